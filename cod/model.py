@@ -1,0 +1,390 @@
+"""Frozen records that travel between floors. Standard library only; part of it travels in the ramdisk.
+
+A record that mirrors a table carries the columns' names (see `store/tables.py`, where each column is explained).
+Times are seconds since the epoch, UTC, as floats; lengths of time are seconds; sizes are bytes unless a name says
+otherwise; MACs are lower-case with colons; IPv4 addresses are dotted strings, except in `bindings`, which sorts them
+as integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# ---------------------------------------------------------------- the site, as its administrator describes it
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """One IPv4 network that COD answers on.
+
+    interface   the server's interface on it, or None when it is reached through a relay only
+    server      COD's own address there: siaddr, option 54, the host of boot URLs
+    relay       giaddr by which a relay names this subnet (usually its router), or None
+    boot_pool   first and last address for firmware and trampoline
+    block_pool  first and last address from which vclusters get their private blocks
+    block_size  addresses in one vcluster's block (a power of two)
+    """
+
+    name: str
+    network: str
+    server: str
+    boot_pool: tuple[str, str]
+    block_pool: tuple[str, str]
+    block_size: int = 64
+    router: str | None = None
+    interface: str | None = None
+    relay: str | None = None
+    dns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The site's rules, from the `[policy]` table of the site file.
+
+    unknown         'discover' answers PXE clients that are not in the database, 'known-only' ignores them
+    auto_approve    new machines need no administrator
+    patience        factor on every deadline of `states.NODE_RULES` (slow firmware, emulated hardware)
+    binding_time    seconds of a DHCP binding given to an operating system
+    boot_time       the same for firmware and trampoline
+    heartbeat       seconds between signs of life of an agent; three missed are a loss
+    secret_time     seconds in which a boot's secret must be used
+    default_lease   seconds of a vcluster's lease where its group says nothing
+    power_cycle     may COD power-cycle nodes that overrun a deadline
+    """
+
+    unknown: str = "discover"
+    auto_approve: bool = False
+    patience: float = 1.0
+    binding_time: float = 3600.0
+    boot_time: float = 900.0
+    heartbeat: float = 5.0
+    secret_time: float = 300.0
+    default_lease: float = 86400.0
+    power_cycle: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a flow may want to know about the site. Built once by `cod.config` from the site file.
+
+    domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
+    http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server` address
+    bios_loader, uefi_loader   file names of the NBPs under the boot root
+    console    kernel console argument for the trampoline, '' for none
+    """
+
+    name: str
+    domain: str
+    subnets: tuple[Subnet, ...]
+    policy: Policy = field(default_factory=Policy)
+    http_port: int = 8069
+    confd_port: int = 8070
+    bios_loader: str = "undionly.kpxe"
+    uefi_loader: str = "snponly.efi"
+    console: str = "ttyS0,115200"
+
+
+# ---------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A row of `nodes`."""
+
+    id: int
+    name: str
+    state: str
+    since: float
+    generation: int
+    deadline: float | None
+    attempts: int
+    reason: str
+    boot_mac: str
+    uuid: str | None
+    firmware: str | None
+    type_id: int | None
+    block_id: int | None
+    attributes: str | None
+    reported_at: float | None
+    last_seen: float | None
+    disk: str
+    cached_template_id: int | None
+    cached_group_id: int | None
+    vcluster_id: int | None
+    request_id: int | None
+    template_id: int | None
+    hostname: str | None
+    assigned_at: float | None
+    released: int
+    progress_done: int
+    progress_total: int
+    progress_rate: float
+    power: str
+    power_driver: str
+    power_address: str
+    power_wanted: str | None
+    power_seq: int
+    boot_served_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A row of `bindings`: an IPv4 address (as an integer) bound to a client."""
+
+    address: int
+    mac: str | None
+    kind: str
+    node_id: int | None
+    subnet: str
+    hostname: str | None
+    state: str
+    expires_at: float
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vcluster:
+    """A row of `vclusters`."""
+
+    id: int
+    name: str
+    group_id: int
+    state: str
+    template_id: int
+    size: int
+    creation_size: int
+    attributes: str
+    subnet: str | None
+    first_address: int | None
+    last_address: int | None
+    lease_time: float
+    expires_at: float | None
+    created_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A row of `config_templates`: one revision of a configuration template. `document` is its XML."""
+
+    id: int
+    name: str
+    revision: int
+    group_id: int | None
+    document: str
+    digest: str
+    created_at: float
+    retired_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A row of `images`. `size` is of the image as written to a disk; `stored` of its served form.
+
+    digest   BLAKE2b-256 of the served form's manifest; names the folder it is served from
+    """
+
+    id: int
+    name: str
+    group_id: int | None
+    state: str
+    format: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
+    created_at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A row of `node_requests` with its tuples, in order."""
+
+    id: int
+    vcluster_id: int
+    kind: str
+    state: str
+    reason: str
+    priority: int
+    submitted_at: float
+    decided_at: float | None
+    tuples: tuple[RequestTuple, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTuple:
+    """One (count, attributes, template) of a request; `attributes` is a requirements document (XML) or ''."""
+
+    count: int
+    attributes: str
+    template_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAction:
+    """A row of `power_actions`: a wish that a node be 'on', 'off' or be 'cycle'd, valid for one `generation`."""
+
+    id: int
+    node_id: int
+    generation: int
+    desired: str
+    attempts: int
+    next_at: float
+    claimed_by: str | None
+    claim_expires: float | None
+    done_at: float | None
+    error: str
+
+
+# ---------------------------------------------------------------- DHCP, between net/dhcp and flows/dhcp
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpQuery:
+    """A client's message as the flow sees it (RFC 2131 field and option names).
+
+    kind        DISCOVER, REQUEST, DECLINE, RELEASE or INFORM
+    subnet      name of the site's subnet that it came from (interface or giaddr); None if the site has none
+    arch        option 93, None when absent
+    stage       who is speaking: 'firmware', 'ipxe', 'pxelinux', 'httpclient', 'trampoline' or 'os'
+    relay_info  option 82 as it came, echoed last
+    """
+
+    kind: str
+    mac: str
+    xid: int
+    subnet: str | None
+    stage: str
+    ciaddr: str = "0.0.0.0"
+    giaddr: str = "0.0.0.0"
+    requested: str | None = None
+    server_id: str | None = None
+    arch: int | None = None
+    uuid: str | None = None
+    hostname: str | None = None
+    client_id: bytes | None = None
+    relay_info: bytes | None = None
+    broadcast: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpAnswer:
+    """What the flow decided: `kind` OFFER, ACK or NAK. Options that are None are left out."""
+
+    kind: str
+    yiaddr: str
+    subnet: str
+    lease_time: float | None = None
+    hostname: str | None = None
+    domain: str | None = None
+    bootfile: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BootPlan:
+    """What a node is to boot now, decided by `policy.boot`; written out by `wire/bootscript`.
+
+    action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (not ours to boot)
+    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'
+    why      one line for the log and the script's comment
+    """
+
+    action: str
+    why: str
+    kernel: str = ""
+    initrds: tuple[str, ...] = ()
+    cmdline: str = ""
+
+
+# ---------------------------------------------------------------- orders, between flows/orders and the agent
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Where one image of a prime order comes from and where it goes.
+
+    target       'disk' (whole disk) or a partition's number in the order's layout
+    compression  'chunks' (COD's served form: `url` is the folder), 'raw', 'gzip' or 'zstd'
+    digest       'chunks': BLAKE2b-256 of the manifest; else sha256 of the bytes as served
+    """
+
+    target: str
+    url: str
+    compression: str
+    digest: str
+    size: int
+    installer: str = "copy"
+    installer_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a layout; size 0 means the rest of the disk. `type` is a GPT type GUID or its short name."""
+
+    number: int
+    size: int
+    type: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has the same id.
+
+    action   'wait', 'wipe', 'prime', 'reboot', 'off' or 'capture'
+    disk     rule that picks the target disk: 'first', 'smallest', 'largest' or 'serial:X' / 'path:X'
+    wipe     erase all local disks before writing
+    verify   read back and compare what was written
+    seed     files of the NoCloud seed partition by name; empty for none
+    """
+
+    id: str
+    action: str
+    disk: str = "first"
+    wipe: bool = True
+    verify: bool = False
+    table: str = "keep"
+    partitions: tuple[Partition, ...] = ()
+    images: tuple[ImageSource, ...] = ()
+    seed: Mapping[str, str] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- what flows give back
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something to do after the commit. Only wake-ups travel this way; everything else is a row (house rule 3).
+
+    kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power'
+    """
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A flow's return value where it has both an answer and effects."""
+
+    value: Any
+    effects: tuple[Effect, ...] = ()
+
+
+class Refused(Exception):
+    """A rule says no; the sentence is for the user. `field` names the part of the input, `code` is stable.
+
+    code  'invalid', 'not_found', 'conflict' or 'forbidden'
+    """
+
+    def __init__(self, code: str, sentence: str, field: str = "") -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+        self.field = field

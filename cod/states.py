@@ -1,0 +1,218 @@
+"""The lifecycles, as tables.
+
+A node's life (the paper's figure 2, and what it leaves out)::
+
+    off -> trampoline -> inactive | prime -> boot -> active -> (released, seized, boot failed) -> trampoline
+
+*trampoline* is the crossroads. A node is in it from the moment COD wants it in the trampoline until the agent has
+reported and a decision about it has been taken; the decision (`policy.lifecycle.settle`) moves it on in the same
+transaction. Every road back to the reserve pool leads through it, so a node cannot look free without having reported
+and, where it held somebody's data, without having been wiped.
+
+Three kinds of state (Ironic's distinction):
+
+- *stable*: nothing is owed; the node may stay for ever;
+- *motion*: something must happen before `deadline` seconds pass (progress moves the deadline on); if it does not, the
+  event `timed_out` is applied and one of `retries` is spent; when none is left, `exhausted`;
+- *final*: the way out is an administrator's word.
+
+Who holds a node (`nodes.vcluster_id`), for what it is reserved and what its disks hold (`nodes.disk`) are columns, not
+states. `cod states --dot` prints the diagram from these tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NodeState(StrEnum):
+    """Where a node is in its life. The values are what the database, the API and the history show."""
+
+    NEW = "new"
+    REGISTERING = "registering"
+    OFF = "off"
+    TRAMPOLINE = "trampoline"
+    INACTIVE = "inactive"
+    WIPE = "wipe"
+    PRIME = "prime"
+    BOOT = "boot"
+    ACTIVE = "active"
+    CAPTURE = "capture"
+    QUARANTINED = "quarantined"
+    RETIRED = "retired"
+
+
+class NodeEvent(StrEnum):
+    """What can happen to a node. Each (state, event) pair leads to one state: see `NODE_TRANSITIONS`."""
+
+    REGISTERED = "registered"  # a new machine's agent reported
+    APPROVED = "approved"  # an administrator (or the site's auto-approval) accepted it
+    ASKED = "asked"  # it asked DHCP for a boot out of the blue: it was reset or switched on
+    IDLED = "idled"  # reported, clean, and nobody needs it now
+    WIPE_ORDERED = "wipe_ordered"
+    PRIME_ORDERED = "prime_ordered"
+    BOOT_ORDERED = "boot_ordered"  # its disk already holds the wanted template: priming is skipped
+    CAPTURE_ORDERED = "capture_ordered"
+    WIPED = "wiped"
+    PRIMED = "primed"
+    CAPTURED = "captured"
+    BOOTED = "booted"  # the OS's own DHCPACK (and the template's readiness check)
+    BOOT_FAILED = "boot_failed"
+    FAILED = "failed"  # the agent said so, with a reason
+    LOST = "lost"  # the agent's connection is gone past its heartbeat deadline
+    RELEASED = "released"  # its vcluster gave it back, or it was reclaimed or seized
+    POWERED_DOWN = "powered_down"
+    WOKEN = "woken"
+    TIMED_OUT = "timed_out"
+    EXHAUSTED = "exhausted"  # the retry budget is spent
+    QUARANTINED = "quarantined"  # an administrator's word, or a rule that gives a reason
+    RESTORED = "restored"  # out of quarantine or retirement
+    RETIRED = "retired"
+
+
+@dataclass(frozen=True, slots=True)
+class StateRule:
+    """What a state promises.
+
+    kind      'stable', 'motion' or 'final'
+    deadline  seconds until `timed_out` (motion only); the site file may scale all of them (`site.patience`)
+    retries   how often the node may fail or time out on its way before it is `exhausted`
+    about     one line for people
+    """
+
+    kind: str
+    about: str
+    deadline: float | None = None
+    retries: int = 0
+
+
+S, E = NodeState, NodeEvent
+
+NODE_RULES: dict[NodeState, StateRule] = {
+    S.NEW: StateRule("stable", "seen on the wire, has never reported"),
+    S.REGISTERING: StateRule("stable", "reported; waits for an administrator's approval"),
+    S.OFF: StateRule("stable", "cold reserve: powered down, free"),
+    S.TRAMPOLINE: StateRule("motion", "expected in the trampoline, or there and being decided about", 600, 3),
+    S.INACTIVE: StateRule("stable", "warm reserve: in the trampoline, clean, free"),
+    S.WIPE: StateRule("motion", "its disks are being erased", 300, 2),
+    S.PRIME: StateRule("motion", "its template's images are being written", 300, 2),
+    S.BOOT: StateRule("motion", "rebooting into its vcluster", 600, 2),
+    S.ACTIVE: StateRule("stable", "runs its vcluster's software"),
+    S.CAPTURE: StateRule("motion", "its disks are being saved as an image", 300, 1),
+    S.QUARANTINED: StateRule("final", "set aside with a reason; an administrator decides"),
+    S.RETIRED: StateRule("final", "no longer part of the site"),
+}
+
+NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
+    (S.NEW, E.REGISTERED): S.REGISTERING,
+    (S.REGISTERING, E.APPROVED): S.TRAMPOLINE,
+    (S.OFF, E.WOKEN): S.TRAMPOLINE,
+    (S.OFF, E.ASKED): S.TRAMPOLINE,
+    (S.TRAMPOLINE, E.IDLED): S.INACTIVE,
+    (S.TRAMPOLINE, E.WIPE_ORDERED): S.WIPE,
+    (S.TRAMPOLINE, E.PRIME_ORDERED): S.PRIME,
+    (S.TRAMPOLINE, E.BOOT_ORDERED): S.BOOT,
+    (S.TRAMPOLINE, E.CAPTURE_ORDERED): S.CAPTURE,
+    (S.TRAMPOLINE, E.TIMED_OUT): S.TRAMPOLINE,
+    (S.TRAMPOLINE, E.EXHAUSTED): S.QUARANTINED,
+    (S.INACTIVE, E.PRIME_ORDERED): S.PRIME,
+    (S.INACTIVE, E.BOOT_ORDERED): S.BOOT,
+    (S.INACTIVE, E.WIPE_ORDERED): S.WIPE,
+    (S.INACTIVE, E.CAPTURE_ORDERED): S.CAPTURE,
+    (S.INACTIVE, E.POWERED_DOWN): S.OFF,
+    (S.INACTIVE, E.ASKED): S.TRAMPOLINE,
+    (S.INACTIVE, E.LOST): S.TRAMPOLINE,
+    (S.WIPE, E.WIPED): S.TRAMPOLINE,
+    (S.WIPE, E.ASKED): S.TRAMPOLINE,
+    (S.WIPE, E.FAILED): S.TRAMPOLINE,
+    (S.WIPE, E.LOST): S.TRAMPOLINE,
+    (S.WIPE, E.TIMED_OUT): S.TRAMPOLINE,
+    (S.WIPE, E.EXHAUSTED): S.QUARANTINED,
+    (S.PRIME, E.PRIMED): S.BOOT,
+    (S.PRIME, E.ASKED): S.TRAMPOLINE,
+    (S.PRIME, E.FAILED): S.TRAMPOLINE,
+    (S.PRIME, E.LOST): S.TRAMPOLINE,
+    (S.PRIME, E.RELEASED): S.TRAMPOLINE,
+    (S.PRIME, E.TIMED_OUT): S.TRAMPOLINE,
+    (S.PRIME, E.EXHAUSTED): S.QUARANTINED,
+    (S.BOOT, E.BOOTED): S.ACTIVE,
+    (S.BOOT, E.BOOT_FAILED): S.TRAMPOLINE,
+    (S.BOOT, E.FAILED): S.TRAMPOLINE,
+    (S.BOOT, E.RELEASED): S.TRAMPOLINE,
+    (S.BOOT, E.TIMED_OUT): S.TRAMPOLINE,
+    (S.BOOT, E.EXHAUSTED): S.QUARANTINED,
+    (S.ACTIVE, E.RELEASED): S.TRAMPOLINE,
+    (S.CAPTURE, E.CAPTURED): S.TRAMPOLINE,
+    (S.CAPTURE, E.ASKED): S.TRAMPOLINE,
+    (S.CAPTURE, E.FAILED): S.TRAMPOLINE,
+    (S.CAPTURE, E.LOST): S.TRAMPOLINE,
+    (S.CAPTURE, E.TIMED_OUT): S.TRAMPOLINE,
+    (S.CAPTURE, E.EXHAUSTED): S.QUARANTINED,
+    (S.QUARANTINED, E.RESTORED): S.TRAMPOLINE,
+    (S.RETIRED, E.RESTORED): S.TRAMPOLINE,
+}
+# An administrator may set any node aside, and retire one that is not in use or in motion for somebody.
+for _state in S:
+    if _state not in (S.QUARANTINED, S.RETIRED):
+        NODE_TRANSITIONS[_state, E.QUARANTINED] = S.QUARANTINED
+for _state in (S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTINED):
+    NODE_TRANSITIONS[_state, E.RETIRED] = S.RETIRED
+
+# Ends of a road: reaching one gives the node its whole retry budget back.
+ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})
+
+
+class VclusterState(StrEnum):
+    """A virtual cluster's life: pending (asked for) -> active (nodes granted) -> releasing -> ended."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    ENDED = "ended"
+
+
+class RequestState(StrEnum):
+    """A node request's life; the last three are final."""
+
+    PENDING = "pending"
+    GRANTED = "granted"
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"
+
+
+class Disk(StrEnum):
+    """What a node's local disks hold, as far as COD knows. Only CLEAN and CACHED may be handed on without a wipe."""
+
+    FOREIGN = "foreign"  # content COD never wrote: not touched before approval; wiped when first primed
+    DIRTY = "dirty"  # may hold data of a vcluster: wiped before anything else
+    CLEAN = "clean"  # wiped, nothing written since
+    CACHED = "cached"  # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`
+
+
+class WrongEvent(Exception):
+    """The event has no meaning in that state: a late message, or a bug. Nothing was changed."""
+
+
+def after(state: NodeState, event: NodeEvent) -> NodeState:
+    """The state that `event` leads to from `state`. Raises `WrongEvent` where the table has no such arrow."""
+    try:
+        return NODE_TRANSITIONS[state, event]
+    except KeyError:
+        raise WrongEvent(f"a node in state {state} takes no event {event}") from None
+
+
+def dot() -> str:
+    """The lifecycle as a Graphviz digraph: stable states as ellipses, motion as boxes, final as octagons."""
+    shapes = {"stable": "ellipse", "motion": "box", "final": "octagon"}
+    lines = ["digraph node_lifecycle {", "  rankdir=LR;"]
+    for state, rule in NODE_RULES.items():
+        label = state if rule.deadline is None else f"{state}\\n{rule.deadline:.0f} s, {rule.retries} retries"
+        lines.append(f'  "{state}" [shape={shapes[rule.kind]}, label="{label}"];')
+    arrows: dict[tuple[NodeState, NodeState], list[str]] = {}
+    for (state, event), target in NODE_TRANSITIONS.items():
+        arrows.setdefault((state, target), []).append(event)
+    for (source, target), events in arrows.items():
+        label = "\\n".join(events)
+        lines.append(f'  "{source}" -> "{target}" [label="{label}"];')
+    return "\n".join([*lines, "}"])

@@ -1,0 +1,63 @@
+"""Opening the database: one URL, SQLite or MariaDB/MySQL; what each needs to be safe; which errors are worth a retry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, exc
+
+Tx = Connection
+"""A transaction in progress. Only `cod.pool` (and the tests) begins, commits and rolls back."""
+
+_LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)  # server away, connection cut, server shutting down
+_RETRY = (1205, 1213)  # lock wait timeout, deadlock
+
+
+def connect(url: str, size: int = 8) -> Engine:
+    """An engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or ``mysql+pymysql://cod@localhost/cod``.
+
+    SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys, BEGIN IMMEDIATE.
+    MariaDB: READ COMMITTED, at most `size` connections.
+    """
+    if url.startswith("sqlite"):
+        engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False})
+        event.listen(engine, "connect", _sqlite_connect)
+        event.listen(engine, "begin", _sqlite_begin)
+        return engine
+    return create_engine(
+        url, isolation_level="READ COMMITTED", pool_size=size, max_overflow=size, pool_recycle=3600,
+        connect_args={"connect_timeout": 5, "charset": "utf8mb4"},
+    )
+
+
+def _sqlite_connect(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # SQLAlchemy's events send BEGIN; the driver must not
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _sqlite_begin(connection: Connection) -> None:
+    # A deferred BEGIN that later wants to write can fail without waiting; IMMEDIATE queues up front.
+    reading = connection.get_execution_options().get("reading")
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+def is_lost(error: BaseException) -> bool:
+    """Did the connection break, so that the outcome of a commit is unknown and a new connection may help?"""
+    if not isinstance(error, exc.DBAPIError):
+        return False
+    return bool(error.connection_invalidated) or _code(error) in _LOST
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Is running the same flow again likely to succeed: a deadlock, a lock wait, a busy or lost database?"""
+    if not isinstance(error, exc.DBAPIError):
+        return False
+    return is_lost(error) or _code(error) in _RETRY or "database is locked" in str(error.orig)
+
+
+def _code(error: exc.DBAPIError) -> int | None:
+    args = getattr(error.orig, "args", ())
+    return args[0] if args and isinstance(args[0], int) else None

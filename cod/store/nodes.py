@@ -1,0 +1,171 @@
+"""Nodes and their NICs: reading them, and `move`, the one way in which a node changes its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from sqlalchemy import Row, Select, delete, insert, select, update
+
+from cod import states
+from cod.model import Node, PowerAction
+from cod.states import Disk, NodeEvent, NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]
+
+
+@dataclass(frozen=True, slots=True)
+class Stale(Exception):
+    """The node has moved on since it was read: the caller's message or plan is out of date. Nothing was changed."""
+
+    node_id: int
+    generation: int
+
+
+def _node(row: Row[Any]) -> Node:
+    return Node(*row)
+
+
+def _select() -> Select[Any]:
+    return select(*_COLUMNS)
+
+
+def get(tx: Tx, node_id: int) -> Node | None:
+    """The node with that id."""
+    row = tx.execute(_select().where(t.nodes.c.id == node_id)).one_or_none()
+    return _node(row) if row else None
+
+
+def by_name(tx: Tx, name: str) -> Node | None:
+    """The node with that name."""
+    row = tx.execute(_select().where(t.nodes.c.name == name)).one_or_none()
+    return _node(row) if row else None
+
+
+def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
+    """Nodes by those of `macs` that are known."""
+    query = _select().add_columns(t.nics.c.mac).join_from(t.nics, t.nodes).where(t.nics.c.mac.in_(list(macs)))
+    return {row[-1]: _node(row[:-1]) for row in tx.execute(query)}
+
+
+def by_mac(tx: Tx, mac: str) -> Node | None:
+    """The node that owns `mac`."""
+    return by_macs(tx, [mac]).get(mac)
+
+
+def by_uuid(tx: Tx, uuid: str) -> Node | None:
+    """The node with that DMI UUID."""
+    row = tx.execute(_select().where(t.nodes.c.uuid == uuid).limit(1)).one_or_none()
+    return _node(row) if row else None
+
+
+def macs_of(tx: Tx, node_id: int) -> list[str]:
+    """The node's MACs, sorted."""
+    return list(tx.scalars(select(t.nics.c.mac).where(t.nics.c.node_id == node_id).order_by(t.nics.c.mac)))
+
+
+def every(tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None) -> list[Node]:
+    """Nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if None), by name."""
+    query = _select().order_by(t.nodes.c.name)
+    if states_:
+        query = query.where(t.nodes.c.state.in_(list(states_)))
+    if vcluster_id is not None:
+        query = query.where(t.nodes.c.vcluster_id == vcluster_id)
+    return [_node(row) for row in tx.execute(query)]
+
+
+def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
+    """Nodes whose deadline has passed, oldest deadline first."""
+    query = _select().where(t.nodes.c.deadline <= now).order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
+    return [_node(row) for row in tx.execute(query)]
+
+
+def add(tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any) -> Node:
+    """A machine never seen before, in state new, with its boot NIC."""
+    values = dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN) | columns
+    node_id = tx.execute(insert(t.nodes).values(**values)).inserted_primary_key[0]
+    tx.execute(insert(t.nics).values(mac=boot_mac, node_id=node_id))
+    tx.execute(insert(t.node_history).values(
+        node_id=node_id, at=now, event="seen", from_state=None, to_state=values["state"], generation=0, cause=cause,
+        actor=actor))
+    node = get(tx, node_id)
+    assert node is not None
+    return node
+
+
+def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
+    """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller checks first."""
+    tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
+    tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
+
+
+def change(tx: Tx, node: Node, **columns: Any) -> Node:
+    """Set columns other than state, generation and deadline; returns the node as it is now."""
+    assert not columns.keys() & {"state", "generation", "deadline", "since"}
+    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(**columns))
+    return replace(node, **columns)
+
+
+def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
+    """Progress was made: the state's deadline moves on. Not a transition."""
+    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
+               .values(deadline=deadline))
+
+
+def move(
+    tx: Tx, node: Node, event: NodeEvent, *, now: float, cause: str, actor: str, patience: float = 1.0, **columns: Any
+) -> Node:
+    """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
+
+    Writes the transition to the history, sets the new state's deadline (times `patience`), gives the retry budget back
+    on arrival, and adds one to the generation, which fences every effect and order of the state that was left.
+    Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since `node` was read.
+    """
+    target = states.after(NodeState(node.state), event)
+    rule = states.NODE_RULES[target]
+    values: dict[str, Any] = dict(
+        state=target,
+        since=now,
+        generation=node.generation + 1,
+        deadline=None if rule.deadline is None else now + rule.deadline * patience,
+        attempts=0 if target in states.ARRIVED else node.attempts,
+        progress_done=0,
+        progress_total=0,
+        progress_rate=0.0,
+        boot_served_at=None,
+    ) | columns
+    done = tx.execute(
+        update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation).values(**values))
+    if done.rowcount != 1:
+        raise Stale(node.id, node.generation)
+    moved = replace(node, **values)
+    written = node.progress_done if node.state in (NodeState.PRIME, NodeState.WIPE, NodeState.CAPTURE) else None
+    tx.execute(insert(t.node_history).values(
+        node_id=node.id, at=now, event=event, from_state=node.state, to_state=target, generation=moved.generation,
+        vcluster_id=moved.vcluster_id, cause=cause, actor=actor, bytes_written=written,
+        rate=written / max(now - node.since, 0.001) if written else None))
+    return moved
+
+
+def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:
+    """Want the node 'on', 'off' or 'cycle'd: a row for the power edge. None when the node has no power driver.
+
+    Wishes of earlier generations that are still open are dropped by the edge, not here.
+    """
+    if node.power_driver == "none":
+        return None
+    seq = node.power_seq + 1
+    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(power_wanted=desired, power_seq=seq))
+    action_id = tx.execute(insert(t.power_actions).values(
+        node_id=node.id, generation=node.generation, desired=desired, next_at=now)).inserted_primary_key[0]
+    return PowerAction(action_id, node.id, node.generation, desired, 0, now, None, None, None, "")
+
+
+def history(tx: Tx, node_id: int, limit: int = 1000) -> list[dict[str, Any]]:
+    """The node's transitions, oldest first, as dictionaries of the table's columns."""
+    h = t.node_history
+    query = select(h).where(h.c.node_id == node_id).order_by(h.c.id.desc()).limit(limit)
+    return [dict(row._mapping) for row in tx.execute(query)][::-1]

@@ -1,0 +1,361 @@
+"""Every table, with its theory. The paper's persistent tables keep their names (figure 3), the transitional ones too.
+
+Times are seconds since the epoch (UTC) in DOUBLE columns, so that SQLite and MariaDB agree to the bit; IPv4 addresses
+are integers, so that ranges sort; XML documents are text, already validated. Nothing outside `cod/store` (and the
+migrations) names a column in SQL. A change here wants a migration in `schema/migrations`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects import mysql
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must be INTEGER
+Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+Name = String(63)  # a DNS label
+Mac = String(17)
+Time = Double()
+
+
+def _table(name: str, *columns: Column[object] | Index | UniqueConstraint, comment: str) -> Table:
+    return Table(name, metadata, *columns, comment=comment, mysql_engine="InnoDB", mysql_charset="utf8mb4")
+
+
+# ---------------------------------------------------------------- persistent: people
+
+users = _table(
+    "users",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True, comment="sign-in name"),
+    Column("full_name", String(200), nullable=False, default=""),
+    Column("email", String(254), nullable=False, default=""),
+    Column("created_at", Time, nullable=False),
+    Column("disabled_at", Time, comment="set: may not sign in"),
+    comment="People. Credentials are issued by the site's administrator.",
+)
+
+groups = _table(
+    "groups",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    Column("priority", Integer, nullable=False, default=0, comment="set by the administrator; larger goes first"),
+    Column("default_lease", Time, comment="seconds; null: the site's"),
+    Column("max_lease", Time, comment="seconds; null: no limit"),
+    Column("created_at", Time, nullable=False),
+    comment="Groups own vclusters, images and templates, and give requests their priority.",
+)
+
+group_permissions = _table(
+    "group_permissions",
+    Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("role", String(16), nullable=False, comment="owner, member or viewer"),
+    comment="Who may do what in a group's name.",
+)
+
+api_tokens = _table(
+    "api_tokens",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    Column("user_id", Id, ForeignKey("users.id"), comment="null: acts as the site's administrator"),
+    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the token, hex"),
+    Column("created_at", Time, nullable=False),
+    Column("expires_at", Time, comment="null: never"),
+    comment="Bearer tokens of the REST API. The token itself is shown once and not kept.",
+)
+
+# ---------------------------------------------------------------- persistent: machines
+
+node_types = _table(
+    "node_types",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the canonical attributes, hex"),
+    Column("attributes", Document, nullable=False, comment="canonical attributes (XML) that make the type"),
+    Column("cost", Double, nullable=False, default=1.0, comment="set by the administrator; cheaper types go first"),
+    Column("created_at", Time, nullable=False),
+    comment="Equivalence classes of nodes under 'equal'. Requests match types, never single nodes.",
+)
+
+node_blocks = _table(
+    "node_blocks",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    comment="Nodes that are near each other on the network, as the administrator groups them.",
+)
+
+nodes = _table(
+    "nodes",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True, comment="the site's name for the machine"),
+    Column("state", String(16), nullable=False, comment="see cod/states.py"),
+    Column("since", Time, nullable=False, comment="when it entered that state"),
+    Column("generation", Integer, nullable=False, default=0, comment="+1 at each transition; fences late effects"),
+    Column("deadline", Time, comment="when 'timed_out' happens; null in stable states"),
+    Column("attempts", Integer, nullable=False, default=0, comment="failures on this way; reset on arrival"),
+    Column("reason", Text, nullable=False, default="", comment="the last trouble, readable; shown with quarantine"),
+    Column("boot_mac", Mac, nullable=False, comment="the NIC it network-boots from"),
+    Column("uuid", String(36), comment="DMI UUID, joins its NICs; null when absent or known-bogus"),
+    Column("firmware", String(8), comment="bios or uefi, as reported (or seen in option 93)"),
+    Column("type_id", Id, ForeignKey("node_types.id")),
+    Column("block_id", Id, ForeignKey("node_blocks.id")),
+    Column("attributes", Document, comment="the last hardware report (XML)"),
+    Column("reported_at", Time, comment="when"),
+    Column("last_seen", Time, comment="last sign of life, written in batches"),
+    Column("disk", String(8), nullable=False, comment="foreign, dirty, clean or cached: see states.Disk"),
+    Column("cached_template_id", Id, ForeignKey("config_templates.id"), comment="what a cached disk holds"),
+    Column("cached_group_id", Id, ForeignKey("groups.id"), comment="for whom"),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), comment="holder; null: nobody"),
+    Column("request_id", Id, ForeignKey("node_requests.id"), comment="the request that it was granted for"),
+    Column("template_id", Id, ForeignKey("config_templates.id"), comment="what it is to run for its holder"),
+    Column("hostname", Name, comment="its name in its vcluster"),
+    Column("assigned_at", Time, comment="start of its immunity (scheduling inertia)"),
+    Column("released", Boolean, nullable=False, default=False, comment="on its way back: holder gone, not yet clean"),
+    Column("progress_done", BigInteger, nullable=False, default=0, comment="bytes of the running wipe, prime, capture"),
+    Column("progress_total", BigInteger, nullable=False, default=0),
+    Column("progress_rate", Double, nullable=False, default=0.0, comment="bytes per second, recent"),
+    Column("power", String(8), nullable=False, default="unknown", comment="on, off or unknown, as last verified"),
+    Column("power_driver", String(16), nullable=False, default="none", comment="none, lab, ipmi, redfish, wol, pdu"),
+    Column("power_address", String(200), nullable=False, default="", comment="the driver's address of this node"),
+    Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
+    Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),
+    Column("boot_served_at", Time, comment="in boot: when its final boot decision was served"),
+    Index(None, "state", "deadline"),
+    Index(None, "vcluster_id"),
+    Index(None, "type_id", "state"),
+    comment="Physical machines.",
+)
+
+nics = _table(
+    "nics",
+    Column("mac", Mac, primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
+    comment="MACs key nodes: whatever a machine says on the wire is traced to its node by this table.",
+)
+
+node_history = _table(
+    "node_history",
+    Column("id", Id, primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False),
+    Column("at", Time, nullable=False),
+    Column("event", String(16), nullable=False),
+    Column("from_state", String(16)),
+    Column("to_state", String(16), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("vcluster_id", Id, comment="holder after the transition"),
+    Column("cause", Text, nullable=False, comment="why, readable"),
+    Column("actor", String(80), nullable=False, comment="who: agent, dhcp, manager, deadline, user:NAME …"),
+    Column("bytes_written", BigInteger, comment="leaving prime: bytes written to disk"),
+    Column("rate", Double, comment="leaving prime: mean bytes per second"),
+    Index(None, "node_id", "id"),
+    Index(None, "at"),
+    comment="Every transition of every node.",
+)
+
+# ---------------------------------------------------------------- persistent: software
+
+images = _table(
+    "images",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    Column("group_id", Id, ForeignKey("groups.id"), comment="owner; null: the site's"),
+    Column("state", String(16), nullable=False, comment="ingesting, ready or failed"),
+    Column("format", String(16), nullable=False, comment="what was added: raw, gzip, zstd or qcow2"),
+    Column("size", BigInteger, nullable=False, default=0, comment="bytes on a disk"),
+    Column("used", BigInteger, nullable=False, default=0, comment="bytes in its used chunks"),
+    Column("stored", BigInteger, nullable=False, default=0, comment="bytes of the served form"),
+    Column("sha256", String(64), nullable=False, default="", comment="of the file that was added"),
+    Column("digest", String(64), nullable=False, default="", comment="BLAKE2b-256 of the manifest; its folder's name"),
+    Column("created_at", Time, nullable=False),
+    Column("reason", Text, nullable=False, default="", comment="why ingest failed"),
+    comment="Disk and partition images in their served form.",
+)
+
+config_templates = _table(
+    "config_templates",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("group_id", Id, ForeignKey("groups.id"), comment="owner; null: the site's"),
+    Column("document", Document, nullable=False, comment="XML, valid against schema/template.rng"),
+    Column("digest", String(64), nullable=False, comment="BLAKE2b-256 of the document, hex"),
+    Column("created_at", Time, nullable=False),
+    Column("retired_at", Time),
+    UniqueConstraint("name", "revision"),
+    comment="Configuration templates. A change is a new revision; a row never changes.",
+)
+
+# ---------------------------------------------------------------- persistent: virtual clusters
+
+vclusters = _table(
+    "vclusters",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, comment="also its DNS subdomain; unique among those not ended"),
+    Column("live_name", Name, unique=True, comment="= name until ended, then null: the unique claim on the name"),
+    Column("group_id", Id, ForeignKey("groups.id"), nullable=False),
+    Column("state", String(16), nullable=False, comment="see states.VclusterState"),
+    Column("template_id", Id, ForeignKey("config_templates.id"), nullable=False, comment="for new nodes"),
+    Column("size", Integer, nullable=False, comment="nodes it should have now"),
+    Column("creation_size", Integer, nullable=False, comment="its floor while its lease is valid"),
+    Column("attributes", Document, nullable=False, default="", comment="requirements for its nodes (XML) or ''"),
+    Column("subnet", Name, comment="the site's subnet that its block is in"),
+    Column("first_address", BigInteger, unique=True, comment="of its private block; the unique claim on the block"),
+    Column("last_address", BigInteger),
+    Column("lease_time", Time, nullable=False, comment="seconds, as granted"),
+    Column("expires_at", Time, comment="null while pending"),
+    Column("created_at", Time, nullable=False),
+    Column("ended_at", Time),
+    comment="Virtual clusters.",
+)
+
+node_permissions = _table(
+    "node_permissions",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
+    Column("right", String(16), nullable=False, comment="use (its holder's group) or operate"),
+    comment="Which groups have rights on a node now; follows its holder.",
+)
+
+# ---------------------------------------------------------------- transitional: what coordinates the servers
+
+node_requests = _table(
+    "node_requests",
+    Column("id", Id, primary_key=True),
+    Column("key", String(80), unique=True, comment="the client's id for it: repeating a request is harmless"),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
+    Column("kind", String(16), nullable=False, comment="create, grow or replace"),
+    Column("state", String(16), nullable=False, index=True, comment="see states.RequestState"),
+    Column("reason", Text, nullable=False, default="", comment="why it waits or was rejected"),
+    Column("priority", Integer, nullable=False, comment="its group's, when submitted"),
+    Column("submitted_at", Time, nullable=False),
+    Column("decided_at", Time),
+    comment="Requests for nodes; satisfied or rejected as a whole.",
+)
+
+request_tuples = _table(
+    "request_tuples",
+    Column("request_id", Id, ForeignKey("node_requests.id"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("attributes", Document, nullable=False, default="", comment="requirements (XML) or ''"),
+    Column("template_id", Id, ForeignKey("config_templates.id"), nullable=False),
+    comment="A request's tuples.",
+)
+
+reservations = _table(
+    "reservations",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True, comment="one reservation a node"),
+    Column("request_id", Id, ForeignKey("node_requests.id"), nullable=False, index=True),
+    Column("at", Time, nullable=False),
+    comment="Nodes on their way back that were taken for a request.",
+)
+
+install_images = _table(
+    "install_images",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("generation", Integer, nullable=False, comment="of the node's prime state that this belongs to"),
+    Column("template_id", Id, ForeignKey("config_templates.id"), nullable=False),
+    Column("state", String(16), nullable=False, comment="pending, running, done or failed"),
+    Column("at", Time, nullable=False),
+    Column("reason", Text, nullable=False, default=""),
+    comment="The image installation that a node is in; cleared when the node leaves its vcluster.",
+)
+
+bindings = _table(
+    "bindings",
+    Column("address", BigInteger, primary_key=True, autoincrement=False, comment="IPv4 as an integer"),
+    Column("mac", Mac, comment="null: nobody's (declined)"),
+    Column("kind", String(8), nullable=False, comment="boot (firmware, trampoline) or vcluster (the OS)"),
+    Column("node_id", Id, ForeignKey("nodes.id"), index=True, comment="null: a machine not known yet"),
+    Column("subnet", Name, nullable=False),
+    Column("hostname", Name),
+    Column("state", String(8), nullable=False, comment="offered, bound, reserved (kept for a node) or declined"),
+    Column("expires_at", Time, nullable=False, index=True),
+    Column("client_id", String(160), comment="option 61, hex; recorded, never a key"),
+    UniqueConstraint("mac", "kind", "subnet"),
+    comment="Addresses bound by DHCP. The primary key is what makes two holders of one address impossible.",
+)
+
+conflicts = _table(
+    "conflicts",
+    Column("id", Id, primary_key=True),
+    Column("at", Time, nullable=False, index=True),
+    Column("kind", String(16), nullable=False, comment="declined, exhausted, identity"),
+    Column("subnet", Name),
+    Column("address", BigInteger),
+    Column("mac", Mac),
+    Column("about", Text, nullable=False),
+    comment="Address and identity trouble, for the API and the administrator.",
+)
+
+boot_secrets = _table(
+    "boot_secrets",
+    Column("id", String(32), primary_key=True, comment="public name of the secret"),
+    Column("mac", Mac, nullable=False, index=True, comment="the machine it was minted for"),
+    Column("kind", String(8), nullable=False, comment="boot (once, minutes) or session (until the next boot)"),
+    Column("address", String(15), nullable=False, comment="the only address it is valid from"),
+    Column("salt", LargeBinary(16), nullable=False),
+    Column("stored_key", LargeBinary(32), nullable=False, comment="verifies the agent; see wire/confd"),
+    Column("server_key", LargeBinary(32), nullable=False, comment="proves the server; see wire/confd"),
+    Column("expires_at", Time, nullable=False, index=True),
+    comment="Verifiers of the secrets that machines boot with. The secrets themselves are not kept.",
+)
+
+sessions = _table(
+    "sessions",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("server", String(64), nullable=False, index=True, comment="the server that holds the connection"),
+    Column("epoch", BigInteger, nullable=False, comment="newest wins; an older connection is closed"),
+    Column("address", String(15), nullable=False),
+    Column("connected_at", Time, nullable=False),
+    Column("last_seen", Time, nullable=False),
+    Column("order_sent", String(40), nullable=False, default="", comment="id of the last order sent on it"),
+    comment="Open agent connections.",
+)
+
+power_actions = _table(
+    "power_actions",
+    Column("id", Id, primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
+    Column("generation", Integer, nullable=False, comment="dropped when the node has moved on"),
+    Column("desired", String(8), nullable=False, comment="on, off or cycle"),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("next_at", Time, nullable=False, index=True, comment="when to try"),
+    Column("claimed_by", String(64)),
+    Column("claim_expires", Time),
+    Column("done_at", Time, comment="set: finished, dropped or given up (see error)"),
+    Column("error", Text, nullable=False, default=""),
+    comment="Power as desired state. Run at least once; dropped when the node has a new generation.",
+)
+
+claims = _table(
+    "claims",
+    Column("name", String(64), primary_key=True, comment="what is claimed: 'manager' …"),
+    Column("owner", String(64), nullable=False),
+    Column("generation", BigInteger, nullable=False, comment="+1 with each new owner; checked in every apply"),
+    Column("expires_at", Time, nullable=False),
+    comment="Who may do what only one may do at a time.",
+)

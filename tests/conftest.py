@@ -1,0 +1,46 @@
+"""Fixtures shared by all tests: a database with the current schema, a transaction in it, and a site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.model import Policy, Site, Subnet
+from cod.store import tables
+from cod.store.engine import Tx, connect
+
+SUBNET = Subnet(
+    name="lab",
+    network="10.77.0.0/16",
+    server="10.77.0.1",
+    boot_pool=("10.77.1.0", "10.77.4.255"),
+    block_pool=("10.77.128.0", "10.77.255.255"),
+    block_size=64,
+    router="10.77.0.1",
+    interface="br0",
+)
+
+
+@pytest.fixture
+def site() -> Site:
+    """A site with one subnet, open to new machines, approving them by itself."""
+    return Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=Policy(auto_approve=True))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """A fresh SQLite database with every table."""
+    engine = connect(f"sqlite:///{tmp_path}/cod.db")
+    tables.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def tx(engine: Engine) -> Iterator[Tx]:
+    """A transaction that is committed when the test passes its end."""
+    with engine.begin() as tx:
+        yield tx
