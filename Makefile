@@ -1,7 +1,54 @@
 # Two commands matter to a newcomer: `make demo` and `make test`.
-.venv/bin/cod: pyproject.toml
+SHELL := /bin/bash
+PYTEST = .venv/bin/python -m pytest
+WORKERS ?= 2
+
+.PHONY: venv demo test test-fast check bench run lab-down clean system-demo system-test
+
+venv: .venv/installed
+
+.venv/installed: pyproject.toml
 	.ci/install-system demo
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet --upgrade pip
 	.venv/bin/pip install --quiet -e '.[dev]'
 	touch $@
+
+system-demo:
+	.ci/install-system demo
+
+system-test:
+	.ci/install-system demo test
+
+# What the lab boots: the trampoline's ramdisk and the demo's images. Both skip what is up to date.
+build: venv system-demo
+	.venv/bin/python -m trampoline.build lab
+	.venv/bin/python -m images.build hello-a hello-b opaque
+
+demo: build
+	.venv/bin/python -m cod.lab.demo
+
+test: system-test check build
+	$(PYTEST) -n $(WORKERS) --dist loadgroup
+
+test-fast: venv
+	$(PYTEST) -n $(WORKERS) -m "not system and not mariadb and not slow" -q
+
+check: venv
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	$(PYTEST) -q tests/unit/test_imports.py
+
+# One benchmark: make bench ONLY=dhcp
+bench: build
+	.ci/install-system demo test bench
+	.venv/bin/python -m tests.bench $(ONLY)
+
+run: venv
+	.venv/bin/cod serve --config $${COD_CONFIG:-/etc/cod/cod.toml}
+
+lab-down: venv
+	.venv/bin/cod lab down --all
+
+clean:
+	rm -rf build .venv

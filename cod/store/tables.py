@@ -317,9 +317,9 @@ boot_secrets = _table(
     Column("mac", Mac, nullable=False, index=True, comment="the machine it was minted for"),
     Column("kind", String(8), nullable=False, comment="boot (once, minutes) or session (until the next boot)"),
     Column("address", String(15), nullable=False, comment="the only address it is valid from"),
-    Column("salt", LargeBinary(16), nullable=False),
-    Column("stored_key", LargeBinary(32), nullable=False, comment="verifies the agent; see wire/confd"),
-    Column("server_key", LargeBinary(32), nullable=False, comment="proves the server; see wire/confd"),
+    Column("salt", LargeBinary, nullable=False),
+    Column("stored_key", LargeBinary, nullable=False, comment="verifies the agent; see wire/confd"),
+    Column("server_key", LargeBinary, nullable=False, comment="proves the server; see wire/confd"),
     Column("expires_at", Time, nullable=False, index=True),
     comment="Verifiers of the secrets that machines boot with. The secrets themselves are not kept.",
 )

@@ -1,0 +1,131 @@
+"""Backup and restore, the same file for SQLite and MariaDB: gzip'd JSON lines, a header, then the rows table by table.
+
+What a backup cannot know is what happened after it was made. So after a restore no node is believed: open connections
+and boot secrets are forgotten, every node's disks count as dirty, and a node that was free or under way is in state
+*trampoline*, where it must report before anything else and is wiped if nobody holds it. Nodes that were active stay so.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, LargeBinary, Table, delete, insert, select, update
+
+from cod.states import NODE_RULES, Disk, NodeState
+from cod.store import schema
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_BATCH = 1000
+_UNBELIEVED = (NodeState.INACTIVE, NodeState.OFF, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.CAPTURE,
+               NodeState.TRAMPOLINE)
+_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims)
+
+
+class BadBackup(Exception):
+    """The file is not a backup of this schema, or is cut short. Nothing was changed."""
+
+
+def backup(engine: Engine, path: Path) -> int:
+    """Write every row to `path` (a consistent snapshot, visible only when complete); returns the number of rows."""
+    temporary = path.with_name(path.name + ".part")
+    rows = 0
+    with (engine.connect().execution_options(reading=True) as connection, connection.begin(),
+          gzip.open(temporary, "wt", encoding="utf-8") as file):
+        file.write(json.dumps({"cod": "backup", "schema": schema.current(engine)}) + "\n")
+        for table in t.metadata.sorted_tables:
+            for row in connection.execute(select(table)):
+                file.write(json.dumps([table.name, _plain(table, row._mapping)]) + "\n")
+                rows += 1
+        file.write(json.dumps({"end": rows}) + "\n")
+    os.replace(temporary, path)
+    return rows
+
+
+def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) -> int:
+    """Read the backup at `path` into the database; returns the number of rows.
+
+    Raises BadBackup when the file is damaged or of another schema, or when the database holds nodes already and
+    `replace` is not set. One transaction: it is restored whole or not at all.
+    """
+    schema.check(engine)
+    with engine.begin() as tx:
+        if not replace and tx.execute(select(t.nodes.c.id).limit(1)).first():
+            raise BadBackup("the database holds nodes already: restore into an empty one, or say --replace")
+        for table in reversed(t.metadata.sorted_tables):
+            tx.execute(delete(table))
+        rows = _load(tx, path)
+        _disbelieve(tx, now)
+        return rows
+
+
+def _plain(table: Table, row: Any) -> dict[str, Any]:
+    return {c.name: base64.b64encode(row[c.name]).decode() if isinstance(c.type, LargeBinary) and row[c.name] is not None
+            else row[c.name] for c in table.columns}
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            yield from map(json.loads, file)
+    except (OSError, EOFError, ValueError) as error:
+        raise BadBackup(f"{path}: not a COD backup, or damaged: {error}") from None
+
+
+def _load(tx: Tx, path: Path) -> int:
+    lines = _lines(path)
+    header = next(lines, None)
+    if not isinstance(header, dict) or header.get("cod") != "backup":
+        raise BadBackup(f"{path}: not a COD backup")
+    if header["schema"] != schema.head():
+        raise BadBackup(f"{path} was made with schema {header['schema']}, this program has {schema.head()}: "
+                        "restore it with the version that made it, then upgrade")
+    rows, waiting, name = 0, [], ""
+    for line in lines:
+        if isinstance(line, dict):
+            _insert(tx, name, waiting)
+            if line.get("end") != rows:
+                raise BadBackup(f"{path}: {rows} rows where {line.get('end')} were written")
+            return rows
+        if line[0] != name or len(waiting) >= _BATCH:
+            _insert(tx, name, waiting)
+            name, waiting = line[0], []
+        waiting.append(line[1])
+        rows += 1
+    raise BadBackup(f"{path}: cut short after {rows} rows")
+
+
+def _insert(tx: Tx, name: str, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    table = t.metadata.tables.get(name)
+    if table is None:
+        raise BadBackup(f"unknown table {name!r}")
+    binary = [c.name for c in table.columns if isinstance(c.type, LargeBinary)]
+    for row in rows:
+        row.update({key: base64.b64decode(row[key]) for key in binary if row.get(key) is not None})
+    tx.execute(insert(table), rows)
+
+
+def _disbelieve(tx: Tx, now: float) -> None:
+    for table in _FORGOTTEN:
+        tx.execute(delete(table))
+    n = t.nodes
+    tx.execute(update(n).values(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None, last_seen=None))
+    moved = n.c.state.in_(_UNBELIEVED)
+    for node_id, state, generation, holder in tx.execute(
+            select(n.c.id, n.c.state, n.c.generation, n.c.vcluster_id).where(moved)).all():
+        tx.execute(insert(t.node_history).values(
+            node_id=node_id, at=now, event="restored", from_state=state, to_state=NodeState.TRAMPOLINE,
+            generation=generation + 1, vcluster_id=holder, actor="restore",
+            cause="restored from a backup: counts as dirty until it reports"))
+    deadline = NODE_RULES[NodeState.TRAMPOLINE].deadline
+    assert deadline is not None
+    tx.execute(update(n).where(moved).values(
+        state=NodeState.TRAMPOLINE, since=now, generation=n.c.generation + 1, deadline=now + deadline, attempts=0))

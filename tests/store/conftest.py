@@ -1,0 +1,48 @@
+"""Store and flow tests run on both databases: SQLite, and a private MariaDB server that is started once a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.store import tables
+from cod.store.engine import connect
+from tests.mariadb import MariaDB
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+    """A running private MariaDB server."""
+    server = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    server.install()
+    server.start("--innodb-flush-log-at-trx-commit=0")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb_engine(mariadb: MariaDB) -> Iterator[Engine]:
+    """An engine on a MariaDB database with every table."""
+    engine = connect(mariadb.url("store"))
+    tables.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.mariadb)])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An empty database with every table, of either kind."""
+    if request.param == "sqlite":
+        engine = connect(f"sqlite:///{tmp_path}/cod.db")
+        tables.metadata.create_all(engine)
+        yield engine
+        engine.dispose()
+        return
+    engine = request.getfixturevalue("mariadb_engine")
+    with engine.begin() as tx:
+        for table in reversed(tables.metadata.sorted_tables):
+            tx.execute(table.delete())
+    yield engine

@@ -1,0 +1,110 @@
+"""Imports run one way: every arrow between floors is in the table of docs/architecture.md, or this test fails."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# floor -> (floors of COD it may import, third-party packages it may import); the standard library is open to all.
+LEAVES = {"cod.model", "cod.states"}
+FLOORS: dict[str, tuple[set[str], set[str]]] = {
+    "cod.model": (set(), set()),
+    "cod.states": (set(), set()),
+    "cod.data": (set(), set()),
+    "cod.wire": ({"cod.wire", "cod.data", *LEAVES}, {"lxml", "tftpy"}),
+    "cod.policy": ({"cod.policy", *LEAVES}, set()),
+    "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
+    "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
+    "cod.flows": ({"cod.policy", "cod.store", *LEAVES}, set()),
+    "cod.images": ({"cod.images", *LEAVES}, {"zstandard"}),
+    "cod.net": ({"cod.net", "cod.flows", "cod.wire", "cod.pool", "cod.data", "cod.images", *LEAVES},
+                {"twisted", "dnslib", "jinja2", "pydantic", "prometheus_client", "zope", "pydantic_core"}),
+    "cod.power": ({"cod.power", "cod.flows", "cod.pool", *LEAVES}, {"twisted", "prometheus_client", "zope"}),
+    "cod.lab": ({"cod.lab", *LEAVES}, {"click", "rich"}),
+    "cod.client": (set(LEAVES), set()),
+    "cod.cli": ({"cod.cli", "cod.client", "cod.data", *LEAVES}, {"click", "rich"}),
+    "trampoline": ({"trampoline", "cod.model", "cod.wire.confd"}, set()),
+}
+COMPOSITION = {"cod.service", "cod.config", "cod.__main__", "cod"}  # may import everything; nobody imports them
+# The local commands (init, serve, db, token) compose too: they are the program's other way in.
+LOCAL = {"cod.cli.local", "cod.cli.serve", "cod.cli.database"}
+NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for top in ("cod", "trampoline"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imported(name: str, path: Path) -> Iterator[str]:
+    """Full names of what a module imports, wherever in the file the import stands."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *filter(None, [base])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def floor_of(name: str) -> str | None:
+    return next((f for f in sorted(FLOORS, key=len, reverse=True) if name == f or name.startswith(f + ".")), None)
+
+
+def wrong_arrows(name: str, path: Path) -> list[str]:
+    if name in COMPOSITION or name in LOCAL:
+        return []
+    floor = floor_of(name)
+    if floor is None:
+        return [f"{name} is on no floor: add it to the table here and in docs/architecture.md"]
+    ours, theirs = FLOORS[floor]
+    wrong = []
+    for target in imported(name, path):
+        top = target.split(".")[0]
+        if top in sys.stdlib_module_names or target.startswith(name + "."):
+            continue
+        if top not in ("cod", "trampoline"):
+            allowed = top in theirs
+        elif floor in NOT_EACH_OTHER and target.startswith(floor + "."):
+            allowed = False
+        else:
+            allowed = any(target == f or target.startswith(f + ".") for f in ours)
+            allowed = allowed or target == "cod" or f"{target}." in {f[: len(target) + 1] for f in ours}
+        if not allowed:
+            wrong.append(f"{name} imports {target}")
+    return wrong
+
+
+@pytest.mark.parametrize(("name", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else "")
+def test_arrows(name: str, path: Path) -> None:
+    assert wrong_arrows(name, path) == []
+
+
+def test_nobody_imports_the_composition_root() -> None:
+    roots = {"cod.service", "cod.config", "cod.__main__"}
+    for name, path in modules():
+        if name not in COMPOSITION | LOCAL:
+            assert not [t for t in imported(name, path) if any(t == r or t.startswith(r + ".") for r in roots)], name
+
+
+def test_the_check_sees_a_wrong_arrow(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("from cod.store import nodes\nimport twisted\n")
+    assert wrong_arrows("cod.policy.bad", bad) == [
+        "cod.policy.bad imports cod.store.nodes", "cod.policy.bad imports twisted"]
+    bad.write_text("from cod.flows import boot\n")
+    assert wrong_arrows("cod.flows.bad", bad) == ["cod.flows.bad imports cod.flows.boot"]
+
+
+def test_the_files_that_travel_in_the_ramdisk_as_packages_stay_empty() -> None:
+    assert (ROOT / "cod/__init__.py").read_text() == (ROOT / "cod/wire/__init__.py").read_text() == ""
