@@ -1,0 +1,301 @@
+"""What this machine is made of: /proc and /sys in, the report's `<node>` element out (see schema/report.rng).
+
+Nothing is opened for writing and no disk is read: partitions are those that the kernel found. The roots are arguments,
+so a tree of files can stand for any machine. What is not there is left out of the document, never guessed.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from xml.etree.ElementTree import Element, SubElement
+
+# The CPU features that software is built for or needs; the other hundred would only make node types differ.
+FLAGS = frozenset({
+    "aes", "amx_tile", "avx", "avx2", "avx512_vnni", "avx512f", "ept", "fma", "hypervisor", "la57", "lm", "npt", "nx",
+    "pdpe1gb", "rdrand", "rdseed", "sev", "sgx", "sha_ni", "sse4_2", "svm", "vmx",
+})
+SECTOR = 512  # the unit of every size in /sys/block, whatever the disk's own sectors are
+LOCAL = frozenset({"ata", "file", "mmc", "nvme", "sas", "scsi", "virtio"})
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as the kernel read it; `start` and `size` in bytes."""
+
+    number: int
+    start: int
+    size: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk. `path` is where it is opened; `local` says that wipe and prime may touch it."""
+
+    name: str
+    path: str
+    size: int
+    transport: str
+    local: bool = True
+    rotational: bool = False
+    removable: bool = False
+    model: str = ""
+    serial: str = ""
+    wwid: str = ""
+    partitions: tuple[Partition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A wired network interface; `speed` in Mb/s, 0 when unknown; `link` is up, down or unknown."""
+
+    name: str
+    mac: str
+    driver: str = ""
+    link: str = "unknown"
+    speed: int = 0
+
+
+def report(root: Path, boot_mac: str, disks: tuple[Disk, ...]) -> Element:
+    """The `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC it booted from."""
+    node = Element("node", version="1")
+    _put(node, "system", system(root))
+    _put(node, "firmware", {"kind": "uefi" if (root / "sys/firmware/efi").is_dir() else "bios"})
+    _put(node, "memory", {"mib": str(memory(root))})
+    _add_cpu(node, root)
+    for nic in nics(root, boot_mac):
+        boot = "yes" if nic.mac == boot_mac else "no"
+        _put(node, "nic", {"name": nic.name, "mac": nic.mac, "driver": nic.driver, "link": nic.link,
+                           "speed": str(nic.speed or ""), "boot": boot})
+    for disk in disks:
+        _add_disk(node, disk)
+    _put(node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or platform.release()})
+    return node
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def system(root: Path) -> dict[str, str]:
+    """DMI's words for the machine: uuid, vendor, product, serial; '' where it has none."""
+    dmi = root / "sys/class/dmi/id"
+    uuid = _read(dmi / "product_uuid").lower()
+    return {
+        "uuid": uuid if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid) else "",
+        "vendor": _read(dmi / "sys_vendor"),
+        "product": _read(dmi / "product_name"),
+        "serial": _read(dmi / "product_serial"),
+    }
+
+
+def memory(root: Path) -> int:
+    """MiB installed. SMBIOS says what is in the sockets; without it, what the kernel has, which is a little less."""
+    try:
+        installed = _smbios_memory((root / "sys/firmware/dmi/tables/DMI").read_bytes())
+    except OSError:
+        installed = 0
+    if installed:
+        return installed
+    found = re.search(r"^MemTotal:\s+(\d+) kB", _raw(root / "proc/meminfo"), re.M)
+    return max(int(found[1]) // 1024, 1) if found else 1
+
+
+def _smbios_memory(table: bytes) -> int:
+    """Sum in MiB of the SMBIOS memory devices (type 17; DSP0134 7.18: size at 0x0C, extended size at 0x1C)."""
+    total, at = 0, 0
+    while at + 4 <= len(table) and table[at + 1] >= 4:
+        kind, length = table[at], table[at + 1]
+        if kind == 17 and length >= 0x0E:
+            total += _device_size(table[at : at + length])
+        end = table.find(b"\0\0", at + length)  # the strings that follow the formatted part end in two zeros
+        if end < 0:
+            break
+        at = end + 2
+    return total
+
+
+def _device_size(device: bytes) -> int:
+    size = int.from_bytes(device[0x0C:0x0E], "little")
+    if size == 0x7FFF and len(device) >= 0x20:
+        return int.from_bytes(device[0x1C:0x20], "little") & 0x7FFFFFFF
+    if size in (0, 0xFFFF):  # empty socket, unknown
+        return 0
+    return (size & 0x7FFF) // 1024 if size & 0x8000 else size
+
+
+def _add_cpu(node: Element, root: Path) -> None:
+    text = _raw(root / "proc/cpuinfo")
+    fields = dict(re.findall(r"^(\S.*?)\s*:\s*(.*)$", text, re.M))
+    model = _clean(fields.get("model name", ""))
+    cpu = _put(node, "cpu", {
+        "count": str(len(re.findall(r"^processor\s*:", text, re.M)) or 1),
+        "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
+        "model": model,
+        "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
+        "arch": platform.machine() or "unknown",
+    })
+    for flag in sorted(FLAGS & set(fields.get("flags", "").split())):
+        SubElement(cpu, "flag").text = flag
+
+
+def _mhz(root: Path, model: str, measured: str) -> int:
+    """The clock that the CPU is sold with. What the kernel measures moves with load and from boot to boot, and would
+    put equal machines into different types: it comes last, and rounded."""
+    if sold := re.search(r"@ ([\d.]+)GHz", model):
+        return round(float(sold[1]) * 1000)
+    if limit := _read(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"):
+        return _number(limit) // 1000
+    return int(round(float(measured), -2)) if re.fullmatch(r"[\d.]+", measured) else 0
+
+
+# ---------------------------------------------------------------- network
+
+
+def nics(root: Path, boot_mac: str) -> list[Nic]:
+    """Wired interfaces, by name: those with hardware behind them, and the one that the machine booted from."""
+    net = root / "sys/class/net"
+    found = [_nic(path) for path in sorted(net.iterdir())] if net.is_dir() else []
+    wired = [nic for nic, real in found if nic.mac == boot_mac or (real and re.fullmatch(r"\w\w(:\w\w){5}", nic.mac))]
+    return wired if any(nic.mac == boot_mac for nic in wired) else [*wired, Nic("boot", boot_mac)]
+
+
+def _nic(path: Path) -> tuple[Nic, bool]:
+    """An interface, and whether it is real, wired hardware."""
+    carrier = _read(path / "carrier")  # reading it fails while the interface is down
+    speed = _number(_read(path / "speed"))
+    nic = Nic(
+        path.name,
+        _read(path / "address").lower(),
+        _target_name(path / "device/driver"),
+        {"1": "up", "0": "down"}.get(carrier, "unknown"),
+        speed if carrier == "1" and 0 < speed < 0xFFFFFFFF else 0,
+    )
+    ethernet = _read(path / "type") == "1"  # ARPHRD_ETHER
+    return nic, ethernet and (path / "device").exists() and not (path / "wireless").exists()
+
+
+# ---------------------------------------------------------------- disks
+
+
+def disks(root: Path) -> tuple[Disk, ...]:
+    """Every disk with a medium in it, by name. A volume seen by several paths is nobody's local disk."""
+    block = root / "sys/block"
+    names = sorted(block.iterdir(), key=_by_number) if block.is_dir() else []
+    found = [_disk(path) for path in names if _is_disk(path)]
+    paths = Counter(disk.wwid for disk in found if disk.wwid)
+    return tuple(replace(disk, local=disk.local and paths[disk.wwid] < 2) for disk in found)
+
+
+def file_disk(path: Path) -> Disk:
+    """A regular file that stands for a disk in tests."""
+    return Disk(path.name, str(path), path.stat().st_size, "file", serial=path.name)
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    return len(path.name), path.name  # sdb before sdaa
+
+
+def _is_disk(path: Path) -> bool:
+    """Hardware behind it (no loop, ram, md, dm), not an optical or floppy drive, not hidden, a medium inside."""
+    return (
+        (path / "device").exists()
+        and not re.match(r"sr\d|fd\d|mmcblk\d+(boot|rpmb)", path.name)
+        and _read(path / "hidden") != "1"
+        and _number(_read(path / "size")) > 0
+    )
+
+
+def _disk(path: Path) -> Disk:
+    transport, removable = _transport(path), _read(path / "removable") == "1"
+    device = path / "device"
+    return Disk(
+        name=path.name,
+        path=f"/dev/{path.name.replace('!', '/')}",  # the kernel writes cciss/c0d0 so
+        size=_number(_read(path / "size")) * SECTOR,
+        transport=transport,
+        local=transport in LOCAL and not removable and _read(path / "ro") != "1",
+        rotational=_read(path / "queue/rotational") == "1",
+        removable=removable,
+        model=_read(device / "model"),
+        serial=_read(path / "serial") or _read(device / "serial") or _page_80(device),
+        wwid=_read(path / "wwid") or _read(device / "wwid"),
+        partitions=tuple(sorted(_partitions(path), key=lambda partition: partition.number)),
+    )
+
+
+def _transport(path: Path) -> str:
+    """The bus that the disk hangs on, from its place in the device tree. The first match counts: a USB bridge has an
+    ATA disk behind it, and is still USB."""
+    place = str(path.resolve())
+    if "/nvme" in place:
+        network = _read(path / "device/transport") or _read(path / "device/device/transport")
+        return "nvme" if network in ("", "pcie", "apple-nvme") else "nvmeof"
+    marks = (("/usb", "usb"), ("/session", "iscsi"), ("/rport-", "fc"), ("/end_device-", "sas"), ("/ata", "ata"),
+             ("/virtio", "virtio"), ("/mmc", "mmc"), ("/host", "scsi"))
+    return next((name for mark, name in marks if re.search(rf"{mark}\d", place)), "unknown")
+
+
+def _page_80(device: Path) -> str:
+    """The unit serial number page (SPC-4 7.8.18): four bytes of header, then text."""
+    try:
+        return _clean((device / "vpd_pg80").read_bytes()[4:].decode("ascii", "replace"))
+    except OSError:
+        return ""
+
+
+def _partitions(path: Path) -> list[Partition]:
+    found = []
+    for part in path.iterdir():
+        if (part / "partition").is_file():
+            name = re.search(r"^PARTNAME=(.*)$", _raw(part / "uevent"), re.M)
+            start, size = (_number(_read(part / key)) * SECTOR for key in ("start", "size"))
+            found.append(Partition(_number(_read(part / "partition")), start, size, _clean(name[1]) if name else ""))
+    return found
+
+
+def _add_disk(node: Element, disk: Disk) -> None:
+    yes = {True: "yes", False: "no"}
+    element = _put(node, "disk", {
+        "name": disk.name, "size": str(disk.size), "transport": disk.transport, "local": yes[disk.local],
+        "rotational": yes[disk.rotational], "removable": yes[disk.removable], "model": disk.model,
+        "serial": disk.serial, "wwid": disk.wwid,
+    })
+    for part in disk.partitions:
+        _put(element, "partition", {"number": str(part.number), "start": str(part.start), "size": str(part.size),
+                                    "name": part.name})
+
+
+# ---------------------------------------------------------------- files
+
+
+def _put(parent: Element, tag: str, attributes: dict[str, str]) -> Element:
+    """A child with those of `attributes` that say something."""
+    return SubElement(parent, tag, {key: value for key, value in attributes.items() if value})
+
+
+def _raw(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:  # absent, or the kernel says that it does not know (EINVAL, EOPNOTSUPP)
+        return ""
+
+
+def _read(path: Path) -> str:
+    return _clean(_raw(path))
+
+
+def _clean(text: str) -> str:
+    """Firmware fills these fields with anything: only what XML can carry and a person can read is kept."""
+    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[:200]
+
+
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch(r"-?\d+", text) else 0
+
+
+def _target_name(link: Path) -> str:
+    return link.resolve().name if link.exists() else ""
