@@ -8,9 +8,21 @@ as integers.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+
+def ipv4(text: str) -> int:
+    """A dotted IPv4 address as an integer. Raises OSError when it is none."""
+    return int.from_bytes(socket.inet_aton(text), "big")
+
+
+def dotted(address: int) -> str:
+    """The reverse of `ipv4`."""
+    return socket.inet_ntoa(address.to_bytes(4, "big"))
+
 
 # ---------------------------------------------------------------- the site, as its administrator describes it
 
@@ -66,6 +78,15 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerRule:
+    """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`."""
+
+    match: str
+    driver: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """Everything a flow may want to know about the site. Built once by `cod.config` from the site file.
 
@@ -73,6 +94,7 @@ class Site:
     http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server` address
     bios_loader, uefi_loader   file names of the NBPs under the boot root
     console    kernel console argument for the trampoline, '' for none
+    power      rules for the power driver of new machines, first fit
     """
 
     name: str
@@ -84,6 +106,7 @@ class Site:
     bios_loader: str = "undionly.kpxe"
     uefi_loader: str = "snponly.efi"
     console: str = "ttyS0,115200"
+    power: tuple[PowerRule, ...] = ()
 
 
 # ---------------------------------------------------------------- rows
@@ -142,6 +165,21 @@ class Binding:
     state: str
     expires_at: float
     client_id: str | None = None
+    xid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BootSecret:
+    """A row of `boot_secrets`: the verifier of a secret that a machine booted with (see wire/confd)."""
+
+    id: str
+    mac: str
+    kind: str
+    address: str
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +221,8 @@ class Template:
 class Image:
     """A row of `images`. `size` is of the image as written to a disk; `stored` of its served form.
 
-    digest   BLAKE2b-256 of the served form's manifest; names the folder it is served from
+    content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or ramdisk, served as is)
+    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder it is served from
     """
 
     id: int
@@ -198,6 +237,20 @@ class Image:
     digest: str
     created_at: float
     reason: str
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What came of an image file that was turned into its served form (`cod.images.ingest`); names as in `Image`."""
+
+    format: str
+    content: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +291,63 @@ class PowerAction:
     claim_expires: float | None
     done_at: float | None
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row of `groups`."""
+
+    id: int
+    name: str
+    priority: int
+    default_lease: float | None
+    max_lease: float | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read'."""
+
+    id: int
+    name: str
+    scope: str
+    created_at: float
+    expires_at: float | None
+
+
+# ---------------------------------------------------------------- rows with the names of what they refer to, for people
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node for people. `address` is the one it has now; `template` is 'name@revision'."""
+
+    node: Node
+    macs: tuple[str, ...]
+    type: str | None
+    vcluster: str | None
+    template: str | None
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VclusterView:
+    """A vcluster for people. `states` counts its nodes by state."""
+
+    vcluster: Vcluster
+    group: str
+    template: str
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """A node request for people. `tuples` pairs each of the request's tuples with its template's 'name@revision'."""
+
+    request: Request
+    vcluster: str
+    templates: tuple[str, ...]
 
 
 # ---------------------------------------------------------------- DHCP, between net/dhcp and flows/dhcp
@@ -311,6 +421,10 @@ class ImageSource:
     target       'disk' (whole disk) or a partition's number in the order's layout
     compression  'chunks' (COD's served form: `url` is the folder), 'raw', 'gzip' or 'zstd'
     digest       'chunks': BLAKE2b-256 of the manifest; else sha256 of the bytes as served
+    size         bytes of the image as it lies on the disk; for the installer 'qcow2', its virtual size
+    installer    'copy'; 'qcow2' (the bytes served are a qcow2 file); or the URL of a static program that is run with
+                 the device's path as its argument and the unpacked image on standard input
+    installer_digest   sha256 of that program
     """
 
     target: str
@@ -324,7 +438,10 @@ class ImageSource:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of a layout; size 0 means the rest of the disk. `type` is a GPT type GUID or its short name."""
+    """One partition of a layout. Size 0 means the rest of the disk, for the last one.
+
+    type  'linux', 'esp', 'bios', 'swap', 'lvm', 'raid', 'data' or a GPT type GUID
+    """
 
     number: int
     size: int
@@ -337,10 +454,13 @@ class Order:
     """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has the same id.
 
     action   'wait', 'wipe', 'prime', 'reboot', 'off' or 'capture'
-    disk     rule that picks the target disk: 'first', 'smallest', 'largest' or 'serial:X' / 'path:X'
-    wipe     erase all local disks before writing
+    disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are large enough, or
+             'serial:X' / 'path:X'
+    wipe     erase all local disks before writing; False: write zeros where the image is empty, touch nothing else
     verify   read back and compare what was written
+    table    partition table to write first: 'gpt' or 'mbr' with `partitions`; 'keep': none (the image brings its own)
     seed     files of the NoCloud seed partition by name; empty for none
+    keep     disks that are never touched: 'serial:X' / 'path:X'
     """
 
     id: str

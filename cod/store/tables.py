@@ -81,6 +81,7 @@ api_tokens = _table(
     Column("id", Id, primary_key=True),
     Column("name", Name, nullable=False, unique=True),
     Column("user_id", Id, ForeignKey("users.id"), comment="null: acts as the site's administrator"),
+    Column("scope", String(8), nullable=False, default="admin", comment="admin, or read: may look, not change"),
     Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the token, hex"),
     Column("created_at", Time, nullable=False),
     Column("expires_at", Time, comment="null: never"),
@@ -191,6 +192,7 @@ images = _table(
     Column("digest", String(64), nullable=False, default="", comment="BLAKE2b-256 of the manifest; its folder's name"),
     Column("created_at", Time, nullable=False),
     Column("reason", Text, nullable=False, default="", comment="why ingest failed"),
+    Column("content", String(16), nullable=False, default="", comment="disk, partition or file (served as is)"),
     comment="Disk and partition images in their served form.",
 )
 
@@ -295,6 +297,7 @@ bindings = _table(
     Column("state", String(8), nullable=False, comment="offered, bound, reserved (kept for a node) or declined"),
     Column("expires_at", Time, nullable=False, index=True),
     Column("client_id", String(160), comment="option 61, hex; recorded, never a key"),
+    Column("xid", BigInteger, nullable=False, default=0, comment="of its last exchange: tells a repeat from a boot"),
     UniqueConstraint("mac", "kind", "subnet"),
     comment="Addresses bound by DHCP. The primary key is what makes two holders of one address impossible.",
 )
