@@ -1,0 +1,136 @@
+"""The pool: one transaction a flow, results after the commit, retries of what may be retried and of nothing else."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, exc, select, text
+from twisted.internet.defer import Deferred
+
+from cod.pool import Pool
+from cod.states import NodeState
+from cod.store import nodes
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.mariadb import MariaDB
+
+
+class Calls:
+    """A reactor as far as the pool needs one: runs what threads hand over when the test asks."""
+
+    def __init__(self) -> None:
+        self.waiting: queue.Queue[Callable[[], None]] = queue.Queue()
+
+    def callFromThread(self, f: Callable[..., None], *args: Any) -> None:
+        self.waiting.put(lambda: f(*args))
+
+    def result(self, deferred: Deferred[Any], timeout: float = 30.0) -> Any:
+        """Run handed-over calls until `deferred` has fired; return its value or raise its error."""
+        found: list[Any] = []
+        deferred.addBoth(found.append)
+        while not found:
+            self.waiting.get(timeout=timeout)()
+        if hasattr(found[0], "raiseException"):
+            found[0].raiseException()
+        return found[0]
+
+
+def add_node(tx: Tx, name: str) -> str:
+    nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{len(name):02x}", now=1.0, cause="", actor="test")
+    return name
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+def names(tx: Tx) -> list[str]:
+    return [node.name for node in nodes.every(tx)]
+
+
+def test_the_result_exists_only_after_the_commit(engine: Engine, calls: Calls) -> None:
+    pool = Pool(engine, calls)
+    assert calls.result(pool.run(add_node, "a")) == "a"
+    with engine.connect() as other:
+        assert other.scalar(select(t.nodes.c.state)) == NodeState.NEW
+    pool.close()
+
+
+def test_a_flow_that_raises_is_rolled_back_and_heard(engine: Engine, calls: Calls) -> None:
+    def broken(tx: Tx) -> None:
+        add_node(tx, "a")
+        raise KeyError("bug")
+
+    pool = Pool(engine, calls)
+    with pytest.raises(KeyError):
+        calls.result(pool.run(broken))
+    assert calls.result(pool.run(names)) == []
+    pool.close()
+
+
+def test_urgent_flows_go_first(engine: Engine, calls: Calls) -> None:
+    order: list[str] = []
+    started, go = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> None:
+        started.set()
+        go.wait(10)
+
+    pool = Pool(engine, calls, threads=1)
+    pool.run(slow)
+    started.wait(10)
+    last = pool.run(lambda tx: order.append("usual"))
+    pool.run_at(0, lambda tx: order.append("dhcp"))
+    assert pool.queued() == 2
+    go.set()
+    calls.result(last)
+    assert order == ["dhcp", "usual"]
+    pool.close()
+
+
+def test_a_deadlock_is_tried_again_with_the_same_arguments(engine: Engine, calls: Calls) -> None:
+    tries: list[str] = []
+
+    def unlucky(tx: Tx, name: str) -> str:
+        tries.append(name)
+        add_node(tx, name)
+        if len(tries) < 3:
+            raise exc.OperationalError("UPDATE", {}, Exception(1213, "Deadlock found"))
+        return name
+
+    pool = Pool(engine, calls)
+    assert calls.result(pool.run(unlucky, "a")) == "a"
+    assert calls.result(pool.run(names)) == ["a"]
+    assert tries == ["a"] * 3
+    pool.close()
+
+
+def test_a_violated_constraint_is_not_tried_again(engine: Engine, calls: Calls) -> None:
+    tries: list[int] = []
+
+    def twice(tx: Tx) -> None:
+        tries.append(1)
+        add_node(tx, "a")
+        add_node(tx, "a")
+
+    pool = Pool(engine, calls)
+    with pytest.raises(exc.IntegrityError):
+        calls.result(pool.run(twice))
+    assert len(tries) == 1
+    pool.close()
+
+
+@pytest.mark.mariadb
+def test_flows_wait_for_a_database_that_was_killed(mariadb: MariaDB, mariadb_engine: Engine, calls: Calls) -> None:
+    pool = Pool(mariadb_engine, calls)
+    calls.result(pool.run(lambda tx: tx.execute(text("SELECT 1")).scalar()))
+    mariadb.kill()
+    asked = [pool.run(lambda tx, n=n: n + (tx.scalar(text("SELECT 1")) or 0)) for n in range(3)]
+    mariadb.start("--innodb-flush-log-at-trx-commit=0")
+    assert [calls.result(deferred, 60) for deferred in asked] == [1, 2, 3]
+    pool.close()
