@@ -294,6 +294,18 @@ class PowerAction:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeType:
+    """A row of `node_types`: nodes that are equal. `attributes` is their canonical form (XML)."""
+
+    id: int
+    name: str
+    digest: str
+    attributes: str
+    cost: float
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A row of `groups`."""
 

@@ -34,7 +34,7 @@ def settle(node: Node, *, cached_fits: bool) -> Step:
         return Step(NodeEvent.BOOT_ORDERED, "its disk holds the template already: priming skipped")
     if node.vcluster_id is not None:
         return Step(NodeEvent.PRIME_ORDERED, "to be primed for its vcluster", {"disk": Disk.DIRTY})
-    return Step(NodeEvent.IDLED, "clean and free", {"reason": ""})
+    return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
 
 
 def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:

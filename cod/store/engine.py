@@ -1,10 +1,10 @@
-"""Opening the database: one URL, SQLite or MariaDB/MySQL; what each needs to be safe; which errors are worth a retry."""
+"""Opening the database: one URL, SQLite or MariaDB/MySQL; what each needs to be safe; which errors merit a retry."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, exc
+from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, exc
 
 Tx = Connection
 """A transaction in progress. Only `cod.pool` (and the tests) begins, commits and rolls back."""
@@ -42,6 +42,13 @@ def _sqlite_begin(connection: Connection) -> None:
     # A deferred BEGIN that later wants to write can fail without waiting; IMMEDIATE queues up front.
     reading = connection.get_execution_options().get("reading")
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+def new_id(inserted: CursorResult[Any]) -> int:
+    """The id that the database gave to the one row just inserted."""
+    key = inserted.inserted_primary_key
+    assert key is not None
+    return int(key[0])
 
 
 def is_lost(error: BaseException) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -134,7 +133,7 @@ nodes = _table(
     Column("template_id", Id, ForeignKey("config_templates.id"), comment="what it is to run for its holder"),
     Column("hostname", Name, comment="its name in its vcluster"),
     Column("assigned_at", Time, comment="start of its immunity (scheduling inertia)"),
-    Column("released", Boolean, nullable=False, default=False, comment="on its way back: holder gone, not yet clean"),
+    Column("released", Id, nullable=False, default=0, comment="vcluster it comes back from, not yet clean; 0: none"),
     Column("progress_done", BigInteger, nullable=False, default=0, comment="bytes of the running wipe, prime, capture"),
     Column("progress_total", BigInteger, nullable=False, default=0),
     Column("progress_rate", Double, nullable=False, default=0.0, comment="bytes per second, recent"),

@@ -1,0 +1,74 @@
+"""Who holds a node: taking it for a vcluster and giving it back, each with all the rows that follow the holder.
+
+Neither is a transition: the caller moves the node on in the same transaction. What follows the holder: the node's own
+columns, its address in the vcluster's block (`bindings`), its holder's right to use it (`node_permissions`) and the
+installation it is in (`install_images`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from cod.model import Node, Vcluster
+from cod.states import Disk, NodeState
+from cod.store import bindings
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.nodes import Stale
+
+_NOBODY: dict[str, Any] = dict.fromkeys(("vcluster_id", "request_id", "template_id", "hostname", "assigned_at"))
+
+
+def take(
+    tx: Tx, node: Node, *, vcluster: Vcluster, request_id: int, template_id: int, hostname: str, now: float
+) -> Node:
+    """Give a free node to `vcluster`; returns the node as it is now.
+
+    Raises `Stale` when the node has moved on or somebody holds it: then nothing may be committed.
+    """
+    columns: dict[str, Any] = {
+        "vcluster_id": vcluster.id, "request_id": request_id, "template_id": template_id, "hostname": hostname,
+        "assigned_at": now, "reason": ""}
+    nodes = t.nodes
+    done = tx.execute(update(nodes).values(**columns).where(
+        nodes.c.id == node.id, nodes.c.generation == node.generation, nodes.c.vcluster_id.is_(None)))
+    if done.rowcount != 1:
+        raise Stale(node.id, node.generation)
+    _clear_rows(tx, node.id)
+    held = replace(node, **columns)
+    bindings.reserve(tx, held, node.boot_mac, vcluster, hostname, now)
+    tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=vcluster.group_id, right="use"))
+    tx.execute(insert(t.install_images).values(
+        node_id=node.id, generation=node.generation + 1, template_id=template_id, state="pending", at=now))
+    return held
+
+
+def give_back(tx: Tx, node: Node, *, keep_disk: bool = False) -> Node:
+    """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left as it is.
+
+    keep_disk  its disk holds its template, written whole, and may be kept for the same group (the template's cache
+               rule); otherwise what was written counts as dirty, to be wiped before anything else
+    """
+    if node.vcluster_id is None:
+        return node
+    columns = _NOBODY | {"released": node.vcluster_id}
+    if keep_disk:
+        columns.update(disk=Disk.CACHED, cached_template_id=node.template_id, cached_group_id=_group(tx, node))
+    elif node.disk == Disk.CACHED and node.state in (NodeState.BOOT, NodeState.ACTIVE):
+        columns.update(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None)
+    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(**columns))
+    _clear_rows(tx, node.id)
+    return replace(node, **columns)
+
+
+def _group(tx: Tx, node: Node) -> int | None:
+    return tx.scalar(select(t.vclusters.c.group_id).where(t.vclusters.c.id == node.vcluster_id))
+
+
+def _clear_rows(tx: Tx, node_id: int) -> None:
+    bindings.release(tx, node_id)
+    tx.execute(delete(t.node_permissions).where(t.node_permissions.c.node_id == node_id))
+    tx.execute(delete(t.install_images).where(t.install_images.c.node_id == node_id))

@@ -1,0 +1,113 @@
+"""Requests for nodes: (count, attributes, template) tuples, satisfied or rejected as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from cod.model import Node, Request, RequestTuple
+from cod.states import RequestState
+from cod.store import tables as t
+from cod.store.engine import Tx, new_id
+
+_COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.name != "tuples"]
+
+
+def add(
+    tx: Tx, *, vcluster_id: int, kind: str, priority: int, tuples: Sequence[RequestTuple], now: float,
+    key: str | None = None,
+) -> Request:
+    """A new pending request. `kind` is create, grow or replace; `key` is unique (the caller looks first)."""
+    request_id = new_id(tx.execute(insert(t.node_requests).values(
+        key=key, vcluster_id=vcluster_id, kind=kind, state=RequestState.PENDING, priority=priority,
+        submitted_at=now)))
+    tx.execute(insert(t.request_tuples), [
+        {"request_id": request_id, "position": position, "count": one.count, "attributes": one.attributes,
+         "template_id": one.template_id} for position, one in enumerate(tuples)])
+    request = get(tx, request_id)
+    assert request is not None
+    return request
+
+
+def replace(tx: Tx, node: Node, now: float) -> Request | None:
+    """Ask for a node in the place of `node`, which its vcluster is losing; call it before `holding.give_back`.
+
+    None when nobody holds the node. Repeated for the same generation, it is the same request.
+    """
+    if node.vcluster_id is None or node.template_id is None:
+        return None
+    key = f"replace {node.id}.{node.generation}"
+    there = by_key(tx, key)
+    if there is not None:
+        return there
+    v, g = t.vclusters.c, t.groups.c
+    attributes, priority = tx.execute(
+        select(v.attributes, g.priority).join_from(t.vclusters, t.groups).where(v.id == node.vcluster_id)).one()
+    wanted = RequestTuple(1, attributes, node.template_id)
+    return add(tx, vcluster_id=node.vcluster_id, kind="replace", priority=priority, tuples=[wanted], now=now, key=key)
+
+
+def get(tx: Tx, request_id: int) -> Request | None:
+    """The request with that id."""
+    return _one(tx, t.node_requests.c.id == request_id)
+
+
+def by_key(tx: Tx, key: str) -> Request | None:
+    """The request that a client gave that key."""
+    return _one(tx, t.node_requests.c.key == key)
+
+
+def every(
+    tx: Tx, *, states: Iterable[str] = (), vcluster_id: int | None = None, limit: int | None = None
+) -> list[Request]:
+    """Requests in any of `states` (all, if empty) for `vcluster_id` (any, if None), newest last."""
+    query = select(*_COLUMNS).order_by(t.node_requests.c.id.desc()).limit(limit)
+    if states:
+        query = query.where(t.node_requests.c.state.in_(list(states)))
+    if vcluster_id is not None:
+        query = query.where(t.node_requests.c.vcluster_id == vcluster_id)
+    return _with_tuples(tx, list(tx.execute(query))[::-1])
+
+
+def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
+    """End a pending request's wait. False when it was not pending any more: nothing was changed."""
+    r = t.node_requests
+    done = tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING)
+                      .values(state=state, reason=reason, decided_at=now))
+    return done.rowcount == 1
+
+
+def explain(tx: Tx, request_id: int, reason: str) -> None:
+    """Say why a pending request waits."""
+    r = t.node_requests
+    tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING).values(reason=reason))
+
+
+def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float) -> int:
+    """Withdraw all pending requests of a vcluster; returns how many."""
+    r = t.node_requests
+    return tx.execute(update(r).where(r.c.vcluster_id == vcluster_id, r.c.state == RequestState.PENDING).values(
+        state=RequestState.WITHDRAWN, reason=reason, decided_at=now)).rowcount
+
+
+def _one(tx: Tx, condition: Any) -> Request | None:
+    found = _with_tuples(tx, list(tx.execute(select(*_COLUMNS).where(condition))))
+    return found[0] if found else None
+
+
+def _with_tuples(tx: Tx, rows: Sequence[Any]) -> list[Request]:
+    r = t.request_tuples.c
+    tuples: dict[int, list[RequestTuple]] = {row.id: [] for row in rows}
+    for ids in _slices(list(tuples)):
+        query = select(r.request_id, r["count"], r.attributes, r.template_id).where(r.request_id.in_(ids))
+        for request_id, *columns in tx.execute(query.order_by(r.request_id, r.position)):
+            tuples[request_id].append(RequestTuple(*columns))
+    return [dataclasses.replace(Request(*row), tuples=tuple(tuples[row.id])) for row in rows]
+
+
+def _slices(ids: Sequence[int], size: int = 500) -> Iterable[Sequence[int]]:
+    # SQLite and MariaDB both limit the parameters of one statement.
+    return (ids[start:start + size] for start in range(0, len(ids), size))

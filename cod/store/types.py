@@ -1,0 +1,43 @@
+"""Node types: equivalence classes of nodes, made as nodes are discovered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from cod.model import NodeType
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_COLUMNS = [t.node_types.c[f.name] for f in fields(NodeType)]
+
+
+def _type(row: Sequence[Any]) -> NodeType:
+    return NodeType(*row)
+
+
+def every(tx: Tx) -> list[NodeType]:
+    """All types, by id."""
+    return [_type(row) for row in tx.execute(select(*_COLUMNS).order_by(t.node_types.c.id))]
+
+
+def of(tx: Tx, canonical: str, now: float) -> NodeType:
+    """The type with those canonical attributes (`policy.match.canonical`), made now if they were never seen."""
+    digest = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
+    query = select(*_COLUMNS).where(t.node_types.c.digest == digest)
+    row = tx.execute(query).one_or_none()
+    if row is None:
+        number = (tx.scalar(select(func.max(t.node_types.c.id))) or 0) + 1
+        tx.execute(insert(t.node_types).values(
+            name=f"type{number}", digest=digest, attributes=canonical, cost=1.0, created_at=now))
+        row = tx.execute(query).one()
+    return _type(row)
+
+
+def change(tx: Tx, type_id: int, **columns: Any) -> None:
+    """Set a type's name or cost."""
+    tx.execute(update(t.node_types).where(t.node_types.c.id == type_id).values(**columns))
