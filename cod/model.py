@@ -373,7 +373,7 @@ class DhcpQuery:
     subnet      name of the site's subnet that it came from (interface or giaddr); None if the site has none
     arch        option 93, None when absent
     stage       who is speaking: 'firmware', 'ipxe', 'pxelinux', 'httpclient', 'trampoline' or 'os'
-    relay_info  option 82 as it came, echoed last
+    requested   option 50; server_id option 54; uuid option 97 in the form that Linux prints
     """
 
     kind: str
@@ -389,13 +389,31 @@ class DhcpQuery:
     uuid: str | None = None
     hostname: str | None = None
     client_id: bytes | None = None
-    relay_info: bytes | None = None
-    broadcast: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpClient:
+    """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name."""
+
+    id: int
+    name: str
+    state: str
+    boot_mac: str
+    uuid: str | None
+    boot_served_at: float | None
+    template_id: int | None
+    hostname: str | None
+    vcluster: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class DhcpAnswer:
-    """What the flow decided: `kind` OFFER, ACK or NAK. Options that are None are left out."""
+    """What the flow decided: `kind` OFFER, ACK or NAK. Options that are None are left out.
+
+    subnet      whose server, router and DNS servers are told
+    lease_time  seconds; None in the answer to an INFORM, which binds nothing
+    bootfile    the next thing to load, a file name or a URL
+    """
 
     kind: str
     yiaddr: str

@@ -1,0 +1,73 @@
+"""A machine fetches its boot script, or its boot's secret.
+
+Both are told only to the address that DHCP has bound to that MAC: a machine cannot ask in another's name, and one that
+spoofs an address on its own wire gains a token that is worthless from anywhere else.
+"""
+
+from __future__ import annotations
+
+from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
+from cod.policy import boot
+from cod.states import NodeState
+from cod.store import bindings, clients, nodes, secrets
+from cod.store.engine import Tx
+
+LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
+
+_OWN_SYSTEM = (NodeState.BOOT, NodeState.ACTIVE)
+
+
+def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
+    """What the machine with that MAC, asking from that address, is to boot now.
+
+    Serving a node's own system is the last word of its boot: from now on (`nodes.boot_served_at`) asking DHCP again
+    means that the boot has failed. Never raises for what a peer sends: the answer is then a plan 'none'.
+    """
+    found = _who(tx, mac, address, site, now)
+    if found is None:
+        return BootPlan("none", f"{address} is not bound to {mac}")
+    node, subnet = found
+    document = clients.documents(tx, [node.template_id]).get(node.template_id) if node.template_id else None
+    plan = boot.plan(node.state, document, mac, subnet, site)
+    if node.state in _OWN_SYSTEM and plan.action in ("local", "kernel"):
+        _served(tx, node, now)
+    return plan
+
+
+def _served(tx: Tx, node: Node, now: float) -> None:
+    nodes.change(tx, node, boot_served_at=now)
+    if node.state == NodeState.BOOT:
+        bindings.unbind(tx, node.id)
+
+
+def mint(
+    tx: Tx, mac: str, address: str, secret_id: str, salt: bytes, stored_key: bytes, server_key: bytes, now: float,
+    site: Site,
+) -> None:
+    """Keep the verifier of a boot's secret for a machine that is to boot the trampoline.
+
+    At most `LIVE_SECRETS` are live for a machine at once. Raises `Refused` ('forbidden') when the address is not
+    bound to that MAC, or when the node boots its vcluster's system, which gets none.
+    """
+    found = _who(tx, mac, address, site, now)
+    if found is None:
+        raise Refused("forbidden", f"{address} is not bound to {mac}")
+    if found[0].state in _OWN_SYSTEM:
+        raise Refused("forbidden", f"{found[0].name} boots its vcluster's system, not the trampoline")
+    secrets.purge(tx, now)
+    live = [secret for secret in secrets.of_mac(tx, mac) if secret.kind == "boot"]
+    for oldest in live[LIVE_SECRETS - 1:]:
+        secrets.spend(tx, oldest.id)
+    expires_at = now + site.policy.secret_time
+    secrets.add(tx, BootSecret(secret_id, mac, "boot", address, salt, stored_key, server_key, expires_at))
+
+
+def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet] | None:
+    binding = bindings.of_mac(tx, mac, address, now)
+    node = nodes.by_mac(tx, mac)
+    subnet = _subnet(site, binding) if binding else None
+    return (node, subnet) if node and subnet else None
+
+
+def _subnet(site: Site, binding: Binding) -> Subnet | None:
+    return next((subnet for subnet in site.subnets if subnet.name == binding.subnet), None)

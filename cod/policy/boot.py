@@ -1,0 +1,171 @@
+"""The boot decision: what a machine that asks the network for a boot is told.
+
+A boot is a conversation in three parts. The machine's firmware asks DHCP for an address and a first-stage loader
+(iPXE). The loader asks DHCP again and is sent to its boot script. It fetches the script, and the script is the
+decision:
+
+- a node in state *active* boots what its vcluster's template says: its own disk, or a kernel from the network;
+- a node in state *boot* boots the same, once;
+- every other node boots the trampoline.
+
+So DHCP always says the same to a node that asks (`decide`), and the script (`plan`) makes the difference. A second
+stage is recognised by what it says of itself and is sent on, not back: never in circles.
+
+**When has a boot failed?** When a node in state *boot* that has been served its script asks for a boot again: had its
+system come up, the firmware would not be asking. The stage cannot tell, because a network card's ROM may itself be an
+iPXE (QEMU's are), whose very first DISCOVER looks like that of a chain-loaded one. Time and the transaction id can:
+`nodes.boot_served_at` is set when the script is served, the last word of a boot; a DISCOVER before that moment is
+progress or a retry. After it, a DISCOVER is
+
+- a repeat, still under way in the network, if it has the xid of the last exchange (or comes within `SETTLE` seconds:
+  nothing reboots that quickly). Some ROMs derive the xid from their MAC and use it for ever, so after `REPEAT` seconds
+  even the same xid is new;
+- the same firmware trying its next boot option, if it comes from another NIC, or as an HTTP boot, within `NEXT_OPTION`
+  seconds: UEFI lists PXE, then HTTP, then the disk, and the script's "local disk" is an exit back to that list. The
+  right answer is silence, so that it goes on to the disk;
+- otherwise the machine coming back: the boot has failed.
+
+A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind COD's back; it
+goes to the crossroads (event *asked*) and boots the trampoline. An *active* node that asks was power-cycled: it boots
+again and stays active.
+
+Who is answered: machines that COD knows; others only if they ask to network-boot and the site's policy is `discover`. A
+foreign machine gets silence, never a NAK, so COD can sit beside another DHCP server. A retired machine is foreign.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from cod.model import BootPlan, DhcpClient, DhcpQuery, Policy, Site, Subnet
+from cod.states import NodeEvent, NodeState
+
+SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
+REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
+NEXT_OPTION = 120.0  # seconds in which firmware goes through the rest of its boot options
+
+_RESET = {NodeState.OFF, NodeState.INACTIVE, NodeState.WIPE, NodeState.PRIME, NodeState.CAPTURE}
+_OWN_SYSTEM = {NodeState.BOOT, NodeState.ACTIVE}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with a client's message.
+
+    pool   'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its system; 'none': silence
+    event  what the message tells about the node, if anything
+    new    the machine is unknown and becomes a node
+    """
+
+    pool: str
+    why: str
+    event: NodeEvent | None = None
+    new: bool = False
+
+
+def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float) -> Verdict:
+    """Whether and as what a client is answered. `last_xid` is of the last exchange on its boot binding."""
+    if client is None:
+        return _stranger(query, policy)
+    if client.state == NodeState.RETIRED:
+        return Verdict("none", "retired")
+    if query.stage == "os":
+        return _system(client)
+    if query.stage == "trampoline":
+        return Verdict("boot", "the trampoline's own address")
+    if query.kind != "DISCOVER":
+        return Verdict("boot", "on its way through the loaders")
+    return _asks(query, client, last_xid, now)
+
+
+def _stranger(query: DhcpQuery, policy: Policy) -> Verdict:
+    if query.stage == "os":
+        return Verdict("none", "foreign: it does not ask to network-boot")
+    if policy.unknown != "discover":
+        return Verdict("none", "unknown, and the site answers known machines only")
+    if query.kind != "DISCOVER":
+        return Verdict("none", "unknown, and not asking for a new address")
+    return Verdict("boot", "a machine never seen before", new=True)
+
+
+def _system(client: DhcpClient) -> Verdict:
+    if client.state not in _OWN_SYSTEM:
+        return Verdict("none", f"an operating system on a node in state {client.state}")
+    return Verdict("vcluster", "its vcluster's system")
+
+
+def _asks(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now: float) -> Verdict:
+    if client.state in _OWN_SYSTEM:
+        return _asks_again(query, client, last_xid, now)
+    if client.state in _RESET and query.xid != last_xid:
+        return Verdict("boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED)
+    return Verdict("boot", "on its way to the trampoline")
+
+
+def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now: float) -> Verdict:
+    if client.boot_served_at is None:
+        return Verdict("boot", "on its way to its system")
+    since = now - client.boot_served_at
+    another_way = query.stage == "httpclient" or query.mac != client.boot_mac
+    if another_way and since < NEXT_OPTION:
+        return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
+    if client.state == NodeState.ACTIVE:
+        return Verdict("boot", "power-cycled: it boots its system again")
+    if since < SETTLE or (query.xid == last_xid and since < REPEAT):
+        return Verdict("boot", "a repeated packet of the boot that was served")
+    return Verdict("boot", f"it asked to boot again {since:.0f} s after its boot was served", NodeEvent.BOOT_FAILED)
+
+
+def bootfile(query: DhcpQuery, subnet: Subnet, site: Site) -> str | None:
+    """The next thing that a client shall load: option 67 and the `file` field.
+
+    Architectures are those of RFC 4578 §2.1 and its registry: 6 is 32-bit UEFI, 7 and 9 are UEFI x64, 16 is UEFI x64
+    booting by HTTP (with the vendor class HTTPClient). Others are taken for BIOS.
+    """
+    base = f"http://{subnet.server}:{site.http_port}"
+    if query.stage == "ipxe":
+        return f"{base}/boot/{query.mac}/script.ipxe"
+    if query.stage == "httpclient":
+        return f"{base}/files/{site.uefi_loader}"
+    if query.stage == "firmware":
+        return site.uefi_loader if query.arch in (7, 9) else site.bios_loader
+    return None
+
+
+def plan(
+    state: str, document: str | None, mac: str, subnet: Subnet, site: Site
+) -> BootPlan:
+    """The decision itself. `document` is the node's template (XML) if it is assigned one."""
+    if state in _OWN_SYSTEM and document is None:
+        return BootPlan("none", f"a node in state {state} without a template")
+    if state in _OWN_SYSTEM:
+        return _own_system(document or "", state)
+    if state == NodeState.RETIRED:
+        return BootPlan("none", "retired")
+    return trampoline(state, mac, subnet, site)
+
+
+def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
+    """Kernel and ramdisks of the trampoline. The secret is a ramdisk of its own: kernel command lines end in logs."""
+    base = f"http://{subnet.server}:{site.http_port}"
+    words = [f"cod.confd={subnet.server}:{site.confd_port}", f"cod.mac={mac}", "quiet", "panic=10"]
+    if site.console:
+        words.append(f"console={site.console}")
+    ramdisks = (f"{base}/files/trampoline/ramdisk", f"{base}/boot/{mac}/secret.cpio")
+    return BootPlan("trampoline", f"state {state}", f"{base}/files/trampoline/vmlinuz", ramdisks, " ".join(words))
+
+
+def _own_system(document: str, state: str) -> BootPlan:
+    boot = ElementTree.fromstring(document).find("boot")
+    if boot is None or boot.get("mode", "local") == "local":
+        return BootPlan("local", f"state {state}")
+    ramdisks = tuple(item.get("url", "") for item in boot.findall("ramdisk"))
+    kernel = boot.find("kernel")
+    url = "" if kernel is None else kernel.get("url", "")
+    return BootPlan("kernel", f"state {state}, diskless", url, ramdisks, (boot.findtext("arguments") or "").strip())
+
+
+def has_readiness_check(document: str | None) -> bool:
+    """Does the template say when its system is ready? Then an address alone does not make a node active."""
+    return document is not None and ElementTree.fromstring(document).find("ready") is not None

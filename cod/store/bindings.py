@@ -1,0 +1,134 @@
+"""Bindings: which IPv4 address is bound to which client.
+
+Two kinds live in one table, because one primary key on the address is what makes two holders impossible. A *boot*
+binding is lent for minutes to firmware and trampoline, from the subnet's boot pool; a *vcluster* binding is reserved
+for a node when it is assigned and is its operating system's address until it leaves.
+
+Rows are read for update where they are about to be written: MariaDB then holds them until the commit (SQLite has one
+writer anyway), so a row that was seen free stays free. A row that did not exist is inserted plainly: if another server
+was quicker, the database says so (IntegrityError) and the flow is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy.dialects import mysql, sqlite
+
+from cod.model import Binding, Node, Refused, Vcluster, dotted, ipv4
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
+
+_b = t.bindings.c
+_NAMES = [f.name for f in fields(Binding)]
+_SELECT: Select[Any] = select(*(_b[name] for name in _NAMES))
+
+Key = tuple[str, str, str]
+"""(mac, kind, subnet): at most one binding each."""
+
+
+def _read(tx: Tx, query: Select[Any]) -> list[Binding]:
+    return [Binding(*row) for row in tx.execute(query)]
+
+
+def of_macs(tx: Tx, macs: Collection[str]) -> dict[Key, Binding]:
+    """All bindings of those clients, also expired ones, for update."""
+    rows = _read(tx, _SELECT.where(_b.mac.in_(macs)).with_for_update())
+    return {(row.mac or "", row.kind, row.subnet): row for row in rows}
+
+
+def at(tx: Tx, addresses: Collection[int]) -> dict[int, Binding]:
+    """Whatever is recorded at those addresses, for update."""
+    rows = _read(tx, _SELECT.where(_b.address.in_(addresses)).with_for_update())
+    return {row.address: row for row in rows}
+
+
+def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
+    """The binding that lets a machine at `address` speak as `mac`: it is bound to that MAC now, or there is none."""
+    try:
+        number = ipv4(address)
+    except OSError:
+        return None
+    rows = _read(tx, _SELECT.where(_b.address == number, _b.mac == mac, _b.expires_at > now))
+    return rows[0] if rows else None
+
+
+def of_node(tx: Tx, node_id: int) -> list[Binding]:
+    """The node's bindings, by address."""
+    return _read(tx, _SELECT.where(_b.node_id == node_id).order_by(_b.address))
+
+
+def taken(tx: Tx, first: int, last: int, now: float) -> set[int]:
+    """Addresses of a range that nobody may be given now."""
+    return set(tx.scalars(select(_b.address).where(_b.address.between(first, last), _b.expires_at > now)))
+
+
+def add(tx: Tx, rows: Sequence[Binding]) -> None:
+    """Insert bindings at addresses where nothing was recorded. IntegrityError: another server was quicker."""
+    if rows:
+        tx.execute(insert(t.bindings), [_values(row) for row in rows])
+
+
+def put(tx: Tx, rows: Sequence[Binding]) -> None:
+    """Overwrite rows that this transaction has read for update, by address."""
+    if rows:
+        tx.execute(_OVERWRITE[tx.dialect.name], [_values(row) for row in rows])
+
+
+def forget(tx: Tx, addresses: Iterable[int]) -> None:
+    """Delete what is recorded at those addresses."""
+    gone = list(addresses)
+    if gone:
+        tx.execute(delete(t.bindings).where(_b.address.in_(gone)))
+
+
+def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now: float) -> int:
+    """Reserve the first free address of the vcluster's block for the node's operating system; returns the address.
+
+    Addresses ending in .0 and .255 are left out: too many systems take them for a network's own. What the node had
+    before as a vcluster's member is given up. Raises `Refused` ('conflict') when the block is full.
+    """
+    if vcluster.subnet is None or vcluster.first_address is None or vcluster.last_address is None:
+        raise Refused("conflict", f"vcluster {vcluster.name} has no block of addresses yet")
+    release(tx, node.id)
+    block = range(vcluster.first_address, vcluster.last_address + 1)
+    there = at(tx, list(block))
+    for address in block:
+        row = there.get(address)
+        if address & 0xFF in (0, 0xFF) or (row is not None and row.expires_at > now):
+            continue
+        binding = Binding(address, mac, "vcluster", node.id, vcluster.subnet, hostname, "reserved", FOREVER)
+        (add if row is None else put)(tx, [binding])
+        return address
+    raise Refused("conflict", f"vcluster {vcluster.name} has no free address between "
+                              f"{dotted(block[0])} and {dotted(block[-1])}")
+
+
+def release(tx: Tx, node_id: int) -> None:
+    """The node leaves its vcluster: its reserved address is free again."""
+    tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster"))
+
+
+def unbind(tx: Tx, node_id: int) -> None:
+    """The node is about to boot into its vcluster: its OS has not asked for its reserved address yet."""
+    tx.execute(update(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
+               .values(state="reserved"))
+
+
+def _values(row: Binding) -> dict[str, object]:
+    return {name: getattr(row, name) for name in _NAMES}
+
+
+_LITE = sqlite.insert(t.bindings)
+_MARIA = mysql.insert(t.bindings)
+_SET = [name for name in _NAMES if name != "address"]
+_OVERWRITE = {
+    "sqlite": _LITE.on_conflict_do_update(index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}),
+    "mysql": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
+    "mariadb": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
+}

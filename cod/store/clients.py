@@ -1,0 +1,35 @@
+"""What the boot decision needs of the database, for many clients at once and in few columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Select, insert, select
+
+from cod.model import DhcpClient
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_n = t.nodes.c
+_SELECT: Select[Any] = (
+    select(t.nics.c.mac, _n.id, _n.name, _n.state, _n.boot_mac, _n.uuid, _n.boot_served_at, _n.template_id,
+           _n.hostname, t.vclusters.c.name)
+    .join_from(t.nics, t.nodes).outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
+)
+
+
+def by_macs(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
+    """The nodes that own those of `macs` that are known."""
+    return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_SELECT.where(t.nics.c.mac.in_(macs)))}
+
+
+def documents(tx: Tx, template_ids: Collection[int]) -> dict[int, str]:
+    """Configuration templates' documents by id."""
+    c = t.config_templates.c
+    return {row[0]: row[1] for row in tx.execute(select(c.id, c.document).where(c.id.in_(template_ids)))}
+
+
+def join(tx: Tx, node_id: int, mac: str) -> None:
+    """A further NIC of a known node. IntegrityError when a node owns that MAC already."""
+    tx.execute(insert(t.nics).values(mac=mac, node_id=node_id))
