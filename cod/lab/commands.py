@@ -1,0 +1,148 @@
+"""`cod lab …`: virtual bare metal from the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cod.lab import control, network, record
+from cod.lab.spec import ADDRESS, BUSES, NICS, LabDisk, LabSpec, completed, counted, parse, size_of
+from cod.model import Refused
+
+
+class _Group(click.Group):
+    """Shows a refusal as a sentence and ends with exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Refused as refusal:
+            raise click.ClickException(refusal.sentence) from None
+
+
+as_json = click.option("--json", "json_", is_flag=True, help="Print JSON for programs.")
+
+
+@click.group(cls=_Group)
+def lab() -> None:
+    """Virtual bare metal: QEMU machines with real firmware on a bridge of their own.
+
+    Example: cod lab up --bios 2 --uefi 1
+    """
+
+
+@lab.command()
+@click.argument("spec", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", default="lab", show_default=True, help="Name of the lab (without a SPEC).")
+@click.option("--bios", default=2, show_default=True, help="How many machines with BIOS.")
+@click.option("--uefi", default=1, show_default=True, help="How many machines with UEFI.")
+@click.option("--memory", default=512, show_default=True, help="MiB of memory of each.")
+@click.option("--disk", default="4G", show_default=True, help="Size of the disk of each.")
+@click.option("--bus", type=click.Choice(BUSES), default="virtio", show_default=True, help="What the disk hangs on.")
+@click.option("--nic", type=click.Choice(NICS), default=NICS[0], show_default=True, help="Model of the NIC.")
+@click.option("--address", default=ADDRESS, show_default=True, help="The bridge's address with prefix length.")
+@as_json
+def up(spec: Path | None, name: str, bios: int, uefi: int, memory: int, disk: str, bus: str, nic: str, address: str,
+       json_: bool) -> None:
+    """Make a lab, all machines switched off, from the file SPEC (TOML) or from the options.
+
+    Example: cod lab up --name demo --bios 2 --uefi 1 --disk 8G
+    """
+    if spec is not None:
+        wanted = parse(spec.read_text())
+    else:
+        like = counted(name, bios, uefi, disk=LabDisk(size_of(disk), bus), memory=memory, nic=nic)
+        wanted = completed(LabSpec(name, like.nodes, address))
+    _show(control.up(wanted), json_)
+
+
+@lab.command()
+@click.argument("name", default="lab")
+@click.option("--all", "every", is_flag=True, help="Remove every lab.")
+def down(name: str, every: bool) -> None:
+    """Remove a lab and everything in it, also after a crash.
+
+    Example: cod lab down demo
+    """
+    if every:
+        control.down_all()
+    else:
+        control.down(name)
+
+
+@lab.command()
+@click.argument("name", required=False)
+@as_json
+def status(name: str | None, json_: bool) -> None:
+    """Show a lab's machines, or all labs'.
+
+    Example: cod lab status demo --json
+    """
+    found = [control.status(each) for each in ([name] if name else record.names())]
+    if json_:
+        click.echo(json.dumps(found[0] if name else found, indent=1))
+        return
+    for each in found:
+        _show(each, False)
+
+
+@lab.command()
+@click.argument("name")
+@click.argument("node")
+@click.option("--follow", "-f", is_flag=True, help="Go on showing what comes, until interrupted.")
+def console(name: str, node: str, follow: bool) -> None:
+    """Show a machine's serial console.
+
+    Example: cod lab console demo n1 --follow
+    """
+    path = control.console(name, node)
+    if follow:
+        sys.exit(subprocess.call(["tail", "-n", "+1", "-F", str(path)]))
+    click.echo(path.read_bytes() if path.exists() else b"", nl=False)
+
+
+@lab.command()
+@click.argument("name")
+@click.argument("node")
+@click.argument("op", type=click.Choice(["on", "off", "reset", "status"]))
+@as_json
+def power(name: str, node: str, op: str, json_: bool) -> None:
+    """Turn a machine's power switch.
+
+    Example: cod lab power demo n1 on
+    """
+    answer = control.power(name, node, op)
+    click.echo(json.dumps(answer, indent=1) if json_ else f"{node} is {answer['power']}")
+
+
+@lab.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("name")
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(name: str, argv: tuple[str, ...]) -> None:
+    """Run a program inside a lab's network.
+
+    Example: cod lab exec demo ip address
+    """
+    record.load(name)
+    sys.exit(subprocess.call(network.inside(record.namespace(name), list(argv))))
+
+
+def _show(found: dict[str, Any], json_: bool) -> None:
+    if json_:
+        click.echo(json.dumps(found, indent=1))
+        return
+    title = f"lab {found['name']}: {found['address']} on {found['bridge']} in {found['namespace']} ({found['accel']})"
+    table = Table(title=title, title_justify="left")
+    columns = ("name", "power", "firmware", "nic", "mac", "uuid")
+    for column in columns:
+        table.add_column(column)
+    for node in found["nodes"]:
+        table.add_row(*(str(node[column]) for column in columns))
+    Console().print(table)

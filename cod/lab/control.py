@@ -1,0 +1,155 @@
+"""Making, using and removing labs: `up`, `down`, `status`, `console`, `power`, `run_inside`.
+
+Everything needs root. Labs with different names live side by side, with the same addresses if they like: each has a
+network namespace of its own. Errors are `Refused` with a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cod.lab import accel, machine, network, processes, record
+from cod.lab.record import Record
+from cod.lab.spec import LabSpec, completed
+from cod.model import Refused
+
+START_SECONDS = 20.0
+SWITCH_SECONDS = 60.0
+
+
+def up(spec: LabSpec) -> dict[str, Any]:
+    """Make the lab with every node switched off; returns its status. What fails half-way is removed again.
+
+    `Refused` (conflict) when a lab, or a namespace, of that name exists.
+    """
+    spec = completed(spec)
+    if os.geteuid() != 0:
+        raise Refused("forbidden", "a lab needs root: it makes network namespaces")
+    if network.exists(record.namespace(spec.name)):
+        raise Refused("conflict", f"there is a network namespace {record.namespace(spec.name)} already", "name")
+    accelerator = accel.choose(record.root())
+    _claim(spec.name)
+    try:
+        Record(spec, accelerator).save()
+        _make(spec)
+    except BaseException:
+        down(spec.name)
+        raise
+    return status(spec.name)
+
+
+def down(name: str) -> None:
+    """Remove the lab: its processes, and any other in its namespace, the namespace, the folder. Whatever is gone
+    already, or was never made, is passed over; a lab that does not exist is no error."""
+    folder = record.folder(name)
+    if not folder.is_dir():
+        return
+    with suppress(Refused):  # made by half, or a broken record: what there is of it is found by its name below
+        processes.end(record.load(name).processes())
+    namespace = record.namespace(name)
+    while left := processes.inside(namespace):
+        processes.end(left)
+    network.remove(namespace)
+    shutil.rmtree(folder)
+
+
+def down_all() -> list[str]:
+    """Remove every lab; returns their names."""
+    gone = record.names()
+    for name in gone:
+        down(name)
+    return gone
+
+
+def status(name: str) -> dict[str, Any]:
+    """What the lab is: namespace, address, socket, accelerator, whether its daemon runs, and its nodes.
+
+    Each node: name, power ('on', 'off', or 'unknown' without the daemon), pid, firmware, mac, uuid, nic, console.
+    """
+    made = record.load(name)
+    running = made.daemon is not None and made.daemon.alive()
+    nodes = ask(name, "list")["nodes"] if running else [
+        {"name": node.name, "power": "unknown", "pid": None, "firmware": node.firmware, "mac": node.mac,
+         "uuid": node.uuid, "nic": node.nic, "console": str(record.console_path(name, node.name))}
+        for node in made.spec.nodes]
+    return {
+        "name": name, "namespace": record.namespace(name), "bridge": network.BRIDGE, "address": made.spec.address,
+        "accel": made.accel, "folder": str(record.folder(name)), "socket": str(record.socket_path(name)),
+        "daemon": "running" if running else "not running", "nodes": nodes,
+    }
+
+
+def power(name: str, node: str, op: str) -> dict[str, Any]:
+    """Turn a node's switch: `op` is 'on', 'off', 'reset' or 'status'. Returns the node as `status` shows it."""
+    return ask(name, op, node)
+
+
+def console(name: str, node: str) -> Path:
+    """The node's serial console log; it need not exist before the node was first on."""
+    record.load(name).spec.node(node)
+    return record.console_path(name, node)
+
+
+def power_address(name: str, node: str) -> str:
+    """The node's address for the `lab` power driver."""
+    return f"{record.socket_path(name)}#{node}"
+
+
+def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start `argv` in the lab's namespace; `options` are those of Popen. It ends with the lab, if not before."""
+    record.load(name)
+    return subprocess.Popen(network.inside(record.namespace(name), argv), **options)
+
+
+def ask(name: str, op: str, node: str | None = None) -> dict[str, Any]:
+    """One request to the lab's daemon; `Refused` with its sentence when it says no."""
+    made = record.load(name)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(SWITCH_SECONDS)
+            connection.connect(str(record.socket_path(made.spec.name)))
+            connection.sendall(json.dumps({"op": op, "node": node}).encode() + b"\n")
+            answer = json.loads(connection.makefile().readline() or '{"ok": false, "error": "its daemon ended"}')
+    except OSError as error:
+        raise Refused("conflict", f"the power switches of lab {name} do not answer: {error}") from None
+    if not answer["ok"]:
+        raise Refused("conflict", str(answer["error"]), "node")
+    return {key: value for key, value in answer.items() if key != "ok"}
+
+
+def _claim(name: str) -> None:
+    """Make the lab's folder: the one thing that only one `up` can do."""
+    folder = record.folder(name)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise Refused("conflict", f"there is a lab {name!r} already (remove it: cod lab down {name})", "name") from None
+    for part in record.PARTS:
+        (folder / part).mkdir()
+
+
+def _make(spec: LabSpec) -> None:
+    for node in spec.nodes:
+        machine.prepare(node, record.folder(spec.name))
+    network.make(record.namespace(spec.name), spec)
+    argv = network.inside(record.namespace(spec.name), [sys.executable, "-m", "cod.lab.daemon", spec.name])
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "COD_LAB_ROOT": str(record.root())}
+    with open(record.folder(spec.name) / "daemon.log", "ab") as log:
+        daemon = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                  env=environment)
+    until = time.monotonic() + START_SECONDS
+    while not record.socket_path(spec.name).exists():
+        if daemon.poll() is not None or time.monotonic() > until:
+            words = (record.folder(spec.name) / "daemon.log").read_text().strip().splitlines()
+            raise Refused("conflict", f"the lab's daemon does not start: {words[-1] if words else 'it says nothing'}")
+        time.sleep(0.02)

@@ -1,0 +1,185 @@
+"""The lab's power switches: ``python -m cod.lab.daemon NAME``, started by `cod.lab.control.up` inside the namespace.
+
+It listens on a UNIX socket. A request is one line of JSON, an answer too; a connection may carry many::
+
+    {"op": "on", "node": "n1"}       -> {"ok": true, "power": "on"}
+    {"op": "off" | "reset" | "status" | "console-path", "node": "n1"}
+    {"op": "list"}                   -> {"ok": true, "nodes": [{"name": "n1", "power": "off", ...}, ...]}
+    anything wrong                   -> {"ok": false, "error": "a sentence"}
+
+Off is what a switched outlet does: QEMU is killed, the guest gets no chance to object. Reset is off, then on. A machine
+whose QEMU has ended by itself (the guest shut down, QEMU crashed) is off. A node is on once QEMU's control socket has
+greeted: from then on the machine runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cod.lab import machine, record
+from cod.lab.processes import identify
+from cod.lab.record import Record
+from cod.model import Refused
+
+START_SECONDS = 20.0
+LINE_LIMIT = 1 << 16
+
+
+class Switches:
+    """The power switches of one lab and the QEMU processes behind them."""
+
+    def __init__(self, made: Record) -> None:
+        self._record = made
+        self._folder = record.folder(made.spec.name)
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def answer(self, request: Any) -> dict[str, Any]:
+        """Carry out one request; `Refused` when it is not one."""
+        if not isinstance(request, dict):
+            raise Refused("invalid", "a request is a JSON object")
+        op = request.get("op")
+        if op == "list":
+            return {"nodes": [self._describe(node.name) for node in self._record.spec.nodes]}
+        name = self._record.spec.node(str(request.get("node"))).name
+        if op == "on":
+            await self.on(name)
+        elif op == "off":
+            await self.off(name)
+        elif op == "reset":
+            await self.off(name)
+            await self.on(name)
+        elif op not in ("status", "console-path"):
+            raise Refused("invalid", f"unknown op {op!r}", "op")
+        return self._describe(name)
+
+    async def on(self, name: str) -> None:
+        """Switch on; nothing happens if it is on."""
+        async with self._locks[name]:
+            if name not in self._running:
+                await self._start(name)
+
+    async def off(self, name: str) -> None:
+        """Switch off and wait until the machine is gone; nothing happens if it is off."""
+        async with self._locks[name]:
+            process = self._running.get(name)
+            if process is not None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+                self._ended(name, process)
+
+    async def all_off(self) -> None:
+        """Switch everything off, as the end of the lab does."""
+        await asyncio.gather(*(self.off(name) for name in list(self._running)))
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        node, process = self._record.spec.node(name), self._running.get(name)
+        return {
+            "name": name, "power": "on" if process else "off", "pid": process.pid if process else None,
+            "firmware": node.firmware, "mac": node.mac, "uuid": node.uuid, "nic": node.nic,
+            "console": str(record.console_path(self._record.spec.name, name)),
+        }
+
+    async def _start(self, name: str) -> None:
+        spec = self._record.spec
+        position = next(n for n, node in enumerate(spec.nodes) if node.name == name)
+        argv = machine.command(spec.nodes[position], position, self._folder, self._record.accel)
+        machine.qmp_path(self._folder, name).unlink(missing_ok=True)
+        log_path = self._folder / "log" / f"{name}.log"
+        with open(log_path, "ab") as log:
+            process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=log,
+                                                           stderr=log)
+        self._started(name, process)
+        try:
+            await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
+        except (TimeoutError, ConnectionError):
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            self._ended(name, process)
+            raise Refused("conflict", f"{name} does not start: {_last_line(log_path)}", "node") from None
+
+    def _started(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self._running[name] = process
+        identity = identify(process.pid)
+        if identity:
+            self._record.nodes[name] = identity
+            self._record.save()
+        watcher = asyncio.create_task(self._watch(name, process))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+
+    async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        self._ended(name, process)
+
+    def _ended(self, name: str, process: asyncio.subprocess.Process) -> None:
+        if self._running.get(name) is process:
+            del self._running[name]
+            self._record.nodes.pop(name, None)
+            self._record.save()
+
+    async def _greeted(self, name: str, process: asyncio.subprocess.Process) -> None:
+        """Wait for QEMU's greeting, which it sends when everything of the machine has been made."""
+        path = machine.qmp_path(self._folder, name)
+        while process.returncode is None:
+            with suppress(FileNotFoundError, ConnectionRefusedError):
+                reader, writer = await asyncio.open_unix_connection(str(path))
+                try:
+                    if await reader.readline():
+                        return
+                finally:
+                    writer.close()
+            await asyncio.sleep(0.02)
+        raise ConnectionError
+
+
+async def serve(name: str) -> None:
+    """Run the switches of lab `name` until SIGTERM."""
+    made = record.load(name)
+    made.daemon = identify(os.getpid())
+    made.save()
+    switches, ending, loop = Switches(made), asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, ValueError):  # ValueError: a line longer than the limit
+            while line := await reader.readline():
+                writer.write(json.dumps(await reply(switches, line)).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_unix_server(talk, str(record.socket_path(name)), limit=LINE_LIMIT)
+    await ending.wait()
+    server.close()
+    await switches.all_off()
+
+
+async def reply(switches: Switches, line: bytes) -> dict[str, Any]:
+    """The answer to one line."""
+    try:
+        return {"ok": True} | await switches.answer(json.loads(line))
+    except Refused as refusal:
+        return {"ok": False, "error": refusal.sentence}
+    except ValueError:
+        return {"ok": False, "error": "a request is one line of JSON"}
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "QEMU says nothing"
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

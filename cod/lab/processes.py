@@ -1,0 +1,111 @@
+"""Processes that stay recognisable: a pid alone may belong to somebody else by the time it is read again.
+
+A process is named by its pid and its start time (field 22 of /proc/PID/stat, in clock ticks since the host booted).
+Before a signal is sent a pidfd is opened and the start time compared *after* that, so the signal can only reach the
+process that was meant.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMESPACES = Path("/run/netns")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process for all time (of this boot of the host)."""
+
+    pid: int
+    start: int
+
+    def alive(self) -> bool:
+        """Is it running? A zombie is not."""
+        found = _stat(self.pid)
+        return found is not None and found == (self.start, True)
+
+
+def identify(pid: int) -> Process | None:
+    """The process that has `pid` now, or None."""
+    found = _stat(pid)
+    return Process(pid, found[0]) if found else None
+
+
+def inside(namespace: str) -> list[Process]:
+    """Every process in the named network namespace; none when there is no such namespace."""
+    try:
+        wanted = os.stat(NAMESPACES / namespace)
+    except FileNotFoundError:
+        return []
+    return [process for pid in _pids() if _is_in(pid, wanted) and (process := identify(pid))]
+
+
+def end(processes: Iterable[Process], grace: float = 2.0) -> None:
+    """End them all: SIGTERM, and SIGKILL for those still there after `grace` seconds. Returns when they are gone."""
+    opened = [fd for process in processes if (fd := _open(process)) is not None]
+    try:
+        _signal(opened, signal.SIGTERM)
+        left = _wait(opened, grace)
+        _signal(left, signal.SIGKILL)
+        _wait(left, 10.0)
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid())
+
+
+def _is_in(pid: int, wanted: os.stat_result) -> bool:
+    try:
+        found = os.stat(f"/proc/{pid}/ns/net")
+    except OSError:  # ended, or a zombie: it has left its namespaces
+        return False
+    return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
+
+
+def _stat(pid: int) -> tuple[int, bool]| None:
+    """(start time, running) of `pid`. The program's name, in parentheses, may itself hold spaces and parentheses."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    after = text.rpartition(")")[2].split()
+    return int(after[19]), after[0] not in "ZX"
+
+
+def _open(process: Process) -> int | None:
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if process.alive():
+        return fd
+    os.close(fd)
+    return None
+
+
+def _signal(fds: list[int], number: signal.Signals) -> None:
+    for fd in fds:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, number)
+
+
+def _wait(fds: list[int], seconds: float) -> list[int]:
+    """Wait until all have ended; those that have not after `seconds`."""
+    left, until = list(fds), time.monotonic() + seconds
+    while left and (remaining := until - time.monotonic()) > 0:
+        poll = select.poll()
+        for fd in left:
+            poll.register(fd, select.POLLIN)
+        ended = {fd for fd, _event in poll.poll(remaining * 1000)}
+        left = [fd for fd in left if fd not in ended]
+    return left

@@ -1,0 +1,103 @@
+"""A lab's folder and the record in it of everything that was made.
+
+The record is written *before* a thing is made, so that whatever exists is found again after any crash. One lab is one
+folder under the root (``$COD_LAB_ROOT``, else /var/lib/cod-lab)::
+
+    lab.json           the record: spec, namespace, processes with their start times
+    lab.sock           the daemon's socket: the power switches
+    daemon.log
+    console/NODE.log   serial console, appended
+    log/NODE.log       what QEMU itself says
+    disks/NODE-N.img   sparse
+    vars/NODE.fd       UEFI variables
+    qmp/NODE.sock
+
+`up` writes the record until it starts the daemon; from then on the daemon does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cod.lab.processes import Process
+from cod.lab.spec import LabSpec, as_dict, from_dict
+from cod.model import Refused
+
+PARTS = ("console", "log", "disks", "vars", "qmp")
+
+
+def root() -> Path:
+    """Where labs are kept."""
+    return Path(os.environ.get("COD_LAB_ROOT", "/var/lib/cod-lab"))
+
+
+def folder(name: str) -> Path:
+    """The folder of the lab `name`."""
+    return root() / name
+
+
+def namespace(name: str) -> str:
+    """The network namespace of the lab `name`."""
+    return f"cod-lab-{name}"
+
+
+def socket_path(name: str) -> Path:
+    """The socket of the lab's power switches."""
+    return folder(name) / "lab.sock"
+
+
+def console_path(name: str, node: str) -> Path:
+    """The serial console log of a node."""
+    return folder(name) / "console" / f"{node}.log"
+
+
+@dataclass(slots=True)
+class Record:
+    """What was made for a lab. `nodes` holds the QEMU process of each node that is on."""
+
+    spec: LabSpec
+    accel: str
+    daemon: Process | None = None
+    nodes: dict[str, Process] = field(default_factory=dict)
+
+    def save(self) -> None:
+        """Replace the record on disk in one step."""
+        path = folder(self.spec.name) / "lab.json"
+        document = {
+            "spec": as_dict(self.spec), "namespace": namespace(self.spec.name), "accel": self.accel,
+            "daemon": asdict(self.daemon) if self.daemon else None,
+            "nodes": {name: asdict(process) for name, process in self.nodes.items()},
+        }
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(document, indent=1))
+        draft.replace(path)
+
+    def processes(self) -> list[Process]:
+        """Those recorded, the daemon first: nothing may switch a node on while the lab is taken down."""
+        return [*filter(None, [self.daemon]), *self.nodes.values()]
+
+
+def load(name: str) -> Record:
+    """The record of the lab `name`; `Refused` when there is none, or none that can be read."""
+    try:
+        document = json.loads((folder(name) / "lab.json").read_text())
+    except FileNotFoundError:
+        raise Refused("not_found", f"there is no lab {name!r}", "name") from None
+    except ValueError as error:
+        raise Refused("conflict", f"the record of lab {name!r} cannot be read: {error}", "name") from None
+    nodes = {node: Process(**process) for node, process in document["nodes"].items()}
+    return Record(from_dict(document["spec"]), document["accel"], _process(document["daemon"]), nodes)
+
+
+def names() -> list[str]:
+    """Every lab that has a folder."""
+    return sorted(path.name for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
+
+
+def _process(document: Mapping[str, Any] | None) -> Process | None:
+    return Process(**document) if document else None
