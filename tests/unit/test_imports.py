@@ -22,14 +22,14 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
     "cod.flows": ({"cod.policy", "cod.store", *LEAVES}, set()),
-    "cod.images": ({"cod.images", *LEAVES}, {"zstandard"}),
+    "cod.images": ({"cod.images", "cod.wire.manifest", *LEAVES}, {"zstandard"}),
     "cod.net": ({"cod.net", "cod.flows", "cod.wire", "cod.pool", "cod.data", "cod.images", *LEAVES},
                 {"twisted", "dnslib", "jinja2", "pydantic", "prometheus_client", "zope", "pydantic_core"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", *LEAVES}, {"twisted", "prometheus_client", "zope"}),
     "cod.lab": ({"cod.lab", *LEAVES}, {"click", "rich"}),
     "cod.client": (set(LEAVES), set()),
     "cod.cli": ({"cod.cli", "cod.client", "cod.data", *LEAVES}, {"click", "rich"}),
-    "trampoline": ({"trampoline", "cod.model", "cod.wire.confd"}, set()),
+    "trampoline": ({"trampoline", "cod.model", "cod.wire.manifest", "cod.wire.confd"}, set()),
 }
 COMPOSITION = {"cod.service", "cod.config", "cod.__main__", "cod"}  # may import everything; nobody imports them
 # The local commands (init, serve, db, token) compose too: they are the program's other way in.

@@ -1,0 +1,153 @@
+"""What kind of file is this image? Recognised by content; opened as a stream of raw bytes that cannot surprise.
+
+Images come from users. A qcow2 file can name other files of the server (backing file, external data file), so its
+header is read here, by the qcow2 specification (QEMU, docs/interop/qcow2.txt), and anything that refers elsewhere is
+refused before qemu-img sees it. A compressed file can unpack to any size: readers give small blocks, and the caller counts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import struct
+import subprocess
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+import zstandard
+
+from cod.model import Refused
+
+BLOCK = 1 << 20
+_WINDOW = 1 << 27  # bytes of zstd's window that are granted: `zstd --long` makes files that need no more
+
+_MAGIC = {b"QFI\xfb": "qcow2", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_FOREIGN = {
+    b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"\x04\x22\x4d\x18": "lz4", b"KDMV": "VMDK", b"# Disk DescriptorFile": "VMDK",
+    b"vhdxfile": "VHDX", b"conectix": "VHD", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z", b"<<< ": "VDI",
+}
+
+
+def recognise(head: bytes) -> str:
+    """'raw', 'gzip', 'zstd' or 'qcow2', from a file's first bytes. Raises Refused for formats that are not read here."""
+    for magic, name in _FOREIGN.items():
+        if head.startswith(magic):
+            raise Refused("invalid", f"this is a {name} file; add it as raw, gzip, zstd or qcow2", "file")
+    if re.match(rb"[\x50-\x5f]\x2a\x4d\x18", head):  # a skippable frame: zstd's own containers may start with one
+        return "zstd"
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "raw")
+
+
+def content_of(head: bytes) -> str:
+    """'disk' or 'partition', from a raw image's first kilobytes: a disk has a GPT or plausible MBR (UEFI 2.10, 5.2)."""
+    if head[512:520] == b"EFI PART" or head[4096:4104] == b"EFI PART":
+        return "disk"
+    entries = [head[446 + 16 * n : 462 + 16 * n] for n in range(4)]
+    plausible = all(len(e) == 16 and e[0] in (0, 0x80) and (e[4] or not any(e)) for e in entries)
+    return "disk" if head[510:512] == b"\x55\xaa" and plausible and any(e[4] for e in entries) else "partition"
+
+
+# ---------------------------------------------------------------- compressed files
+
+
+class Source(Protocol):
+    """What `unpack` reads from."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+def unpack(file: Source, form: str) -> Iterator[bytes]:
+    """The raw bytes of a gzip or zstd file, in blocks of at most 1 MiB. Raises Refused when it is damaged."""
+    try:
+        yield from _gzip(file) if form == "gzip" else _zstd(file)
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError, struct.error) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise Refused("invalid", f"the {form} file is damaged or cut short ({error})", "file") from None
+
+
+def _gzip(file: Source) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=cast(BinaryIO, file)) as stream:
+        while block := stream.read(BLOCK):
+            yield block
+
+
+def _zstd(file: Source) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+    with decompressor.stream_reader(cast(BinaryIO, file), read_across_frames=True) as stream:
+        while block := stream.read(BLOCK):
+            yield block
+
+
+def check_frames(file: BinaryIO) -> None:
+    """Walk over a zstd file's frames and blocks (RFC 8878, section 3.1) to its end. Raises Refused if it is cut short.
+
+    The library's reader takes the end of the file for the end of the data; without this a cut would go unnoticed.
+    """
+    size, at = os.fstat(file.fileno()).st_size, 0
+    try:
+        while at < size:
+            at = _end_of_frame(file.fileno(), at)
+    except (struct.error, zstandard.ZstdError):
+        at = -1
+    if at != size:
+        raise Refused("invalid", "the zstd file is damaged or cut short", "file")
+
+
+def _end_of_frame(file: int, at: int) -> int:
+    head = os.pread(file, 18, at)
+    (magic,) = struct.unpack_from("<I", head)
+    if magic & 0xFFFFFFF0 == 0x184D2A50:
+        return at + 8 + int(struct.unpack_from("<I", head, 4)[0])
+    has_checksum = zstandard.get_frame_parameters(head).has_checksum
+    at += zstandard.frame_header_size(head)
+    last = 0
+    while not last:
+        block = int.from_bytes(os.pread(file, 3, at).ljust(3, b"\xff"), "little")  # past the end: the reserved type
+        last, kind, length = block & 1, block >> 1 & 3, block >> 3
+        if kind == 3:
+            return -1
+        at += 3 + (1 if kind == 1 else length)
+    return at + (4 if has_checksum else 0)
+
+
+# ---------------------------------------------------------------- qcow2
+
+_INCOMPATIBLE_KNOWN = 0b11001  # dirty, compression type, extended L2; not: corrupt (2), external data file (4)
+
+
+def check_qcow2(head: bytes, limit: int) -> int:
+    """The virtual size of a qcow2 file, from its first 104 bytes. Raises Refused for what must not be opened."""
+    if len(head) < 104:
+        raise Refused("invalid", "the qcow2 file is cut short", "file")
+    version, backing_offset, backing_size, cluster_bits, size, encryption = struct.unpack_from(">IQIIQI", head, 4)
+    features = struct.unpack_from(">Q", head, 72)[0] if version >= 3 else 0
+    if version not in (2, 3):
+        raise Refused("invalid", f"qcow2 version {version} is not known", "file")
+    if backing_offset or backing_size:
+        raise Refused("invalid", "the qcow2 file needs a backing file; flatten it with qemu-img convert first", "file")
+    if features & 4:
+        raise Refused("invalid", "the qcow2 file keeps its data in another file; that is not accepted", "file")
+    if features & ~_INCOMPATIBLE_KNOWN:
+        raise Refused("invalid", "the qcow2 file is marked corrupt, or has features that are not known here", "file")
+    if encryption:
+        raise Refused("invalid", "the qcow2 file is encrypted", "file")
+    if not 9 <= cluster_bits <= 21:
+        raise Refused("invalid", "the qcow2 file's header makes no sense", "file")
+    if size > limit:
+        raise Refused("invalid", f"the image has {size} bytes; at most {limit} are accepted", "file")
+    return int(size)
+
+
+def convert_qcow2(source: Path, target: Path) -> None:
+    """Write a checked qcow2 file as a sparse raw file. Raises Refused with qemu-img's complaint."""
+    # -f: what is inside cannot be taken for another format; a path with a slash in front is never a protocol or JSON.
+    done = subprocess.run(
+        ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(source.absolute()), str(target.absolute())],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        complaint = (done.stderr.strip().splitlines() or ["no reason given"])[-1].replace(str(source.absolute()), "it")
+        raise Refused("invalid", f"the qcow2 file cannot be converted: {complaint}", "file")

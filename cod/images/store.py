@@ -1,0 +1,79 @@
+"""The folder of images in their served form: one folder for each image, named by its digest, written once.
+
+``<root>/<digest>/manifest.json`` and ``data.zst`` (see `cod.wire.manifest`), or ``<root>/<digest>/file`` for a kernel
+or ramdisk that is served as it is. A new image grows in a temporary folder, is flushed to the disk and renamed: nobody
+ever sees half of one. A temporary folder is locked by who fills it; the locks of the dead are free, so `clean` removes
+exactly what crashes left behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_TEMPORARY = ".new-"
+
+
+@contextmanager
+def new_folder(root: Path) -> Iterator[Path]:
+    """A temporary folder under `root`, gone at the end unless it was published."""
+    root.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=root))
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def publish(folder: Path, root: Path, digest: str) -> None:
+    """Make a filled `folder` the image `digest`. If there is one by that name it holds the same bytes and stays."""
+    for path in folder.iterdir():
+        _flush(path)
+    folder.chmod(0o755)
+    _flush(folder)
+    target = root / digest
+    if not target.exists():
+        folder.rename(target)
+    _flush(root)
+
+
+def clean(root: Path) -> int:
+    """Remove what crashed ingests and removals left; returns how many folders."""
+    removed = 0
+    for folder in root.glob(f"{_TEMPORARY}*"):
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+            removed += 1
+        except BlockingIOError:
+            pass  # somebody is filling it
+        finally:
+            os.close(lock)
+    return removed
+
+
+def remove(root: Path, digest: str) -> None:
+    """Remove an image: out of sight at once, then gone. No error if there is none."""
+    with new_folder(root) as folder:
+        try:
+            (root / digest).rename(folder / "removed")
+        except FileNotFoundError:
+            return
+        _flush(root)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
