@@ -362,6 +362,39 @@ class RequestView:
     templates: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a node is to run for its holder: a template's id and `document`, and the holder's group."""
+
+    template_id: int
+    document: str
+    group_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A row of `sessions`: an agent's open connection."""
+
+    node_id: int
+    server: str
+    epoch: int
+    address: str
+    connected_at: float
+    last_seen: float
+    reported: bool
+    order_sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Which connection an agent's message came in on: the key of its session, and the MAC that it proved to have."""
+
+    node_id: int
+    server: str
+    epoch: int
+    mac: str
+
+
 # ---------------------------------------------------------------- DHCP, between net/dhcp and flows/dhcp
 
 

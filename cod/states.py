@@ -22,8 +22,9 @@ states. `cod states --dot` prints the diagram from these tables.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class NodeState(StrEnum):
@@ -188,6 +189,19 @@ class Disk(StrEnum):
     DIRTY = "dirty"  # may hold data of a vcluster: wiped before anything else
     CLEAN = "clean"  # wiped, nothing written since
     CACHED = "cached"  # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What shall happen to a node: an event, why, the columns that change with it, and a power wish.
+
+    Decided by `policy.lifecycle`, carried out by `store.steps.apply`.
+    """
+
+    event: NodeEvent
+    cause: str
+    columns: dict[str, Any] = field(default_factory=dict)
+    power: str | None = None
 
 
 class WrongEvent(Exception):

@@ -1,51 +1,74 @@
-"""Where a node goes next. Pure: rows and rules in, an event with its cause out.
+"""Where a node goes next. Pure: rows and rules in, an event with its cause out. `store.steps.apply` carries it out.
 
 `settle` is asked whenever a node stands at the crossroads (state *trampoline*, its agent reporting): after a report, a
-wipe, a failure, an approval. `on_trouble` is asked when something went wrong on the way.
+wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble a node rests before
+it is settled again (`rested`): a server that is being restarted must not use up a retry budget within a second, and
+with it, node by node, the reserve.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from cod.model import Node, Policy, Wanted
+from cod.policy import template
+from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 
-from cod.model import Node, Policy
-from cod.states import NODE_RULES, Disk, NodeEvent, NodeState
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An event to apply to a node, why, the columns that change with it, and the power wish that goes with it."""
-
-    event: NodeEvent
-    cause: str
-    columns: dict[str, Any] = field(default_factory=dict)
-    power: str | None = None
+FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
+LONGEST_REST = 120.0
 
 
-def settle(node: Node, *, cached_fits: bool) -> Step:
-    """What a node in state *trampoline* that has reported does next.
-
-    cached_fits  its disk holds the template it is to run, unmodified, and was kept for the group that holds it now
-    """
-    if node.disk == Disk.DIRTY and node.vcluster_id is None:
+def settle(node: Node, wanted: Wanted | None) -> Step:
+    """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run."""
+    if node.vcluster_id is not None and wanted is not None:
+        return _for_holder(node, wanted)
+    if node.disk == Disk.DIRTY:
         return Step(NodeEvent.WIPE_ORDERED, "its disks may hold a vcluster's data")
-    if node.vcluster_id is not None and cached_fits:
-        return Step(NodeEvent.BOOT_ORDERED, "its disk holds the template already: priming skipped")
-    if node.vcluster_id is not None:
-        return Step(NodeEvent.PRIME_ORDERED, "to be primed for its vcluster", {"disk": Disk.DIRTY})
     return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
 
 
-def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:
-    """The step after `event` (failed, timed_out, lost, boot_failed) in a state of motion: a retry, or quarantine.
+def assign(node: Node, wanted: Wanted) -> Step:
+    """What a node in state *inactive* does that has just been taken for a vcluster."""
+    return _for_holder(node, wanted)
 
-    A timeout, and a boot that failed without the node coming back by itself, also want a power cycle.
+
+def _for_holder(node: Node, wanted: Wanted) -> Step:
+    if template.parse(wanted.document).diskless is not None:
+        return Step(NodeEvent.BOOT_ORDERED, "its template boots from the network: nothing to prime")
+    if cached_fits(node, wanted):
+        return Step(NodeEvent.BOOT_ORDERED, "its disk holds the template already: priming skipped")
+    return Step(NodeEvent.PRIME_ORDERED, "to be primed for its vcluster")
+
+
+def cached_fits(node: Node, wanted: Wanted) -> bool:
+    """Does its disk hold, whole, the very revision that is wanted, kept for the very group that wants it?"""
+    return (node.disk == Disk.CACHED and node.cached_template_id == wanted.template_id
+            and node.cached_group_id == wanted.group_id)
+
+
+def may_keep_disk(node: Node, document: str) -> bool:
+    """May a node that leaves its vcluster, whose template is `document`, keep its disk for the group's next use?"""
+    return node.state == NodeState.ACTIVE and template.parse(document).cache
+
+
+def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:
+    """The step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of motion: retry or quarantine.
+
+    A timeout also wants a power cycle. A cached disk that does not boot is not trusted again.
     """
     attempts = node.attempts + 1
-    rule = NODE_RULES[NodeState(node.state)]
-    if attempts > rule.retries:
-        return Step(NodeEvent.EXHAUSTED, f"{reason} ({attempts} times in state {node.state})",
-                    {"reason": reason, "attempts": attempts})
+    columns: dict[str, object] = {"reason": reason, "attempts": attempts}
+    if node.state == NodeState.BOOT and node.disk == Disk.CACHED:
+        columns["disk"] = Disk.DIRTY
+    if attempts > NODE_RULES[NodeState(node.state)].retries:
+        return Step(NodeEvent.EXHAUSTED, f"{reason} (trouble {attempts} on its way, in state {node.state})", columns)
     cycle = "cycle" if event is NodeEvent.TIMED_OUT and policy.power_cycle else None
-    return Step(event, reason, {"reason": reason, "attempts": attempts}, cycle)
+    return Step(event, reason, columns, cycle)
+
+
+def rest(attempts: int) -> float:
+    """Seconds that a node stays at the crossroads after so many failures on its way."""
+    return min(FIRST_REST * 4 ** (attempts - 1), LONGEST_REST) if attempts else 0.0
+
+
+def rested(node: Node, now: float) -> bool:
+    """May the node be settled now?"""
+    return now >= node.since + rest(node.attempts)

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, insert, select, update
+from sqlalchemy import Select, delete, insert, select, update
 
 from cod import states
 from cod.model import Node, PowerAction
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, new_id
 
-_COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]
+COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,18 @@ class Stale(Exception):
     generation: int
 
 
-def _node(row: Row[Any]) -> Node:
+def _node(row: Sequence[Any]) -> Node:
     return Node(*row)
 
 
 def _select() -> Select[Any]:
-    return select(*_COLUMNS)
+    return select(*COLUMNS)
 
 
-def get(tx: Tx, node_id: int) -> Node | None:
-    """The node with that id."""
-    row = tx.execute(_select().where(t.nodes.c.id == node_id)).one_or_none()
+def get(tx: Tx, node_id: int, *, lock: bool = False) -> Node | None:
+    """The node with that id; with `lock`, nobody else changes it until this transaction ends."""
+    query = _select().where(t.nodes.c.id == node_id)
+    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return _node(row) if row else None
 
 
@@ -86,7 +87,7 @@ def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
 def add(tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any) -> Node:
     """A machine never seen before, in state new, with its boot NIC."""
     values = dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN) | columns
-    node_id = tx.execute(insert(t.nodes).values(**values)).inserted_primary_key[0]
+    node_id = new_id(tx.execute(insert(t.nodes).values(**values)))
     tx.execute(insert(t.nics).values(mac=boot_mac, node_id=node_id))
     tx.execute(insert(t.node_history).values(
         node_id=node_id, at=now, event="seen", from_state=None, to_state=values["state"], generation=0, cause=cause,
@@ -121,8 +122,10 @@ def move(
     """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
 
     Writes the transition to the history, sets the new state's deadline (times `patience`), gives the retry budget back
-    on arrival, and adds one to the generation, which fences every effect and order of the state that was left.
-    Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since `node` was read.
+    on arrival, and adds one to the generation, which fences every effect and order of the state that was left. In wipe
+    and prime the column `disk` tells what the order found; however they end, the disks are dirty then, unless `columns`
+    knows better.
+    Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since it was read.
     """
     target = states.after(NodeState(node.state), event)
     rule = states.NODE_RULES[target]
@@ -136,7 +139,10 @@ def move(
         progress_total=0,
         progress_rate=0.0,
         boot_served_at=None,
-    ) | columns
+    )
+    if node.state in (NodeState.WIPE, NodeState.PRIME):
+        values.update(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None)
+    values |= columns
     done = tx.execute(
         update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation).values(**values))
     if done.rowcount != 1:
@@ -159,8 +165,8 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
         return None
     seq = node.power_seq + 1
     tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(power_wanted=desired, power_seq=seq))
-    action_id = tx.execute(insert(t.power_actions).values(
-        node_id=node.id, generation=node.generation, desired=desired, next_at=now)).inserted_primary_key[0]
+    action_id = new_id(tx.execute(insert(t.power_actions).values(
+        node_id=node.id, generation=node.generation, desired=desired, next_at=now)))
     return PowerAction(action_id, node.id, node.generation, desired, 0, now, None, None, None, "")
 
 

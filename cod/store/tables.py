@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -333,7 +334,8 @@ sessions = _table(
     Column("epoch", BigInteger, nullable=False, comment="newest wins; an older connection is closed"),
     Column("address", String(15), nullable=False),
     Column("connected_at", Time, nullable=False),
-    Column("last_seen", Time, nullable=False),
+    Column("last_seen", Time, nullable=False, comment="when its server last said that it still holds it"),
+    Column("reported", Boolean, nullable=False, default=False, comment="its agent has reported: it gets orders"),
     Column("order_sent", String(40), nullable=False, default="", comment="id of the last order sent on it"),
     comment="Open agent connections.",
 )

@@ -1,0 +1,69 @@
+"""Carrying out a step (`states.Step`): the transition, and the rows that go with it. Every flow that moves a node by a
+decision of `policy.lifecycle` does it here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import select, update
+
+from cod.model import Effect, Node, Policy, Wanted
+from cod.states import NodeEvent, NodeState, Step, after
+from cod.store import holding, nodes, requests
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+
+def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
+    """Apply `step` to `node`; returns the node as it is now.
+
+    With the transition go: the power wish; the installation that a prime order begins or that trouble ends; and for a
+    node that is set aside, the end of its holder's hold on it, with a request for another in its place.
+    Raises as `nodes.move` does.
+    """
+    target = after(NodeState(node.state), step.event)
+    _note_installation(tx, node, step, target, now)
+    if target in (NodeState.QUARANTINED, NodeState.RETIRED) and node.vcluster_id is not None:
+        requests.replace(tx, node, now)
+        node = holding.give_back(tx, node)
+    moved = nodes.move(
+        tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
+    if step.power and nodes.wish_power(tx, moved, step.power, now):
+        moved = replace(moved, power_wanted=step.power, power_seq=moved.power_seq + 1)
+    return moved
+
+
+def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
+    if target is NodeState.PRIME:
+        _installation(tx, node.id, "pending", "", now, generation=node.generation + 1)
+    elif step.event is NodeEvent.PRIMED or (target is NodeState.BOOT and node.state != NodeState.PRIME):
+        _installation(tx, node.id, "done", "", now)
+    elif node.state == NodeState.PRIME:
+        _installation(tx, node.id, "failed", step.cause, now)
+
+
+def _installation(tx: Tx, node_id: int, state: str, reason: str, now: float, **columns: int) -> None:
+    i = t.install_images
+    tx.execute(update(i).where(i.c.node_id == node_id).values(state=state, reason=reason, at=now, **columns))
+
+
+def wanted(tx: Tx, node: Node) -> Wanted | None:
+    """What the node is to run for its holder; None when nobody holds it."""
+    if node.vcluster_id is None or node.template_id is None:
+        return None
+    c, v = t.config_templates.c, t.vclusters.c
+    query = select(c.id, c.document, v.group_id).where(c.id == node.template_id, v.id == node.vcluster_id)
+    return Wanted(*tx.execute(query).one())
+
+
+def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:
+    """Who should look at once, after a node came from `before` to `after_`."""
+    effects = []
+    if after_.generation != before.generation:
+        effects.append(Effect("wake", "orders"))
+    if after_.state != before.state and after_.state in (NodeState.INACTIVE, NodeState.QUARANTINED, NodeState.OFF):
+        effects.append(Effect("wake", "manager"))
+    if after_.power_seq != before.power_seq:
+        effects.append(Effect("wake", "power"))
+    return tuple(effects)
