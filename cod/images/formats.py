@@ -2,7 +2,8 @@
 
 Images come from users. A qcow2 file can name other files of the server (backing file, external data file), so its
 header is read here, by the qcow2 specification (QEMU, docs/interop/qcow2.txt), and anything that refers elsewhere is
-refused before qemu-img sees it. A compressed file can unpack to any size: readers give small blocks, and the caller counts.
+refused before qemu-img sees it. A compressed file can unpack to any size: readers give small blocks, and the caller
+counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _FOREIGN = {
 
 
 def recognise(head: bytes) -> str:
-    """'raw', 'gzip', 'zstd' or 'qcow2', from a file's first bytes. Raises Refused for formats that are not read here."""
+    """'raw', 'gzip', 'zstd' or 'qcow2', from a file's first bytes. Raises Refused for other formats."""
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             raise Refused("invalid", f"this is a {name} file; add it as raw, gzip, zstd or qcow2", "file")

@@ -78,7 +78,7 @@ def decode(data: bytes) -> Manifest:
     try:
         document = json.loads(data)
         if (document["format"], document["version"]) != (FORMAT, VERSION):
-            raise BadManifest(f"format {document['format']!r:.40} version {document['version']!r:.20} is not known here")
+            raise BadManifest(f"format {document['format']!r:.40} version {document['version']!r:.20} is not known")
         chunks = [Chunk(*fields) for fields in document["chunks"]]
         size, chunk, used, stored = (int(document[name]) for name in ("size", "chunk", "used", "stored"))
         manifest = Manifest(size, chunk, used, stored, chunks)
