@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 
 from cod.model import Node, Vcluster
-from cod.states import Disk, NodeState
+from cod.states import Disk
 from cod.store import bindings
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -49,17 +49,19 @@ def take(
 def give_back(tx: Tx, node: Node, *, keep_disk: bool = False) -> Node:
     """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left as it is.
 
-    keep_disk  its disk holds its template, written whole, and may be kept for the same group (the template's cache
-               rule); otherwise what was written counts as dirty, to be wiped before anything else
+    keep_disk  its disk holds its template, written whole, and may be kept for the same group; otherwise the disks count
+               as dirty, whatever they held: its holder may have written anywhere
+    Raises `Stale` when the node has moved on.
     """
     if node.vcluster_id is None:
         return node
-    columns = _NOBODY | {"released": node.vcluster_id}
-    if keep_disk:
-        columns.update(disk=Disk.CACHED, cached_template_id=node.template_id, cached_group_id=_group(tx, node))
-    elif node.disk == Disk.CACHED and node.state in (NodeState.BOOT, NodeState.ACTIVE):
-        columns.update(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None)
-    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(**columns))
+    columns = _NOBODY | {"released": node.vcluster_id, "disk": Disk.CACHED if keep_disk else Disk.DIRTY}
+    columns["cached_template_id"] = node.template_id if keep_disk else None
+    columns["cached_group_id"] = _group(tx, node) if keep_disk else None
+    done = tx.execute(update(t.nodes).values(**columns).where(
+        t.nodes.c.id == node.id, t.nodes.c.generation == node.generation))
+    if done.rowcount != 1:
+        raise Stale(node.id, node.generation)
     _clear_rows(tx, node.id)
     return replace(node, **columns)
 

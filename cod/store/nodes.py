@@ -16,6 +16,8 @@ from cod.store.engine import Tx, new_id
 
 COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
 
+_OWN_SYSTEM = (NodeState.BOOT, NodeState.ACTIVE)
+
 
 @dataclass(frozen=True, slots=True)
 class Stale(Exception):
@@ -63,18 +65,30 @@ def by_uuid(tx: Tx, uuid: str) -> Node | None:
     return _node(row) if row else None
 
 
+def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
+    """Nodes with that DMI UUID, without `node_id` itself."""
+    return [_node(row) for row in tx.execute(_select().where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id))]
+
+
 def macs_of(tx: Tx, node_id: int) -> list[str]:
     """The node's MACs, sorted."""
     return list(tx.scalars(select(t.nics.c.mac).where(t.nics.c.node_id == node_id).order_by(t.nics.c.mac)))
 
 
-def every(tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None) -> list[Node]:
-    """Nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if None), by name."""
+def every(
+    tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None, *, lock: bool = False
+) -> list[Node]:
+    """Nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if None), by name.
+
+    lock  keep others from changing them until this transaction ends
+    """
     query = _select().order_by(t.nodes.c.name)
     if states_:
         query = query.where(t.nodes.c.state.in_(list(states_)))
     if vcluster_id is not None:
         query = query.where(t.nodes.c.vcluster_id == vcluster_id)
+    if lock:
+        query = query.with_for_update()
     return [_node(row) for row in tx.execute(query)]
 
 
@@ -101,6 +115,15 @@ def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
     """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller checks first."""
     tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
     tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
+
+
+def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
+    """A node that never reported turns out to be a NIC of `node_id`: its NICs and bindings go there, the rest goes."""
+    for table in (t.nics, t.bindings):
+        tx.execute(update(table).where(table.c.node_id == shadow_id).values(node_id=node_id))
+    for table in (t.sessions, t.power_actions, t.node_history):
+        tx.execute(delete(table).where(table.c.node_id == shadow_id))
+    tx.execute(delete(t.nodes).where(t.nodes.c.id == shadow_id))
 
 
 def change(tx: Tx, node: Node, **columns: Any) -> Node:
@@ -147,6 +170,8 @@ def move(
         update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation).values(**values))
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
+    if node.state in _OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
+        tx.execute(update(t.sessions).where(t.sessions.c.node_id == node.id).values(reported=False))
     moved = replace(node, **values)
     written = node.progress_done if node.state in (NodeState.PRIME, NodeState.WIPE, NodeState.CAPTURE) else None
     tx.execute(insert(t.node_history).values(

@@ -4,13 +4,14 @@ decision of `policy.lifecycle` does it here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sqlalchemy import select, update
 
 from cod.model import Effect, Node, Policy, Wanted
-from cod.states import NodeEvent, NodeState, Step, after
-from cod.store import holding, nodes, requests
+from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState, Step, after
+from cod.store import holding, nodes, requests, sessions
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -31,7 +32,28 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
     if step.power and nodes.wish_power(tx, moved, step.power, now):
         moved = replace(moved, power_wanted=step.power, power_seq=moved.power_seq + 1)
+        sessions.forget_report(tx, node.id)
     return moved
+
+
+def release(
+    tx: Tx, held: Iterable[Node], may_keep: Callable[[Node, str], bool], *, cause: str, now: float, actor: str,
+    policy: Policy,
+) -> tuple[Effect, ...]:
+    """Take nodes from their vcluster and back to the trampoline, by their power; returns who should look at once.
+
+    may_keep(node, its template's document) says whether the disk may be kept (`policy.lifecycle.may_keep_disk`). A node
+    that is in the trampoline already, or on its way there, only loses its holder: it is settled when it reports.
+    """
+    effects = {Effect("wake", "manager")}
+    step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": ""}, "cycle")
+    for node in held:
+        runs = wanted(tx, node)
+        given = holding.give_back(tx, node, keep_disk=runs is not None and may_keep(node, runs.document))
+        if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:
+            moved = apply(tx, given, step, now=now, actor=actor, policy=policy)
+            effects.update(wakes(node, moved))
+    return tuple(sorted(effects, key=lambda effect: effect.what))
 
 
 def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
@@ -53,7 +75,8 @@ def wanted(tx: Tx, node: Node) -> Wanted | None:
     if node.vcluster_id is None or node.template_id is None:
         return None
     c, v = t.config_templates.c, t.vclusters.c
-    query = select(c.id, c.document, v.group_id).where(c.id == node.template_id, v.id == node.vcluster_id)
+    both = select(c.id, c.document, v.group_id).join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id)
+    query = both.where(c.id == node.template_id)
     return Wanted(*tx.execute(query).one())
 
 
