@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Collection, Iterable
+from dataclasses import fields, replace
 
 from sqlalchemy import ColumnElement, String, bindparam, cast, delete, insert, select, update
 
@@ -52,9 +52,25 @@ def close(tx: Tx, peer: Peer) -> bool:
     return tx.execute(delete(t.sessions).where(*_is(peer))).rowcount == 1
 
 
+def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
+    """Those of the nodes that have an open connection."""
+    return set(tx.scalars(select(_s.node_id).where(_s.node_id.in_(node_ids))))
+
+
+def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
+    """The connection turns out to be of another node, which has none: its key from now on."""
+    tx.execute(update(t.sessions).where(*_is(peer)).values(node_id=node_id))
+    return replace(peer, node_id=node_id)
+
+
 def set_reported(tx: Tx, peer: Peer) -> None:
     """The agent has reported on this connection, and waits for orders."""
     tx.execute(update(t.sessions).where(*_is(peer)).values(reported=True))
+
+
+def forget_report(tx: Tx, node_id: int) -> None:
+    """The node is about to lose its power: whoever is connected gets no more orders, and must report again."""
+    tx.execute(update(t.sessions).where(_s.node_id == node_id).values(reported=False))
 
 
 def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
@@ -106,11 +122,11 @@ def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
     return [Node(*row) for row in tx.execute(query)]
 
 
-def resting(tx: Tx, now: float, limit: int = 500) -> list[Node]:
-    """Nodes at the crossroads that had trouble on their way and whose agent is connected and has reported."""
+def at_crossroads(tx: Tx, limit: int = 500) -> list[Node]:
+    """Nodes at the crossroads whose agent is connected and has reported: they can be settled."""
     n = t.nodes.c
     query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions)
-             .where(n.state == NodeState.TRAMPOLINE, n.attempts > 0, n.since < now, _s.reported).limit(limit))
+             .where(n.state == NodeState.TRAMPOLINE, _s.reported).order_by(n.since, n.id).limit(limit))
     return [Node(*row) for row in tx.execute(query)]
 
 

@@ -29,7 +29,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.lab": ({"cod.lab", *LEAVES}, {"click", "rich"}),
     "cod.client": (set(LEAVES), set()),
     "cod.cli": ({"cod.cli", "cod.client", "cod.data", *LEAVES}, {"click", "rich"}),
-    "trampoline": ({"trampoline", "cod.model", "cod.wire.manifest", "cod.wire.confd"}, set()),
+    "trampoline": ({"trampoline", "cod.model", "cod.wire.manifest", "cod.wire.confd", "cod.wire.confdxml"}, set()),
 }
 COMPOSITION = {"cod.service", "cod.config", "cod.__main__", "cod"}  # may import everything; nobody imports them
 # The local commands (init, serve, db, token) compose too: they are the program's other way in.

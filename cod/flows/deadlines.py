@@ -1,0 +1,35 @@
+"""What happens when something does not happen. Run every second or so by one server, or by several: no harm."""
+
+from __future__ import annotations
+
+from cod.model import Effect, Node, Site
+from cod.policy import lifecycle
+from cod.states import NODE_RULES, NodeEvent, NodeState, Step
+from cod.store import nodes, sessions, steps
+from cod.store.engine import Tx
+
+SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
+
+
+def run(tx: Tx, site: Site, now: float) -> list[Effect]:
+    """Examine every node that owes something: overdue, rested at the crossroads, or silent in the warm reserve."""
+    effects: list[Effect] = []
+    for node in nodes.overdue(tx, now):
+        effects += _apply(tx, node, _overdue(node, site), site, now)
+    for node in sessions.at_crossroads(tx):
+        if lifecycle.rested(node, now):
+            effects += _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
+    for node in sessions.silent(tx, now - SILENCE * site.policy.heartbeat):
+        effects += _apply(tx, node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"}), site, now)
+    return list(dict.fromkeys(effects))
+
+
+def _overdue(node: Node, site: Site) -> Step:
+    rule = NODE_RULES[NodeState(node.state)]
+    waited = (rule.deadline or 0.0) * site.policy.patience
+    return lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, f"no sign of progress for {waited:.0f} s in state "
+                                f"{node.state} ({rule.about})", site.policy)
+
+
+def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> tuple[Effect, ...]:
+    return steps.wakes(node, steps.apply(tx, node, step, now=now, actor="deadline", policy=site.policy))

@@ -1,0 +1,76 @@
+"""A hardware report: the node's attributes, its type, its NICs; and where it goes from there."""
+
+from __future__ import annotations
+
+from cod.model import Node, Peer, Result, Site
+from cod.policy import identity, lifecycle, match
+from cod.states import NodeEvent, NodeState, Step
+from cod.store import conflicts, nodes, sessions, steps, types
+from cod.store.engine import Tx
+
+AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
+
+
+def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
+    """`document` is the report, checked against its schema. The value is the peer (its node may be another now), or, as
+    a string, the sentence with which the report is refused.
+
+    A report is stored in every state. It moves a node only where something waits for it: a new machine is registered, a
+    node at the crossroads is settled. Repeated, it stores the same again and moves nothing.
+    """
+    node = sessions.node_of(tx, peer)
+    hardware = identity.read(document)
+    joining = _join(tx, node, peer.mac, hardware)
+    if joining.refused:
+        _record_conflict(tx, peer.mac, joining.refused, now)
+        return Result(joining.refused)
+    node, peer = _unite(tx, node, peer, joining, site, now)
+    kind = types.of(tx, match.canonical(document), now)
+    stored = nodes.change(
+        tx, node, attributes=document, reported_at=now, last_seen=now, uuid=joining.uuid, firmware=hardware.firmware,
+        type_id=kind.id, boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
+    nodes.set_macs(tx, node.id, hardware.macs)
+    sessions.set_reported(tx, peer)
+    moved = _move_on(tx, stored, site, now)
+    return Result(peer, steps.wakes(stored, moved))
+
+
+def _join(tx: Tx, node: Node, mac: str, hardware: identity.Hardware) -> identity.Joining:
+    owners = nodes.by_macs(tx, hardware.macs)
+    twins = [] if hardware.uuid is None else nodes.others_with_uuid(tx, hardware.uuid, node.id)
+    connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
+    return identity.join(node, mac, hardware, owners, twins, connected)
+
+
+def _record_conflict(tx: Tx, mac: str, sentence: str, now: float) -> None:
+    if not conflicts.seen_since(tx, "identity", now - AGAIN, mac=mac):
+        conflicts.add(tx, "identity", sentence, now, mac=mac)
+
+
+def _unite(
+    tx: Tx, node: Node, peer: Peer, joining: identity.Joining, site: Site, now: float
+) -> tuple[Node, Peer]:
+    """The node that all the rows belong to now, locked, and its connection."""
+    if joining.heir is not None:
+        heir = nodes.get(tx, joining.heir, lock=True)
+        assert heir is not None
+        node, peer = heir, sessions.hand_over(tx, peer, heir.id)
+        if node.state == NodeState.OFF:
+            node = _apply(tx, node, Step(NodeEvent.ASKED, "it came up by a NIC not known before"), site, now)
+    for shadow in joining.absorb:
+        nodes.absorb(tx, shadow, node.id)
+    return node, peer
+
+
+def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
+    return steps.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
+
+
+def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
+    if node.state == NodeState.NEW:
+        node = _apply(tx, node, Step(NodeEvent.REGISTERED, "its first hardware report"), site, now)
+    if node.state == NodeState.REGISTERING and site.policy.auto_approve:
+        node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
+    if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, now):
+        node = _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
+    return node
