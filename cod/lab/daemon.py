@@ -7,6 +7,8 @@ It listens on a UNIX socket. A request is one line of JSON, an answer too; a con
     {"op": "list"}                   -> {"ok": true, "nodes": [{"name": "n1", "power": "off", ...}, ...]}
     anything wrong                   -> {"ok": false, "error": "a sentence"}
 
+A node is named by its name or by its MAC.
+
 Off is what a switched outlet does: QEMU is killed, the guest gets no chance to object. Reset is off, then on. A machine
 whose QEMU has ended by itself (the guest shut down, QEMU crashed) is off. A node is on once QEMU's control socket has
 greeted: from then on the machine runs.

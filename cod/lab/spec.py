@@ -74,9 +74,9 @@ class LabSpec:
     address: str = ADDRESS
 
     def node(self, name: str) -> LabNode:
-        """The node with that name; `Refused` when there is none."""
+        """The node with that name or MAC; `Refused` when there is none."""
         for node in self.nodes:
-            if node.name == name:
+            if name in (node.name, node.mac):
                 return node
         raise Refused("not_found", f"lab {self.name} has no node {name!r}", "node")
 

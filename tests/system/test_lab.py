@@ -116,6 +116,12 @@ def test_the_switch(root: Path) -> None:
         control.power(lab, "n9", "on")
 
 
+def test_a_node_goes_by_its_mac_too(root: Path) -> None:
+    lab = name("m")
+    (node,) = control.up(counted(lab, 1, 0, disk=SMALL))["nodes"]
+    assert control.power(lab, node["mac"], "on")["name"] == "n1"
+
+
 def test_bad_requests_are_answered_and_harm_nobody(root: Path) -> None:
     lab = name("r")
     control.up(counted(lab, 1, 0, disk=SMALL))

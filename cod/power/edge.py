@@ -1,0 +1,182 @@
+"""Carries out power wishes: claims what is due, asks the driver, verifies, writes down what came of it.
+
+What it promises: each wish is carried out at least once unless its node has moved on; a driver is asked for no more
+than `concurrency` machines at a time and for no more than `rate` a second (a rack that is switched on at once trips
+its breaker); a driver that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.task import deferLater
+
+from cod.flows import power as flows
+from cod.flows.power import PowerTask
+from cod.power.driver import PowerDriver, PowerError
+
+POLL = 0.5  # seconds between looks for wishes
+VERIFY = 15.0  # seconds in which a command must show (BMCs take up to eleven)
+VERIFY_EVERY = 0.5
+ATTEMPT = 30.0  # seconds for one attempt, verification included
+LEASE = ATTEMPT + 15.0
+
+log = logging.getLogger("cod.power")
+
+
+@dataclass(slots=True)
+class Pace:
+    """A token bucket: `rate` starts a second, `burst` at once."""
+
+    rate: float
+    burst: float
+    tokens: float
+    at: float
+
+    def room(self, now: float) -> int:
+        """How many may start now."""
+        self.tokens = min(self.burst, self.tokens + max(0.0, now - self.at) * self.rate)
+        self.at = now
+        return int(self.tokens)
+
+    def took(self, count: int) -> None:
+        """So many were started."""
+        self.tokens -= count
+
+
+class PowerEdge:
+    """The service. `reactor` keeps its time for pauses (IReactorTime), `clock()` is the time of day for the rows."""
+
+    def __init__(
+        self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
+        clock: Callable[[], float], *, concurrency: int = 16, rate: float = 8.0,
+    ) -> None:
+        self._reactor = reactor
+        self._pool = pool
+        self._drivers = drivers
+        self._server = server_name
+        self._clock = clock
+        self._concurrency = concurrency
+        self._paces = {name: Pace(rate, rate, rate, clock()) for name in drivers}
+        self._running: dict[str, int] = defaultdict(int)
+        self._tasks: set[Deferred[None]] = set()
+        self._timer: Any = None
+        self._looking = self._woken = self._stopped = False
+
+    def start(self) -> None:
+        """Begin to look for wishes."""
+        self._look()
+
+    def wake(self) -> None:
+        """Look now: somebody has written a wish."""
+        if self._looking:
+            self._woken = True
+        elif not self._stopped and self._timer is not None:
+            self._timer.cancel()
+            self._look()
+
+    def stop(self) -> Deferred[None]:
+        """Claim nothing more; fires when what is under way has ended."""
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        return Deferred.fromCoroutine(self._drained())
+
+    async def _drained(self) -> None:
+        while self._tasks:
+            await next(iter(self._tasks))
+
+    def _look(self) -> None:
+        self._timer, self._looking = None, True
+        self._keep(self._claim())
+
+    async def _claim(self) -> None:
+        try:
+            now = self._clock()
+            room = {name: self._room(name, now) for name in self._drivers}
+            for task in await self._pool.run(flows.claim, self._server, room, now, LEASE):
+                self._paces[task.driver].took(1)
+                self._running[task.driver] += 1
+                self._keep(self._carry_out(task))
+        except Exception:
+            log.exception("looking for power wishes")
+        finally:
+            self._looking = False
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if not self._stopped:
+            pause = 0.0 if self._woken else POLL
+            self._woken = False
+            self._timer = self._reactor.callLater(pause, self._look)
+
+    def _room(self, driver: str, now: float) -> int:
+        return max(0, min(self._concurrency - self._running[driver], self._paces[driver].room(now)))
+
+    def _keep(self, work: Any) -> None:
+        """Remember the coroutine until it has ended, so that `stop` can wait for it."""
+        task: Deferred[None] = Deferred.fromCoroutine(work)
+        if task.called:
+            return
+        ended: Deferred[None] = Deferred()
+        self._tasks.add(ended)
+
+        def end(_result: object) -> None:
+            self._tasks.discard(ended)
+            ended.callback(None)
+
+        task.addBoth(end)
+
+    async def _carry_out(self, task: PowerTask) -> None:
+        try:
+            power, error = await self._attempt(task)
+            if error is None:
+                log.info("%s: %s done, it is %s", task.node, task.action.desired, power)
+                await self._pool.run(flows.succeeded, task, power, self._clock())
+            else:
+                log.warning("%s: %s failed: %s", task.node, task.action.desired, error.sentence)
+                await self._pool.run(flows.failed, task, error.sentence, error.lasting, self._clock())
+        except Exception:
+            log.exception("%s: the outcome of %s was not written; its claim will run out", task.node,
+                          task.action.desired)
+        finally:
+            self._running[task.driver] -= 1
+
+    async def _attempt(self, task: PowerTask) -> tuple[str, PowerError | None]:
+        """(power seen, None) or ('unknown', what went wrong)."""
+        attempt = Deferred.fromCoroutine(self._attain(self._drivers[task.driver], task))
+        try:
+            return await attempt.addTimeout(ATTEMPT, self._reactor), None
+        except PowerError as error:
+            return "unknown", error
+        except TookTooLong:
+            return "unknown", PowerError(f"no answer from the {task.driver} driver within {ATTEMPT:.0f} s")
+        except Exception as error:
+            log.exception("%s: the %s driver is broken", task.node, task.driver)
+            return "unknown", PowerError(f"the {task.driver} driver failed: {type(error).__name__}")
+
+    async def _attain(self, driver: PowerDriver, task: PowerTask) -> str:
+        """Ask for what is wished, if it is not so already; what the driver sees afterwards."""
+        address, desired = task.address, task.action.desired
+        before = await driver.status(address)
+        if desired == "off" and before != "off":
+            await driver.off(address)
+        elif desired == "cycle" and before != "off":
+            await driver.cycle(address)
+        elif desired != "off" and before != "on":
+            await driver.on(address)
+        return await self._verified(driver, address, "off" if desired == "off" else "on")
+
+    async def _verified(self, driver: PowerDriver, address: str, wanted: str) -> str:
+        until = self._reactor.seconds() + VERIFY
+        while (seen := await driver.status(address)) not in (wanted, "unknown"):
+            if self._reactor.seconds() >= until:
+                raise PowerError(f"asked to be {wanted}, it is still {seen} after {VERIFY:.0f} s")
+            await deferLater(self._reactor, VERIFY_EVERY, lambda: None)
+        return seen

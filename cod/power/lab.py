@@ -1,0 +1,92 @@
+"""The driver `lab`: the power switches of virtual bare metal (`cod.lab.daemon` says what is spoken).
+
+Address: ``<path of the lab's socket>#<node's name or MAC>``, for example
+``/var/lib/cod-lab/demo/lab.sock#52:54:00:12:34:56``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
+from twisted.protocols.basic import LineOnlyReceiver
+from twisted.python.failure import Failure
+
+from cod.power.driver import PowerError
+
+CONNECT_SECONDS = 5.0
+
+
+class LabDriver:
+    """Speaks to lab daemons: one connection for each command."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+
+    def status(self, address: str) -> Deferred[str]:
+        """'on' or 'off'."""
+        return Deferred.fromCoroutine(self._ask(address, "status"))
+
+    def on(self, address: str) -> Deferred[None]:
+        """Start the machine."""
+        return self.status_after(address, "on")
+
+    def off(self, address: str) -> Deferred[None]:
+        """Kill the machine."""
+        return self.status_after(address, "off")
+
+    def cycle(self, address: str) -> Deferred[None]:
+        """Kill the machine and start it."""
+        return self.status_after(address, "reset")
+
+    def status_after(self, address: str, op: str) -> Deferred[None]:
+        """Carry out `op`; the daemon answers when it is done."""
+        return Deferred.fromCoroutine(self._ask(address, op)).addCallback(lambda _power: None)
+
+    async def _ask(self, address: str, op: str) -> str:
+        path, separator, node = address.rpartition("#")
+        if not (separator and path and node):
+            raise PowerError(f"{address!r} is not of the form SOCKET#NODE", lasting=True)
+        answer = await self._exchange(path, {"op": op, "node": node})
+        if answer.get("ok") is not True:
+            raise PowerError(f"the lab says: {answer.get('error', 'nothing')}")
+        power = answer.get("power")
+        return power if power in ("on", "off") else "unknown"
+
+    async def _exchange(self, path: str, request: dict[str, str]) -> dict[str, Any]:
+        endpoint = UNIXClientEndpoint(self._reactor, path, timeout=CONNECT_SECONDS)
+        try:
+            connection = await connectProtocol(endpoint, _Exchange(json.dumps(request).encode()))
+        except Exception as error:
+            raise PowerError(f"the lab's socket {path} does not answer: {error}") from None
+        try:
+            answer = json.loads(await connection.answer)
+        except ValueError:
+            raise PowerError(f"whoever listens on {path} is no lab") from None
+        finally:
+            connection.transport.abortConnection()
+        return answer if isinstance(answer, dict) else {}
+
+
+class _Exchange(LineOnlyReceiver):
+    """One line out, one line in."""
+
+    delimiter = b"\n"
+    transport: Any
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self.answer: Deferred[bytes] = Deferred()
+
+    def connectionMade(self) -> None:
+        self.transport.write(self._request + self.delimiter)
+
+    def lineReceived(self, line: bytes) -> None:
+        if not self.answer.called:
+            self.answer.callback(line)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        if not self.answer.called:
+            self.answer.errback(PowerError("the lab closed the connection without an answer"))
