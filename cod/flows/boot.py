@@ -7,14 +7,13 @@ spoofs an address on its own wire gains a token that is worthless from anywhere 
 from __future__ import annotations
 
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
-from cod.policy import boot
+from cod.policy import boot, template
+from cod.policy.template import Configuration
 from cod.states import NodeState
 from cod.store import bindings, clients, nodes, secrets
 from cod.store.engine import Tx
 
 LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
-
-_OWN_SYSTEM = (NodeState.BOOT, NodeState.ACTIVE)
 
 
 def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
@@ -27,11 +26,18 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     if found is None:
         return BootPlan("none", f"{address} is not bound to {mac}")
     node, subnet = found
-    document = clients.documents(tx, [node.template_id]).get(node.template_id) if node.template_id else None
-    plan = boot.plan(node.state, document, mac, subnet, site)
-    if node.state in _OWN_SYSTEM and plan.action in ("local", "kernel"):
+    configuration = _configuration(tx, node)
+    images = clients.images(tx, template.image_names(configuration)) if configuration else {}
+    plan = boot.plan(node.state, configuration, images, mac, subnet, site)
+    if node.state in boot.OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, now)
     return plan
+
+
+def _configuration(tx: Tx, node: Node) -> Configuration | None:
+    if node.template_id is None or node.state not in boot.OWN_SYSTEM:
+        return None
+    return template.parse(clients.documents(tx, [node.template_id])[node.template_id])
 
 
 def _served(tx: Tx, node: Node, now: float) -> None:
@@ -41,8 +47,8 @@ def _served(tx: Tx, node: Node, now: float) -> None:
 
 
 def mint(
-    tx: Tx, mac: str, address: str, secret_id: str, salt: bytes, stored_key: bytes, server_key: bytes, now: float,
-    site: Site,
+    tx: Tx, mac: str, address: str, secret_id: str, salt: bytes, stored_key: bytes, server_key: bytes, site: Site,
+    now: float,
 ) -> None:
     """Keep the verifier of a boot's secret for a machine that is to boot the trampoline.
 
@@ -52,7 +58,7 @@ def mint(
     found = _who(tx, mac, address, site, now)
     if found is None:
         raise Refused("forbidden", f"{address} is not bound to {mac}")
-    if found[0].state in _OWN_SYSTEM:
+    if found[0].state in boot.OWN_SYSTEM:
         raise Refused("forbidden", f"{found[0].name} boots its vcluster's system, not the trampoline")
     secrets.purge(tx, now)
     live = [secret for secret in secrets.of_mac(tx, mac) if secret.kind == "boot"]

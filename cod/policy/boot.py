@@ -35,18 +35,27 @@ foreign machine gets silence, never a NAK, so COD can sit beside another DHCP se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from xml.etree import ElementTree
 
-from cod.model import BootPlan, DhcpClient, DhcpQuery, Policy, Site, Subnet
+from cod.model import BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, Site, Subnet
+from cod.policy.template import Configuration, boot_files
 from cod.states import NodeEvent, NodeState
 
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
 NEXT_OPTION = 120.0  # seconds in which firmware goes through the rest of its boot options
 
-_RESET = {NodeState.OFF, NodeState.INACTIVE, NodeState.WIPE, NodeState.PRIME, NodeState.CAPTURE}
-_OWN_SYSTEM = {NodeState.BOOT, NodeState.ACTIVE}
+_RESET = frozenset({NodeState.OFF, NodeState.INACTIVE, NodeState.WIPE, NodeState.PRIME, NodeState.CAPTURE})
+OWN_SYSTEM = frozenset({NodeState.BOOT, NodeState.ACTIVE})
+
+_COMMON_UUIDS = frozenset({  # left in by board makers' tools
+    "00020003-0004-0005-0006-000700080009",
+    "03000200-0400-0500-0006-000700080009",
+    "12345678-1234-5678-90ab-cddeefaabbcc",
+    "02000300-0400-0500-0006-000700080009",
+    "01020304-0506-0708-090a-0b0c0d0e0f10",
+})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +99,13 @@ def _stranger(query: DhcpQuery, policy: Policy) -> Verdict:
 
 
 def _system(client: DhcpClient) -> Verdict:
-    if client.state not in _OWN_SYSTEM:
+    if client.state not in OWN_SYSTEM:
         return Verdict("none", f"an operating system on a node in state {client.state}")
     return Verdict("vcluster", "its vcluster's system")
 
 
 def _asks(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now: float) -> Verdict:
-    if client.state in _OWN_SYSTEM:
+    if client.state in OWN_SYSTEM:
         return _asks_again(query, client, last_xid, now)
     if client.state in _RESET and query.xid != last_xid:
         return Verdict("boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED)
@@ -117,6 +126,11 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now:
     return Verdict("boot", f"it asked to boot again {since:.0f} s after its boot was served", NodeEvent.BOOT_FAILED)
 
 
+def is_unique(uuid: str | None) -> bool:
+    """Can this DMI UUID tell machines apart? Some makers leave a constant in it."""
+    return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _COMMON_UUIDS
+
+
 def bootfile(query: DhcpQuery, subnet: Subnet, site: Site) -> str | None:
     """The next thing that a client shall load: option 67 and the `file` field.
 
@@ -134,13 +148,11 @@ def bootfile(query: DhcpQuery, subnet: Subnet, site: Site) -> str | None:
 
 
 def plan(
-    state: str, document: str | None, mac: str, subnet: Subnet, site: Site
+    state: str, template: Configuration | None, images: Mapping[str, Image], mac: str, subnet: Subnet, site: Site
 ) -> BootPlan:
-    """The decision itself. `document` is the node's template (XML) if it is assigned one."""
-    if state in _OWN_SYSTEM and document is None:
-        return BootPlan("none", f"a node in state {state} without a template")
-    if state in _OWN_SYSTEM:
-        return _own_system(document or "", state)
+    """The decision itself. `template` is the node's if it is assigned one; `images` by name, those it boots from."""
+    if state in OWN_SYSTEM:
+        return _own_system(template, images, state, f"http://{subnet.server}:{site.http_port}/images")
     if state == NodeState.RETIRED:
         return BootPlan("none", "retired")
     return trampoline(state, mac, subnet, site)
@@ -156,16 +168,15 @@ def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
     return BootPlan("trampoline", f"state {state}", f"{base}/files/trampoline/vmlinuz", ramdisks, " ".join(words))
 
 
-def _own_system(document: str, state: str) -> BootPlan:
-    boot = ElementTree.fromstring(document).find("boot")
-    if boot is None or boot.get("mode", "local") == "local":
+def _own_system(
+    template: Configuration | None, images: Mapping[str, Image], state: str, base_url: str
+) -> BootPlan:
+    if template is None:
+        return BootPlan("none", f"a node in state {state} without a template")
+    if template.diskless is None:
         return BootPlan("local", f"state {state}")
-    ramdisks = tuple(item.get("url", "") for item in boot.findall("ramdisk"))
-    kernel = boot.find("kernel")
-    url = "" if kernel is None else kernel.get("url", "")
-    return BootPlan("kernel", f"state {state}, diskless", url, ramdisks, (boot.findtext("arguments") or "").strip())
-
-
-def has_readiness_check(document: str | None) -> bool:
-    """Does the template say when its system is ready? Then an address alone does not make a node active."""
-    return document is not None and ElementTree.fromstring(document).find("ready") is not None
+    try:
+        kernel, ramdisks = boot_files(template.diskless, images, base_url)
+    except Refused as refused:
+        return BootPlan("none", refused.sentence)
+    return BootPlan("kernel", f"state {state}, diskless", kernel, ramdisks, template.diskless.cmdline)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Select, insert, select
 
-from cod.model import DhcpClient
+from cod.model import DhcpClient, Image
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -28,6 +29,15 @@ def documents(tx: Tx, template_ids: Collection[int]) -> dict[int, str]:
     """Configuration templates' documents by id."""
     c = t.config_templates.c
     return {row[0]: row[1] for row in tx.execute(select(c.id, c.document).where(c.id.in_(template_ids)))}
+
+
+def images(tx: Tx, names: Collection[str]) -> dict[str, Image]:
+    """Images by name."""
+    if not names:
+        return {}
+    columns = [t.images.c[field.name] for field in fields(Image)]
+    rows: Iterable[Any] = tx.execute(select(*columns).where(t.images.c.name.in_(names)))
+    return {image.name: image for image in (Image(*row) for row in rows)}
 
 
 def join(tx: Tx, node_id: int, mac: str) -> None:

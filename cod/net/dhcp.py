@@ -1,0 +1,187 @@
+"""The DHCP socket: one for each subnet's interface.
+
+All that waits in the socket is drained at once and answered as one batch, in one transaction; while the database thread
+is busy with it, the next batch gathers in the kernel (group commit). Replies leave after the commit. A batch whose flow
+raises is run again one message at a time, so that a packet which trips a bug harms itself alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from cod.flows import dhcp as flow
+from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet
+from cod.pool import URGENT, Pool
+from cod.wire import dhcp as wire
+
+BATCH = 256  # messages in one transaction; more wait in the kernel
+BUFFER = 8 * 2**20  # bytes that wait in the kernel: 1,000 machines that are switched on together
+LONGEST = 2048  # bytes; a longer datagram is cut off and does not decode
+
+log = logging.getLogger("cod.dhcp")
+
+Exchange = tuple[wire.Packet, DhcpQuery]
+
+
+class DhcpServer(Service):
+    """Answers DHCP on `subnet`'s interface, for every subnet of `site` that relays send there.
+
+    reactor   needs addReader and removeReader
+    clock     seconds since the epoch
+    port      where to listen; replies to clients and relays go where RFC 2131 says, unless `reply_ports` maps those
+              ports to others (tests, which may not use 67 and 68)
+    counts    messages and answers since the start: ('in', kind), ('out', kind), ('stage', stage), ('dropped', why)
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: Site, subnet: Subnet, clock: Callable[[], float] = time.time, *,
+        port: int = wire.SERVER_PORT, reply_ports: dict[int, int] | None = None,
+    ) -> None:
+        self.site = site
+        self.subnet = subnet
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._reactor = reactor
+        self._pool = pool
+        self._clock = clock
+        self._port = port
+        self._reply_ports = reply_ports or {}
+        self._subnets = {each.name: each for each in site.subnets}
+        self._socket: socket.socket | None = None
+
+    # ------------------------------------------------------------ Service
+
+    def startService(self) -> None:
+        """Open the socket. Needs CAP_NET_RAW and CAP_NET_BIND_SERVICE when the subnet names an interface."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._socket = _listen(self.subnet, self._port)
+        self._reactor.addReader(self)
+
+    def stopService(self) -> None:
+        """Close the socket; a batch that is under way is committed but not answered."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        if self._socket is not None:
+            self._reactor.removeReader(self)
+            self._socket.close()
+            self._socket = None
+
+    # ------------------------------------------------------------ what the reactor calls
+
+    def fileno(self) -> int:
+        """The socket's, for the reactor."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def logPrefix(self) -> str:
+        """For the reactor's log."""
+        return f"dhcp {self.subnet.name}"
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The reactor found the socket broken, or is shutting down."""
+        self.stopService()
+
+    def doRead(self) -> None:
+        """Take what waits as one batch. While it is in the database, the socket is not read."""
+        batch = self._drain()
+        if batch:
+            self._reactor.removeReader(self)
+            self._run(batch).addErrback(self._run_singly, batch).addBoth(self._done)
+
+    # ------------------------------------------------------------ one batch
+
+    def _drain(self) -> list[Exchange]:
+        batch: list[Exchange] = []
+        assert self._socket is not None
+        receive = self._socket.recv
+        for _ in range(BATCH):
+            try:
+                data = receive(LONGEST)
+            except BlockingIOError:
+                break
+            except OSError as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
+                log.warning("%s: %s", self.subnet.interface, error)
+                break
+            self._take(data, batch)
+        return batch
+
+    def _take(self, data: bytes, batch: list[Exchange]) -> None:
+        try:
+            packet = wire.decode(data)
+            query = wire.query(packet, self.subnet.name)
+        except wire.DecodeError as error:
+            self.counts["dropped", "malformed"] += 1
+            log.debug("dropped: %s", error)
+            return
+        self.counts["in", query.kind] += 1
+        batch.append((packet, query))
+
+    def _run(self, batch: Sequence[Exchange]) -> Deferred[None]:
+        asked = [query for _, query in batch]
+        done = self._pool.run_at(URGENT, flow.answer, asked, self.site, self._clock())
+        return done.addCallback(self._send, batch)
+
+    def _run_singly(self, failure: Failure, batch: Sequence[Exchange]) -> Deferred[None]:
+        done: Deferred[None] = succeed(None)
+        if len(batch) == 1 or (failure.value and self._pool.is_away(failure.value)):  # each client will ask again
+            self._give_up(failure, batch)
+            return done
+        log.warning("a batch of %d messages failed (%s): each again alone", len(batch), failure.getErrorMessage())
+        for exchange in batch:
+            done.addCallback(lambda _, one: self._run([one]).addErrback(self._give_up, [one]), exchange)
+        return done
+
+    def _give_up(self, failure: Failure, batch: Sequence[Exchange]) -> None:
+        self.counts["dropped", "failed"] += len(batch)
+        log.error("no answer to %s: %s", [query for _, query in batch], failure.getTraceback())
+
+    def _done(self, result: object) -> None:
+        if isinstance(result, Failure):
+            log.error("replies not sent: %s", result.getTraceback())
+        if self._socket is not None:
+            self._reactor.addReader(self)
+
+    # ------------------------------------------------------------ replies
+
+    def _send(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
+        for (packet, query), answer in zip(batch, answers, strict=True):
+            if answer is not None:
+                self._reply(packet, query, answer)
+
+    def _reply(self, packet: wire.Packet, query: DhcpQuery, answer: DhcpAnswer) -> None:
+        reply = wire.reply(packet, query, answer, self._subnets[answer.subnet], self.site)
+        host, port = wire.destination(reply)
+        self.counts["out", answer.kind] += 1
+        if answer.kind == "ACK":
+            self.counts["stage", query.stage] += 1
+        log.debug("%s %s %s to %s (%s)", answer.kind, answer.yiaddr, answer.reason, query.mac, query.stage)
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendto(wire.encode(reply), (host, self._reply_ports.get(port, port)))
+        except OSError as error:  # its buffer is full, or the interface is down: the client will ask again
+            self.counts["dropped", "unsent"] += 1
+            log.warning("not sent to %s: %s", host, error)
+
+
+def _listen(subnet: Subnet, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    listener.setblocking(False)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one socket for each interface, all on port 67
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, 33, BUFFER)  # SO_RCVBUFFORCE: past net.core.rmem_max
+    except PermissionError:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+    if subnet.interface is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, subnet.interface.encode())
+        listener.bind(("", port))
+    else:
+        listener.bind((subnet.server, port))
+    return listener

@@ -1,0 +1,95 @@
+"""An empty router advertisement for firmware that waits for one.
+
+iPXE and many UEFI firmwares configure IPv6 beside IPv4 and wait some 15 s for a router that is not there. A router
+advertisement with lifetime 0 and no prefix (RFC 4861 §4.2) says "no router here, no address to be had" and ends the
+wait. It changes nothing for hosts that do use IPv6: a lifetime of 0 is no default router, and there is nothing else
+in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.python.failure import Failure
+
+ALL_NODES = "ff02::1"
+ALL_ROUTERS = "ff02::2"
+SOLICITATION, ADVERTISEMENT = 133, 134
+_ICMP6_FILTER = 1
+
+# type, code, checksum (the kernel's), hop limit 0 (unspecified), flags, router lifetime 0, reachable 0, retransmit 0
+EMPTY = struct.pack("!BBHBBHII", ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0)
+
+log = logging.getLogger("cod.ra")
+
+
+class RouterAdvertiser(Service):
+    """Answers router solicitations on `interface`. Needs CAP_NET_RAW. `counts` answers since the start."""
+
+    def __init__(self, reactor: Any, interface: str) -> None:
+        self.interface = interface
+        self.count = 0
+        self._reactor = reactor
+        self._socket: socket.socket | None = None
+
+    def startService(self) -> None:
+        """Open the socket. Where the kernel has no IPv6, machines ask nobody: that is logged, and no error."""
+        super().startService()  # type: ignore[no-untyped-call]
+        try:
+            self._socket = _listen(self.interface)
+        except OSError as error:
+            log.warning("no router advertisements on %s: %s", self.interface, error)
+            return
+        self._reactor.addReader(self)
+
+    def stopService(self) -> None:
+        """Close the socket."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        if self._socket is not None:
+            self._reactor.removeReader(self)
+            self._socket.close()
+            self._socket = None
+
+    def fileno(self) -> int:
+        """The socket's, for the reactor."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def logPrefix(self) -> str:
+        """For the reactor's log."""
+        return f"ra {self.interface}"
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The reactor found the socket broken, or is shutting down."""
+        self.stopService()
+
+    def doRead(self) -> None:
+        """Answer one solicitation."""
+        assert self._socket is not None
+        try:
+            data, _ancillary, _flags, _source = self._socket.recvmsg(1500)
+            if data[:1] == bytes([SOLICITATION]):
+                # To all nodes, as RFC 4861 §6.2.6 prefers: a booting machine may not answer neighbour discovery yet.
+                self._socket.sendto(EMPTY, (ALL_NODES, 0, 0, socket.if_nametoindex(self.interface)))
+                self.count += 1
+        except OSError as error:
+            log.debug("%s: %s", self.interface, error)
+
+
+def _listen(interface: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+    listener.setblocking(False)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)  # RFC 4861 §6.1.2 drops any other
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 255)
+    index = socket.if_nametoindex(interface)
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
+                        socket.inet_pton(socket.AF_INET6, ALL_ROUTERS) + struct.pack("@I", index))
+    block_all_but = [0xFFFFFFFF] * 8
+    block_all_but[SOLICITATION >> 5] &= ~(1 << (SOLICITATION & 31))
+    listener.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("@8I", *block_all_but))
+    return listener

@@ -1,0 +1,284 @@
+"""DHCP messages: bytes <-> `Packet`, and `Packet` <-> the records that the flow speaks.
+
+RFC 2131 (format, where replies go), RFC 2132 (options), RFC 3046 (option 82, echoed last), RFC 3396 (long options), RFC
+3397 (option 119), RFC 4578 (options 93, 94, 97), RFC 6842 (option 61 is echoed), the PXE specification 2.1 (options
+43 and 60) and iPXE's option 175.
+
+Known deviations. A reply to a client without an address and without the broadcast flag would go to its hardware address
+(RFC 2131 §4.1); a plain UDP socket cannot send that, as the client does not answer ARP yet, so it is broadcast, which
+the same paragraph allows. A missing end option is forgiven, an option that runs past the end of its field is not.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet, ipv4
+
+SERVER_PORT, CLIENT_PORT = 67, 68
+BROADCAST = "255.255.255.255"
+MAGIC = b"\x63\x82\x53\x63"
+KINDS = {1: "DISCOVER", 2: "OFFER", 3: "REQUEST", 4: "DECLINE", 5: "ACK", 6: "NAK", 7: "RELEASE", 8: "INFORM"}
+_TYPES = {name: bytes([number]) for number, name in KINDS.items()}
+_FROM_CLIENTS = frozenset({"DISCOVER", "REQUEST", "DECLINE", "RELEASE", "INFORM"})
+
+NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR = 1, 3, 6, 12, 15, 28, 43
+REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = 50, 51, 52, 53, 54, 55, 56, 57
+VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
+ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
+_PAD, _END = 0, 255
+
+_BROADCAST_FLAG = 0x8000
+_HEAD = struct.Struct("!4BIHH4s4s4s4s16s64s128s")
+_NO_ADDRESS = bytes(4)
+
+# PXE 2.1, option 43: discovery control (6), bit 3: take the boot file from this very offer; do not wait for others.
+_NO_PXE_DISCOVERY = b"\x06\x01\x08\xff"
+# iPXE, option 175: no-pxedhcp (176) = 1: do not wait for a proxy's offer.
+_NO_PROXY = b"\xb0\x01\x01"
+
+
+class DecodeError(ValueError):
+    """The bytes are not a DHCP message that a server can use. For the debug log."""
+
+
+class Packet(NamedTuple):
+    """A DHCP message. Addresses, `chaddr`, `sname` and `file` as on the wire (4, 16, 64 and 128 bytes)."""
+
+    op: int
+    htype: int
+    hlen: int
+    hops: int
+    xid: int
+    secs: int
+    flags: int
+    ciaddr: bytes
+    yiaddr: bytes
+    siaddr: bytes
+    giaddr: bytes
+    chaddr: bytes
+    sname: bytes
+    file: bytes
+    options: Mapping[int, bytes]
+
+
+# ---------------------------------------------------------------- bytes <-> Packet
+
+
+def decode(data: bytes) -> Packet:
+    """Read a message. Raises DecodeError; work and memory are bounded by the length of `data`."""
+    if len(data) < _HEAD.size + 5 or data[_HEAD.size:_HEAD.size + 4] != MAGIC:
+        raise DecodeError(f"{len(data)} bytes that are no DHCP message")
+    head: Any = _HEAD.unpack_from(data)
+    options = _options({}, data, _HEAD.size + 4)
+    if OVERLOAD in options:
+        options = _overloaded(options, sname=head[12], file=head[13])
+    return Packet._make((*head, options))
+
+
+def _options(options: dict[int, bytes], data: bytes, at: int) -> dict[int, bytes]:
+    """Add the options in `data` from offset `at`; an option that comes again is continued (RFC 3396)."""
+    end = len(data)
+    while at < end:
+        code = data[at]
+        if code == _END:
+            break
+        if code == _PAD:
+            at += 1
+            continue
+        if at + 1 >= end or (after := at + 2 + data[at + 1]) > end:
+            raise DecodeError(f"option {code} runs past the end")
+        value = data[at + 2:after]
+        options[code] = options[code] + value if code in options else value
+        at = after
+    return options
+
+
+def _overloaded(options: dict[int, bytes], sname: bytes, file: bytes) -> dict[int, bytes]:
+    """RFC 2132 §9.3; the order of the fields is RFC 3396's."""
+    what = options.pop(OVERLOAD)
+    if what not in (b"\1", b"\2", b"\3"):
+        raise DecodeError("option 52 has no meaning")
+    if what[0] & 1:
+        options = _options(options, file, 0)
+    if what[0] & 2:
+        options = _options(options, sname, 0)
+    options.pop(OVERLOAD, None)
+    return options
+
+
+def encode(packet: Packet) -> bytes:
+    """Write a message: options in their order, option 82 last, at least 300 bytes long (RFC 1542 §2.1)."""
+    parts = [_HEAD.pack(*packet[:14]), MAGIC]
+    options = packet.options
+    for code, value in options.items():
+        if code != RELAY_INFO:
+            parts.append(_option(code, value))
+    if RELAY_INFO in options:
+        parts.append(_option(RELAY_INFO, options[RELAY_INFO]))
+    parts.append(b"\xff")
+    return b"".join(parts).ljust(300, b"\0")
+
+
+def _option(code: int, value: bytes) -> bytes:
+    if len(value) <= 255:
+        return bytes((code, len(value))) + value
+    return b"".join(_option(code, value[at:at + 255]) for at in range(0, len(value), 255))
+
+
+# ---------------------------------------------------------------- Packet -> DhcpQuery
+
+
+def query(packet: Packet, subnet: str | None) -> DhcpQuery:
+    """A client's message as the flow sees it; `subnet` is the socket's. Raises DecodeError when it is no client's."""
+    options = packet.options
+    kind = KINDS.get(int.from_bytes(options.get(TYPE, b""), "big"))
+    if packet.op != 1 or packet.htype != 1 or packet.hlen != 6 or kind not in _FROM_CLIENTS:
+        raise DecodeError(f"op {packet.op}, hardware {packet.htype}/{packet.hlen}, kind {kind}: no Ethernet client")
+    if packet.chaddr[0] & 1 or packet.chaddr[:6] == bytes(6):
+        raise DecodeError("its hardware address is no machine's")
+    return DhcpQuery(
+        kind or "",
+        packet.chaddr[:6].hex(":"),
+        packet.xid,
+        subnet,
+        stage(options),
+        _text(packet.ciaddr),
+        _text(packet.giaddr),
+        _address(options.get(REQUESTED)),
+        _address(options.get(SERVER_ID)),
+        int.from_bytes(options[ARCH][:2], "big") if len(options.get(ARCH, b"")) >= 2 else None,
+        _uuid(options[UUID_OPTION]) if UUID_OPTION in options else None,
+        options[HOSTNAME].decode("ascii", "replace")[:63] if HOSTNAME in options else None,
+        options.get(CLIENT_ID),
+    )
+
+
+def stage(options: Mapping[int, bytes]) -> str:
+    """Who is speaking: see `model.DhcpQuery`.
+
+    iPXE says so in its user class (with or without RFC 3004's length byte) and by option 175, whatever it was loaded
+    by. PXELINUX speaks through the firmware that loaded it, but asks for its own options 209 and 210.
+    """
+    vendor = options.get(VENDOR_CLASS, b"")
+    if vendor.startswith(b"cod-trampoline"):
+        return "trampoline"
+    if IPXE in options or options.get(USER_CLASS, b"").removeprefix(b"\4") in (b"iPXE", b"gPXE"):
+        return "ipxe"
+    if vendor.startswith(b"HTTPClient"):
+        return "httpclient"
+    if not vendor.startswith(b"PXEClient"):
+        return "os"
+    wanted = options.get(PARAMETERS, b"")
+    return "pxelinux" if PXELINUX_CONFIG in wanted or PXELINUX_PREFIX in wanted else "firmware"
+
+
+def _text(address: bytes) -> str:
+    return socket.inet_ntoa(address)
+
+
+def _address(value: bytes | None) -> str | None:
+    return None if value is None or len(value) != 4 or value == _NO_ADDRESS else _text(value)
+
+
+def _uuid(value: bytes) -> str | None:
+    # RFC 4578 §2.3: a type byte 0, then the UUID as in SMBIOS, whose first three fields are little-endian.
+    return str(UUID(bytes_le=value[1:])) if len(value) == 17 and value[0] == 0 else None
+
+
+# ---------------------------------------------------------------- DhcpAnswer -> Packet
+
+
+def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, site: Site) -> Packet:
+    """The answer to `packet`. What is the same for many clients is made once (`_constant`)."""
+    if answer.kind == "NAK":
+        return _nak(packet, answer, subnet)
+    options = dict(_constant(answer.kind, asked.stage, answer.lease_time, answer.domain, subnet))
+    if answer.hostname:
+        options[HOSTNAME] = answer.hostname.encode("ascii", "replace")
+    file = bytes(128)
+    if answer.bootfile:
+        name = answer.bootfile.encode()
+        wanted = packet.options.get(PARAMETERS, b"")
+        if len(name) < 128:
+            file = name.ljust(128, b"\0")
+        if len(name) >= 128 or BOOTFILE in wanted or asked.stage in ("httpclient", "ipxe"):
+            options[BOOTFILE] = name
+        if SERVER_NAME in wanted and asked.stage != "httpclient":
+            options[SERVER_NAME] = subnet.server.encode()
+    _echo(packet, options)
+    yiaddr = ipv4(answer.yiaddr).to_bytes(4, "big")
+    siaddr = ipv4(subnet.server).to_bytes(4, "big") if answer.bootfile else _NO_ADDRESS
+    ciaddr = packet.ciaddr if answer.kind == "ACK" else _NO_ADDRESS  # RFC 2131 table 3
+    return Packet(2, 1, 6, 0, packet.xid, 0, packet.flags, ciaddr, yiaddr, siaddr, packet.giaddr, packet.chaddr,
+                  bytes(64), file, options)
+
+
+def _nak(packet: Packet, answer: DhcpAnswer, subnet: Subnet) -> Packet:
+    options = {TYPE: _TYPES["NAK"], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big"),
+               MESSAGE: answer.reason.encode("ascii", "replace")[:200] or b"no"}
+    _echo(packet, options)
+    # RFC 2131 §4.3.2: through a relay a NAK must be broadcast, as the client's address may be wrong.
+    flags = packet.flags | _BROADCAST_FLAG if packet.giaddr != _NO_ADDRESS else packet.flags
+    return Packet(2, 1, 6, 0, packet.xid, 0, flags, _NO_ADDRESS, _NO_ADDRESS, _NO_ADDRESS, packet.giaddr,
+                  packet.chaddr, bytes(64), bytes(128), options)
+
+
+def _echo(packet: Packet, options: dict[int, bytes]) -> None:
+    for code in (CLIENT_ID, UUID_OPTION, RELAY_INFO):  # RFC 6842, PXE 2.1, RFC 3046
+        if code in packet.options:
+            options[code] = packet.options[code]
+
+
+@lru_cache(maxsize=1024)
+def _constant(
+    kind: str, stage: str, lease_time: float | None, domain: str | None, subnet: Subnet
+) -> dict[int, bytes]:
+    """Options of a reply that do not depend on the single client."""
+    options = {TYPE: _TYPES[kind], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big")}
+    if lease_time is not None:
+        options[LEASE_TIME] = int(lease_time).to_bytes(4, "big")
+    options[NETMASK], options[BROADCAST_ADDRESS] = _mask_and_broadcast(subnet.network)
+    if subnet.router:
+        options[ROUTER] = ipv4(subnet.router).to_bytes(4, "big")
+    if subnet.dns:
+        options[DNS] = b"".join(ipv4(server).to_bytes(4, "big") for server in subnet.dns)
+    if domain:
+        options[DOMAIN] = domain.encode("ascii")
+        options[SEARCH] = dns_name(domain)
+    options.update(_OF_STAGE.get(stage, {}))
+    return options
+
+
+_OF_STAGE = {
+    "firmware": {VENDOR_CLASS: b"PXEClient", VENDOR: _NO_PXE_DISCOVERY},
+    "pxelinux": {VENDOR_CLASS: b"PXEClient", VENDOR: _NO_PXE_DISCOVERY},
+    "httpclient": {VENDOR_CLASS: b"HTTPClient"},
+    "ipxe": {VENDOR_CLASS: b"PXEClient", IPXE: _NO_PROXY},
+}
+
+
+def _mask_and_broadcast(network: str) -> tuple[bytes, bytes]:
+    base, _, length = network.partition("/")
+    hosts = (1 << (32 - int(length))) - 1
+    return (~hosts & 0xFFFFFFFF).to_bytes(4, "big"), (ipv4(base) | hosts).to_bytes(4, "big")
+
+
+def dns_name(name: str) -> bytes:
+    """A domain name as in DNS (RFC 3397 §2), without compression."""
+    labels = [label.encode("ascii") for label in name.split(".") if label]
+    return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
+
+
+def destination(packet: Packet) -> tuple[str, int]:
+    """Where a reply goes (RFC 2131 §4.1; see the deviation above)."""
+    if packet.giaddr != _NO_ADDRESS:
+        return _text(packet.giaddr), SERVER_PORT
+    if packet.ciaddr != _NO_ADDRESS and packet.options.get(TYPE) != _TYPES["NAK"]:
+        return _text(packet.ciaddr), CLIENT_PORT
+    return BROADCAST, CLIENT_PORT
