@@ -1,10 +1,10 @@
 """Runs flows in database threads: the only place that begins, commits and rolls back.
 
-``pool.run(flow, *args)`` takes one hop into a thread, opens a transaction, calls ``flow(tx, *args)``, commits, and takes
-one hop back: the Deferred fires with the flow's return value, which therefore exists only after the commit. A flow that
-raises is rolled back and its exception is delivered. Deadlocks, locks and lost connections are retried here, and only
-here: the flow is run again from the start with the same arguments (ids and times are arguments), so running it after a
-commit whose outcome is unknown does no harm.
+``pool.run(flow, *args)`` takes one hop into a thread, opens a transaction, calls ``flow(tx, *args)``, commits, and
+takes one hop back: the Deferred fires with the flow's return value, which therefore exists only after the commit. A
+flow that raises is rolled back and its exception is delivered. Deadlocks, locks and lost connections are retried here,
+and only here: the flow is run again from the start with the same arguments (ids and times are arguments), so running it
+after a commit whose outcome is unknown does no harm.
 
 SQLite has one writer thread a process, MariaDB several. Jobs wait in a priority queue: DHCP (0) before agents (1)
 before everything else (5).
@@ -44,8 +44,13 @@ def in_transaction(engine: Engine, flow: Callable[Concatenate[Tx, P], T], *args:
 class Pool:
     """A queue of flows and the threads that run them. `reactor` needs only `callFromThread`."""
 
-    def __init__(self, engine: Engine, reactor: Any, threads: int | None = None) -> None:
+    def __init__(
+        self, engine: Engine, reactor: Any, threads: int | None = None,
+        observe: Callable[[str, float, bool], object] | None = None,
+    ) -> None:
+        """`observe(flow's name, seconds from queue to commit, did it succeed)` is called in the database thread."""
         self.engine = engine
+        self._observe = observe
         self._reactor = reactor
         self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = queue.PriorityQueue()
         self._order = itertools.count()
@@ -65,14 +70,28 @@ class Pool:
         self, priority: int, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Deferred[T]:
         """Run `flow` with a `priority` (0 goes first)."""
+        return self._put(priority, self.engine, flow, *args, **kwargs)
+
+    def read(
+        self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Deferred[T]:
+        """Run a `flow` that only reads: on SQLite it does not hold up the writers of other processes."""
+        return self._put(USUAL, self.engine.execution_options(reading=True), flow, *args, **kwargs)
+
+    def _put(
+        self, priority: int, engine: Engine, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Deferred[T]:
         done: Deferred[T] = Deferred()
+        queued = time.monotonic()
 
         def job() -> None:
             try:
-                value = self._attempt(lambda tx: flow(tx, *args, **kwargs))
+                value = self._attempt(engine, lambda tx: flow(tx, *args, **kwargs))
             except BaseException:
+                self._observed(flow, queued, False)
                 self._reactor.callFromThread(done.errback, Failure())
             else:
+                self._observed(flow, queued, True)
                 self._reactor.callFromThread(done.callback, value)
 
         self._jobs.put((priority, next(self._order), job))
@@ -81,6 +100,17 @@ class Pool:
     def queued(self) -> int:
         """Jobs that wait, for the metrics."""
         return self._jobs.qsize()
+
+    @staticmethod
+    def is_away(error: BaseException) -> bool:
+        """Does `error`, raised by a flow, mean that the database could not be used, rather than a bug?"""
+        return is_retryable(error)
+
+    def _observed(self, flow: Any, queued: float, succeeded: bool) -> None:
+        if self._observe is not None:
+            own = getattr(flow, "func", flow)  # a partial's own function
+            name = f"{own.__module__.rpartition('.')[2]}.{getattr(own, '__name__', '?')}"
+            self._observe(name, time.monotonic() - queued, succeeded)
 
     def close(self) -> None:
         """Finish what is queued, then end the threads. Blocks for at most ten seconds."""
@@ -91,11 +121,11 @@ class Pool:
             thread.join(10)
         self.engine.dispose()
 
-    def _attempt(self, step: Callable[[Tx], T]) -> T:
+    def _attempt(self, engine: Engine, step: Callable[[Tx], T]) -> T:
         give_up = time.monotonic() + RETRY_FOR
         for attempt in itertools.count(1):
             try:
-                with self.engine.begin() as tx:
+                with engine.begin() as tx:
                     return step(tx)
             except Exception as error:
                 if not is_retryable(error) or time.monotonic() > give_up or self._closing.is_set():
