@@ -1,0 +1,153 @@
+"""Makes a new site: the annotated site file, the folders, the loaders, the database."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from cod import config, data
+from cod.pool import in_transaction
+from cod.store import groups, schema
+from cod.store.engine import connect
+
+FOUND = {  # where the distribution keeps the loaders, and what they are called below the boot root
+    "/usr/lib/ipxe/undionly.kpxe": "undionly.kpxe",
+    "/usr/lib/ipxe/snponly.efi": "snponly.efi",
+    "/usr/lib/ipxe/ipxe.efi": "ipxe.efi",
+    "/usr/lib/PXELINUX/pxelinux.0": "pxelinux.0",
+    "/usr/lib/PXELINUX/lpxelinux.0": "lpxelinux.0",
+    "/usr/lib/syslinux/modules/bios/ldlinux.c32": "ldlinux.c32",
+}
+EXAMPLE = {
+    "name": "lab",
+    "network": "10.77.0.0/16",
+    "server": "10.77.0.1",
+    "interface": "eth1",
+    "boot_pool": ["10.77.1.0", "10.77.4.255"],
+    "block_pool": ["10.77.128.0", "10.77.255.254"],
+}
+HEAD = """\
+COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
+`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [[power]] and log_level; the rest needs a
+restart."""
+
+
+def found(folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float) -> list[str]:
+    """Make a site with its data in `folder`; returns what was done, line by line. Nothing that is there is replaced."""
+    done = []
+    if site_file.exists():
+        done.append(f"kept {site_file}")
+    else:
+        write_site_file(site_file, folder, subnet)
+        done.append(f"wrote {site_file}: read it, the [[subnet]] table first")
+    _site, settings = config.load(site_file)
+    for path in (settings.boot / "trampoline", settings.images, settings.run):
+        path.mkdir(parents=True, exist_ok=True)
+    os.chmod(settings.run, 0o700)
+    done += copy_loaders(settings.boot)
+    done += copy_trampoline(settings.boot / "trampoline")
+    engine = connect(settings.database)
+    try:
+        done.append(f"database has schema {schema.upgrade(engine)}")
+        in_transaction(engine, groups.ensure, groups.SITE, now)
+    finally:
+        engine.dispose()
+    return done
+
+
+def write_site_file(path: Path, folder: Path, subnet: Mapping[str, Any]) -> None:
+    """Write the annotated file, readable by its owner alone: a database URL may hold a password."""
+    text = annotated({"server": {"data_dir": str(folder.absolute())}, "subnet": {**EXAMPLE, **subnet}})
+    config.parse(text, path)  # an --option that cannot be is refused before anything is written
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def copy_loaders(boot: Path) -> list[str]:
+    """Copy the distribution's NBPs below the boot root, where they are missing."""
+    done = []
+    for source, name in FOUND.items():
+        target = boot / name
+        if target.exists():
+            continue
+        if Path(source).exists():
+            shutil.copy(source, target)
+            done.append(f"copied {name}")
+        else:
+            done.append(f"missing {source}: install the package it is in and run `cod init` again")
+    return done
+
+
+def copy_trampoline(folder: Path) -> list[str]:
+    """Copy the trampoline that the checkout or package has built, where there is one and the site has none."""
+    try:
+        built = data.path("build/trampoline")
+    except FileNotFoundError:
+        built = None
+    for name in ("vmlinuz", "ramdisk"):
+        if (folder / name).exists():
+            continue
+        if built is None or not (built / name).exists():
+            return [f"no trampoline yet: put vmlinuz and ramdisk into {folder}"]
+        shutil.copy(built / name, folder / name)
+    return []
+
+
+# ---------------------------------------------------------------- the annotated file
+
+
+def annotated(values: Mapping[str, Any]) -> str:
+    """The site file as TOML, every key explained; `values` by key (nested by table) stand in for defaults."""
+    lines = [*_comment(HEAD), *_keys(config.SiteFile, values)]
+    for key, field in config.SiteFile.model_fields.items():
+        table = table_class(field)
+        if table is None:
+            continue
+        repeated = str(field.annotation).startswith("tuple")
+        head = f"[[{key}]]" if repeated else f"[{key}]"
+        optional = repeated and key not in values
+        lines += ["", *_comment(table.__doc__ or ""), ("# " if optional else "") + head]
+        lines += _keys(table, values.get(key, {}), optional)
+    return "\n".join(lines) + "\n"
+
+
+def table_class(field: FieldInfo) -> type[BaseModel] | None:
+    """The table that a key of the site file opens, or None for a plain value."""
+    annotation: Any = field.annotation
+    inner = getattr(annotation, "__args__", (annotation,))[0]
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
+def _keys(table: type[BaseModel], values: Mapping[str, Any], optional: bool = False) -> Iterator[str]:
+    for key, field in table.model_fields.items():
+        if table_class(field):
+            continue
+        yield ""
+        yield from _comment(field.description or "")
+        value = values.get(key, None if field.is_required() else field.default)
+        mark = "" if key in values and not optional else "# "
+        yield f"{mark}{key} = {toml(value)}"
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 116)]
+
+
+def toml(value: Any) -> str:
+    """A value as TOML; None as an empty string (such keys are written as comments)."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml(each) for each in value)}]"
+    text = "" if value is None else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

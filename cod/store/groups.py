@@ -1,0 +1,41 @@
+"""Groups: who owns vclusters, images and templates."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from cod.model import Group
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+SITE = "site"
+"""The group that `cod init` makes; it owns what nobody else does."""
+
+_COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
+
+
+def every(tx: Tx) -> list[Group]:
+    """All groups, by name."""
+    return [Group(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.groups.c.name))]
+
+
+def by_name(tx: Tx, name: str) -> Group | None:
+    """The group with that name."""
+    row = tx.execute(select(*_COLUMNS).where(t.groups.c.name == name)).one_or_none()
+    return Group(*row) if row else None
+
+
+def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
+    """A new group. The name is unique; the caller checks first."""
+    tx.execute(insert(t.groups).values(name=name, created_at=now, **columns))
+    group = by_name(tx, name)
+    assert group is not None
+    return group
+
+
+def ensure(tx: Tx, name: str, now: float) -> Group:
+    """The group with that name, made now if need be."""
+    return by_name(tx, name) or add(tx, name, now)
