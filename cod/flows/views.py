@@ -1,0 +1,79 @@
+"""Reads for people: nodes, vclusters, requests with names in place of ids; what happens; what the metrics count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cod.model import Binding, NodeView, Refused, RequestView, VclusterView
+from cod.store import bindings, conflicts, nodes, views
+from cod.store.engine import Tx
+
+
+def node_list(
+    tx: Tx, *, state: str | None = None, vcluster: str | None = None, after: str = "", limit: int = 1000
+) -> list[NodeView]:
+    """Nodes by name, those after the name `after`."""
+    return views.nodes(tx, state=state, vcluster=vcluster, after=after, limit=limit)
+
+
+def node(tx: Tx, name: str) -> NodeView:
+    """One node."""
+    found = views.nodes(tx, name=name)
+    if not found:
+        raise Refused("not_found", f"there is no node {name!r}", "name")
+    return found[0]
+
+
+def node_in_full(tx: Tx, name: str) -> tuple[NodeView, list[Binding], list[dict[str, Any]]]:
+    """One node with its bindings and its history, oldest transition first."""
+    view = node(tx, name)
+    return view, bindings.of_node(tx, view.node.id), nodes.history(tx, view.node.id)
+
+
+def vcluster_list(tx: Tx, *, ended: bool = False) -> list[VclusterView]:
+    """Vclusters by name; those that have ended too if `ended`."""
+    return views.vclusters(tx, ended=ended)
+
+
+def vcluster(tx: Tx, name: str) -> tuple[VclusterView, list[NodeView]]:
+    """A vcluster that has not ended, with its nodes by name."""
+    found = views.vclusters(tx, name=name)
+    if not found:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    return found[0], views.nodes(tx, vcluster=name, limit=100_000)
+
+
+def request_list(
+    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+) -> list[RequestView]:
+    """The newest requests, oldest first."""
+    return views.requests(tx, vcluster=vcluster, state=state, limit=limit)
+
+
+def request(tx: Tx, request_id: int) -> RequestView:
+    """One request."""
+    found = views.requests(tx, request_id=request_id)
+    if not found:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    return found[0]
+
+
+def conflict_list(tx: Tx, limit: int = 200) -> list[dict[str, Any]]:
+    """The newest address and identity conflicts, newest first."""
+    return conflicts.every(tx, limit)
+
+
+def last_event(tx: Tx) -> int:
+    """Id of the newest transition."""
+    return views.last_event(tx)
+
+
+def happened(tx: Tx, after: int) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Transitions after the one with the id `after`, and the progress of disks being written now."""
+    return views.events(tx, after), views.progress(tx)
+
+
+def counts(tx: Tx) -> list[tuple[str, str, int]]:
+    """(what, label, count) for the metrics."""
+    return views.counts(tx)

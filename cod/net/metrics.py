@@ -1,0 +1,75 @@
+"""Prometheus metrics. Each process counts into files below the run folder; the web part adds them up for `/metrics`,
+and asks the database for what is there now.
+
+`prometheus_client` decides at its import whether several processes share the counters (PROMETHEUS_MULTIPROC_DIR), so
+this module is imported after `prepare` has been called by the composition root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from twisted.internet.defer import Deferred
+
+from cod.flows import views
+from cod.pool import Pool
+
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+FLOW_SECONDS = Histogram(
+    "cod_flow_seconds", "From a flow's queueing to its commit", ["flow"], buckets=BUCKETS)
+FLOW_ERRORS = Counter("cod_flow_errors", "Flows that ended in an exception, refusals included", ["flow"])
+QUEUED = Gauge("cod_flows_queued", "Flows waiting for a database thread", ["part"], multiprocess_mode="livesum")
+UP = Gauge("cod_part_up", "Processes of each part that are running", ["part"], multiprocess_mode="livesum")
+
+ABOUT = {
+    "nodes": ("state", "Nodes by state"),
+    "bindings": ("kind", "Addresses offered or bound by DHCP"),
+    "requests": ("state", "Node requests by state"),
+    "vclusters": ("state", "Vclusters by state"),
+    "images": ("state", "Images by state"),
+    "conflicts": ("kind", "Address and identity conflicts on record"),
+    "power_actions": ("state", "Power wishes not yet fulfilled"),
+    "sessions": ("state", "Open agent connections"),
+}
+
+
+def observe(flow: str, seconds: float, succeeded: bool) -> None:
+    """For `Pool`: called in the database thread after each flow."""
+    FLOW_SECONDS.labels(flow).observe(seconds)
+    if not succeeded:
+        FLOW_ERRORS.labels(flow).inc()
+
+
+class Counts(Collector):
+    """Gauges made of `flows.views.counts`."""
+
+    def __init__(self, counts: Iterable[tuple[str, str, int]]) -> None:
+        self._counts = list(counts)
+
+    def collect(self) -> Iterator[Any]:
+        """For the registry."""
+        for thing, (label, about) in ABOUT.items():
+            family = GaugeMetricFamily(f"cod_{thing}", about, labels=[label])
+            for each, value, count in self._counts:
+                if each == thing:
+                    family.add_metric([value], count)
+            yield family
+
+
+def text(counts: Iterable[tuple[str, str, int]]) -> bytes:
+    """Everything, in Prometheus's text format."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    registry.register(Counts(counts))
+    return generate_latest(registry)
+
+
+def page(pool: Pool) -> Deferred[bytes]:
+    """`text` with what the database says now."""
+    return pool.read(views.counts).addCallback(text)

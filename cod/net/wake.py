@@ -1,0 +1,69 @@
+"""Wake-ups between the server's processes on one host: a datagram socket each, below the run folder.
+
+A wake-up says "look again now" to whoever polls rows ('manager', 'orders', 'power'). It may be lost: every poll comes
+round by itself, so a lost one costs a delay, nothing else. Nothing but the word travels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.abstract import FileDescriptor
+
+from cod.model import Effect
+
+
+class Wake(FileDescriptor):
+    """This process's socket `<folder>/<name>.wake`, and the way to everybody else's."""
+
+    def __init__(self, reactor: Any, folder: Path, name: str) -> None:
+        super().__init__(reactor)
+        self._folder = folder
+        self._path = folder / f"{name}.wake"
+        self._wishes: dict[str, list[Callable[[], object]]] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._path.unlink(missing_ok=True)
+        self._socket.bind(str(self._path))
+        os.chmod(self._path, 0o600)
+        self.startReading()  # type: ignore[no-untyped-call]
+
+    def on(self, what: str, call: Callable[[], object]) -> None:
+        """Call `call` whenever somebody on this host wakes `what`."""
+        self._wishes.setdefault(what, []).append(call)
+
+    def effects(self, effects: Iterable[Effect]) -> None:
+        """Carry out the wake-ups among a flow's effects."""
+        for effect in effects:
+            if effect.kind == "wake":
+                self.wake(effect.what)
+
+    def wake(self, what: str) -> None:
+        """Wake `what` in every process of this host, this one included."""
+        for path in self._folder.glob("*.wake"):
+            with contextlib.suppress(OSError):  # nobody there any more, or its queue is full: it will look by itself
+                self._socket.sendto(what.encode(), str(path))
+
+    def fileno(self) -> int:
+        """For the reactor."""
+        return self._socket.fileno()
+
+    def doRead(self) -> None:
+        """Called by the reactor: read all that waits, call each wish once."""
+        words: dict[str, None] = {}
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(64):
+                words[self._socket.recv(64).decode(errors="replace")] = None
+        for word in words:
+            for call in self._wishes.get(word, ()):
+                call()
+
+    def close(self) -> None:
+        """Stop listening and remove the socket."""
+        self.stopReading()  # type: ignore[no-untyped-call]
+        self._socket.close()
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,190 @@
+"""Rows joined with the names of what they refer to, for the API; and the counts behind the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import Column, Integer, Select, and_, func, literal, select, union_all
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.sql.elements import ColumnElement
+
+from cod.model import Node, NodeView, Request, RequestTuple, RequestView, Vcluster, VclusterView, dotted
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_NODE = [t.nodes.c[f.name] for f in fields(Node)]
+_VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
+_REQUEST = [t.node_requests.c[f.name] for f in fields(Request) if f.name != "tuples"]
+_TUPLE = [t.request_tuples.c[f.name] for f in fields(RequestTuple)]
+_REVISION = (t.config_templates.c.name, t.config_templates.c.revision)
+
+
+def _revision(name: str | None, revision: int | None) -> str | None:
+    return None if name is None else f"{name}@{revision}"
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def nodes(
+    tx: Tx, *, name: str | None = None, state: str | None = None, vcluster: str | None = None, after: str = "",
+    limit: int = 1000,
+) -> list[NodeView]:
+    """Nodes for people, by name, those after the name `after`; filtered by what is not None."""
+    query = (
+        select(*_NODE, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
+        .select_from(t.nodes)
+        .outerjoin(t.node_types, t.nodes.c.type_id == t.node_types.c.id)
+        .outerjoin(t.vclusters, t.nodes.c.vcluster_id == t.vclusters.c.id)
+        .outerjoin(t.config_templates, t.nodes.c.template_id == t.config_templates.c.id)
+        .where(t.nodes.c.name > after).order_by(t.nodes.c.name).limit(limit)
+    )
+    wanted = {t.nodes.c.name: name, t.nodes.c.state: state, t.vclusters.c.live_name: vcluster}
+    query = query.where(*(column == value for column, value in wanted.items() if value is not None))
+    rows = tx.execute(query).all()
+    found = [Node(*row[: len(_NODE)]) for row in rows]
+    macs, addresses = _macs(tx, found), _addresses(tx, found)
+    return [
+        NodeView(node, tuple(macs.get(node.id, ())), row[-4], row[-3], _revision(row[-2], row[-1]),
+                 addresses.get((node.id, _kind(node))))
+        for node, row in zip(found, rows, strict=True)
+    ]
+
+
+def _kind(node: Node) -> str:
+    """Which of a node's bindings says where it is: its vcluster's once it boots into it, else the boot pool's."""
+    return "vcluster" if node.state in ("boot", "active") else "boot"
+
+
+def _by_node(query: Select[Any], column: Column[Any], found: list[Node]) -> Select[Any]:
+    """Narrow to `found`, by id; a long list is cheaper unfiltered (and SQLite bounds the variables of a statement)."""
+    return query.where(column.in_([node.id for node in found])) if len(found) <= 500 else query
+
+
+def _macs(tx: Tx, found: list[Node]) -> dict[int, list[str]]:
+    macs: dict[int, list[str]] = {}
+    query = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
+    for node_id, mac in tx.execute(_by_node(query, t.nics.c.node_id, found)):
+        macs.setdefault(node_id, []).append(mac)
+    return macs
+
+
+def _addresses(tx: Tx, found: list[Node]) -> dict[tuple[int, str], str]:
+    b = t.bindings
+    query = select(b.c.node_id, b.c.kind, b.c.address).where(b.c.state.in_(("bound", "reserved")))
+    rows = tx.execute(_by_node(query, b.c.node_id, found).order_by(b.c.expires_at))
+    return {(node_id, kind): dotted(address) for node_id, kind, address in rows}
+
+
+# ---------------------------------------------------------------- vclusters and requests
+
+
+def vclusters(tx: Tx, *, name: str | None = None, ended: bool = False) -> list[VclusterView]:
+    """Vclusters for people, by name; those that have ended only if `ended`."""
+    query = (
+        select(*_VCLUSTER, t.groups.c.name, *_REVISION)
+        .join_from(t.vclusters, t.groups, t.vclusters.c.group_id == t.groups.c.id)
+        .join(t.config_templates, t.vclusters.c.template_id == t.config_templates.c.id)
+        .order_by(t.vclusters.c.name, t.vclusters.c.id)
+    )
+    if not ended:
+        query = query.where(t.vclusters.c.live_name.is_not(None))
+    if name is not None:
+        query = query.where(t.vclusters.c.name == name)
+    states = _states_by_vcluster(tx)
+    return [
+        VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}))
+        for row in tx.execute(query)
+    ]
+
+
+def _states_by_vcluster(tx: Tx) -> dict[int, dict[str, int]]:
+    n = t.nodes
+    states: dict[int, dict[str, int]] = {}
+    query = select(n.c.vcluster_id, n.c.state, func.count()).where(n.c.vcluster_id.is_not(None))
+    for vcluster_id, state, count in tx.execute(query.group_by(n.c.vcluster_id, n.c.state)):
+        states.setdefault(vcluster_id, {})[state] = count
+    return states
+
+
+def requests(
+    tx: Tx, *, request_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+) -> list[RequestView]:
+    """The newest node requests for people, oldest first."""
+    r = t.node_requests
+    query = select(*_REQUEST, t.vclusters.c.name).join_from(r, t.vclusters, r.c.vcluster_id == t.vclusters.c.id)
+    wanted = {r.c.id: request_id, t.vclusters.c.name: vcluster, r.c.state: state}
+    query = query.where(*(column == value for column, value in wanted.items() if value is not None))
+    rows = tx.execute(query.order_by(r.c.id.desc()).limit(limit)).all()[::-1]
+    tuples = _tuples(tx, [row[0] for row in rows])
+    views = []
+    for row in rows:
+        own = tuples.get(row[0], [])
+        request = replace(Request(*row[:-1]), tuples=tuple(each for each, _ in own))
+        views.append(RequestView(request, row[-1], tuple(name for _, name in own)))
+    return views
+
+
+def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]:
+    rt = t.request_tuples
+    query = (
+        select(rt.c.request_id, *_TUPLE, *_REVISION)
+        .join_from(rt, t.config_templates, rt.c.template_id == t.config_templates.c.id)
+        .where(rt.c.request_id.in_(ids)).order_by(rt.c.request_id, rt.c.position)
+    )
+    tuples: dict[int, list[tuple[RequestTuple, str]]] = {}
+    for request_id, *values, name, revision in tx.execute(query):
+        tuples.setdefault(request_id, []).append((RequestTuple(*values), f"{name}@{revision}"))
+    return tuples
+
+
+# ---------------------------------------------------------------- what happens
+
+
+def last_event(tx: Tx) -> int:
+    """Id of the newest row of the history; 0 when there is none."""
+    return tx.scalar(select(func.max(t.node_history.c.id))) or 0
+
+
+def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
+    """Transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by name."""
+    h = t.node_history
+    query = (
+        select(h, t.nodes.c.name.label("node"), t.vclusters.c.name.label("vcluster"))
+        .join_from(h, t.nodes, h.c.node_id == t.nodes.c.id)
+        .outerjoin(t.vclusters, h.c.vcluster_id == t.vclusters.c.id)
+        .where(h.c.id > after).order_by(h.c.id).limit(limit)
+    )
+    return [dict(row._mapping) for row in tx.execute(query)]
+
+
+def progress(tx: Tx) -> list[Mapping[str, Any]]:
+    """How far the nodes are whose disks are being written or read now."""
+    n = t.nodes
+    query = select(
+        n.c.name.label("node"), n.c.state, n.c.progress_done.label("done"), n.c.progress_total.label("total"),
+        n.c.progress_rate.label("rate"))
+    return [dict(row._mapping) for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))]
+
+
+def counts(tx: Tx) -> list[tuple[str, str, int]]:
+    """(what, label, count): nodes by state, bindings by kind, requests by state … in one statement."""
+    parts: Iterable[tuple[str, ColumnElement[Any] | Column[Any], Any]] = (
+        ("nodes", t.nodes.c.state, None),
+        ("bindings", t.bindings.c.kind, t.bindings.c.state.in_(("bound", "offered"))),
+        ("requests", t.node_requests.c.state, None),
+        ("vclusters", t.vclusters.c.state, None),
+        ("images", t.images.c.state, None),
+        ("conflicts", t.conflicts.c.kind, None),
+        ("power_actions", literal("open"), t.power_actions.c.done_at.is_(None)),
+        ("sessions", literal("open"), None),
+    )
+    tables = {"sessions": t.sessions, "power_actions": t.power_actions}
+    selects = []
+    for what, label, where in parts:
+        query = select(literal(what), label, sql_cast(func.count(), Integer))
+        query = query.select_from(tables[what]) if what in tables else query.group_by(label)
+        selects.append(query if where is None else query.where(and_(where)))
+    return [(what, label, count) for what, label, count in tx.execute(union_all(*selects))]
