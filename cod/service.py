@@ -1,0 +1,195 @@
+"""The composition root: `cod serve` puts the server's parts together and runs them.
+
+    edge     DHCP, TFTP, confd, router advertisements
+    images   the HTTP boot and image server, ingest of images
+    manager  the resource manager, deadlines, power
+    web      the REST API and the metrics
+
+Each is a list of services (twisted.application) around one pool. Only this module knows all of them; none of them knows
+the process that it runs in.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cod import config, logs, supervisor
+from cod.config import ConfigError, Settings
+from cod.model import Site
+from cod.store import schema
+from cod.store.engine import connect
+
+if TYPE_CHECKING:
+    from cod.net.wake import Wake
+    from cod.pool import Pool
+
+log = logging.getLogger("cod.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the services of a part stand on."""
+
+    reactor: Any
+    pool: Pool
+    site: Site
+    settings: Settings
+    wake: Wake
+    clock: Callable[[], float] = time.time
+
+
+def serve(site_file: Path, only: Iterable[str] = ()) -> int:
+    """Run the server until it is told to stop; the exit status. One part runs in this process, several in their own."""
+    names = list(only) or list(PARTS)
+    alone = len(names) == 1
+    supervisor.die_with_supervisor()
+    failed = supervisor.FATAL if supervisor.PARENT in os.environ else 1
+    try:
+        site, settings = config.load(site_file)
+        logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
+        _check_database(settings)
+        _prepare(settings)
+    except (ConfigError, schema.SchemaMismatch) as error:
+        logs.set_up("info", "text", "serve")
+        log.error("%s", error)
+        return failed
+    if alone:
+        return run(names[0], site, settings)
+    return supervisor.Supervisor(names, site_file).run()
+
+
+def _check_database(settings: Settings) -> None:
+    engine = connect(settings.database)
+    try:
+        schema.check(engine)
+    finally:
+        engine.dispose()
+
+
+def _prepare(settings: Settings) -> None:
+    """The run folder, and the files that the processes of this host count in (before prometheus_client is imported)."""
+    counters = settings.run / "metrics"
+    counters.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
+    if supervisor.PARENT not in os.environ:
+        for file in counters.glob("*.db"):
+            if not Path(f"/proc/{file.stem.rpartition('_')[2]}").exists():
+                file.unlink(missing_ok=True)
+
+
+def run(name: str, site: Site, settings: Settings) -> int:
+    """Run one part in this process until SIGTERM or SIGINT."""
+    from twisted.internet import reactor as the_reactor
+
+    from cod.net import metrics
+    from cod.net.wake import Wake
+    from cod.pool import Pool
+
+    reactor: Any = the_reactor
+    pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
+    ground = Ground(reactor, pool, site, settings, Wake(reactor, settings.run, name))
+    part = Running(name, ground, PARTS[name](ground))
+    metrics.UP.labels(name).set(1)
+    metrics.QUEUED.labels(name).set_function(pool.queued)
+    reactor.callWhenRunning(part.start)
+    reactor.addSystemEventTrigger("before", "shutdown", part.stop)
+    reactor.run()
+    pool.close()
+    return part.status
+
+
+class Running:
+    """The services of a part while they run."""
+
+    def __init__(self, name: str, ground: Ground, services: list[Any]) -> None:
+        self.status = 0
+        self._name, self._ground, self._services = name, ground, services
+        self._started: list[Any] = []
+
+    def start(self) -> None:
+        """Start all; what cannot start ends the process, which its supervisor (or systemd) starts again."""
+        signal.signal(signal.SIGHUP, lambda *_: self._ground.reactor.callFromThread(self.reread))
+        for service in self._services:
+            try:
+                service.startService()
+            except Exception as error:
+                log.error("%s cannot start: %s", type(service).__name__, error, exc_info=not _is_expected(error))
+                self.status = 1
+                self._ground.reactor.stop()
+                return
+            self._started.append(service)
+        log.info("ready")
+
+    def stop(self) -> Any:
+        """Stop all, last started first; a Deferred that fires when all have."""
+        from twisted.internet.defer import DeferredList, maybeDeferred
+
+        self._ground.wake.close()
+        return DeferredList([maybeDeferred(s.stopService) for s in reversed(self._started)], consumeErrors=True)
+
+    def reread(self) -> None:
+        """Read the site file again and take over what can change while running."""
+        try:
+            site, settings = config.load(self._ground.settings.path)
+        except ConfigError as error:
+            log.error("the site file has changed and cannot be used; the old settings stay: %s", error)
+            return
+        take_over(self._ground.site, site)
+        logs.set_level(settings.log_level)
+        log.info("read the site file again")
+
+
+def take_over(site: Site, new: Site) -> None:
+    """Change `site`, which every service of this process holds, to the policy and power rules of `new`.
+
+    The one place where a frozen record changes: each is a single assignment, so a flow sees the old or the new rules.
+    """
+    object.__setattr__(site, "policy", new.policy)
+    object.__setattr__(site, "power", new.power)
+
+
+def _is_expected(error: Exception) -> bool:
+    from twisted.internet.error import CannotListenError
+
+    return isinstance(error, OSError | CannotListenError)
+
+
+# ---------------------------------------------------------------- the parts
+
+
+def edge(ground: Ground) -> list[Any]:
+    """DHCP, TFTP, confd and router advertisements, on each subnet's interface or server address."""
+    return []
+
+
+def images(ground: Ground) -> list[Any]:
+    """The HTTP boot and image server."""
+    from cod.net.http import HttpServer
+
+    settings, addresses = ground.settings, sorted({subnet.server for subnet in ground.site.subnets})
+    return [HttpServer(ground.reactor, ground.pool, ground.site, settings.boot, settings.images, addresses,
+                       ground.site.http_port, ground.clock)]
+
+
+def manager(ground: Ground) -> list[Any]:
+    """The resource manager, deadlines and power."""
+    return []
+
+
+def web(ground: Ground) -> list[Any]:
+    """The REST API: the UNIX socket, and TCP where the site file says so."""
+    from cod.net.api import ApiServer
+
+    settings = ground.settings
+    return [ApiServer(ground.reactor, ground.pool, ground.site, settings.socket, settings.listen,
+                      settings.images / "incoming", settings.upload_limit, ground.wake.effects, ground.clock)]
+
+
+PARTS: dict[str, Callable[[Ground], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}
