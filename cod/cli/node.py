@@ -1,0 +1,208 @@
+"""`cod node`: machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import (
+    ago,
+    as_json,
+    client,
+    console,
+    live,
+    print_json,
+    print_table,
+    shown,
+    size,
+    table,
+    watching,
+    when,
+)
+from cod.client import path
+
+COLORS = {"active": "green", "inactive": "cyan", "quarantined": "red", "prime": "yellow", "boot": "yellow",
+          "wipe": "yellow", "trampoline": "yellow", "retired": "dim", "off": "dim"}
+name_argument = click.argument("name")
+names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+
+
+@click.group()
+def node() -> None:
+    """Machines: list, approve, power, set aside.
+
+    \b
+    Example:
+      cod node list --state inactive
+    """
+
+
+@node.command("list")
+@click.option("--state", help="Only nodes in this state.")
+@click.option("--vcluster", help="Only nodes of this vcluster.")
+@as_json
+@watching
+@click.pass_context
+def list_(ctx: click.Context, state: str | None, vcluster: str | None, as_json: bool, watch: bool) -> None:
+    """List nodes.
+
+    \b
+    Example:
+      cod node list --watch
+      cod node list --state quarantined --json
+    """
+    api = client(ctx)
+
+    def ask() -> list[Any]:
+        return api.every("/nodes", state=state, vcluster=vcluster)
+
+    if as_json:
+        print_json(ask())
+    elif watch:
+        live(lambda: node_table(ask()))
+    else:
+        console().print(node_table(ask()))
+
+
+def node_table(nodes: list[Any]) -> Any:
+    """Nodes for people."""
+    from rich.text import Text
+
+    return table(
+        ("NODE", "STATE", "FOR", "VCLUSTER", "HOST", "ADDRESS", "MAC", "FIRMWARE", "POWER", "PROGRESS", "REASON"),
+        [(n["name"], Text(n["state"], COLORS.get(n["state"], "")), ago(n["since"]), n["vcluster"], n["hostname"],
+          n["address"], n["boot_mac"], n["firmware"], n["power"]["state"], progress(n["progress"]), n["reason"])
+         for n in nodes])
+
+
+def progress(value: dict[str, Any] | None) -> str | None:
+    """'41 % 120.0 MiB/s', or None."""
+    if not value or not value["total"]:
+        return None
+    return f"{100 * value['done'] // value['total']:.0f} % {size(value['rate'])}/s"
+
+
+@node.command()
+@name_argument
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show a node with its bindings and its history.
+
+    \b
+    Example:
+      cod node show node-525400000001
+    """
+    value = client(ctx).get(path("nodes", name))
+    if as_json:
+        print_json(value)
+        return
+    facts = [(key, value[key]) for key in ("name", "state", "reason", "firmware", "type", "vcluster", "hostname",
+                                           "template", "address", "uuid", "disk")]
+    power = value["power"]
+    facts += [("since", when(value["since"])), ("deadline", when(value["deadline"])),
+              ("macs", ", ".join(value["macs"])), ("last seen", when(value["last_seen"])),
+              ("progress", progress(value["progress"])),
+              ("power", f"{power['state']} ({power['driver']} {power['address']})".strip())]
+    print_table(("", ""), facts)
+    print_table(("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
+                [(b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))
+                 for b in value["bindings"]])
+    print_table(("AT", "EVENT", "STATE", "CAUSE", "BY"),
+                [(when(h["at"]), h["event"], h["to_state"], h["cause"], h["actor"]) for h in value["history"]])
+
+
+def _each(ctx: click.Context, names: tuple[str, ...], verb: str, body: Any = None) -> None:
+    """POST `verb` for each name; the first refusal ends it."""
+    api = client(ctx)
+    for name in names:
+        value = api.post(path("nodes", name, verb), body)
+        click.echo(f"{name}: {value['state']}")
+
+
+@node.command()
+@names_argument
+@click.pass_context
+def approve(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Accept new machines into the site. From then on COD may erase their disks.
+
+    \b
+    Example:
+      cod node approve node-525400000001 node-525400000002
+    """
+    _each(ctx, names, "approve")
+
+
+@node.command()
+@click.argument("desired", type=click.Choice(["on", "off", "cycle"]))
+@names_argument
+@click.pass_context
+def power(ctx: click.Context, desired: str, names: tuple[str, ...]) -> None:
+    """Wish nodes on, off or power-cycled; the power edge sees to it.
+
+    \b
+    Example:
+      cod node power cycle node-525400000001
+    """
+    _each(ctx, names, "power", {"desired": desired})
+
+
+@node.command()
+@names_argument
+@click.option("--reason", required=True, help="Shown with the node.")
+@click.pass_context
+def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str) -> None:
+    """Set nodes aside.
+
+    \b
+    Example:
+      cod node quarantine n7 --reason "fan is loud"
+    """
+    _each(ctx, names, "quarantine", {"reason": reason})
+
+
+@node.command()
+@names_argument
+@click.pass_context
+def restore(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Bring nodes back from quarantine or retirement; they are wiped before they serve again.
+
+    \b
+    Example:
+      cod node restore n7
+    """
+    _each(ctx, names, "restore")
+
+
+@node.command()
+@names_argument
+@click.pass_context
+def retire(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Take nodes out of the site.
+
+    \b
+    Example:
+      cod node retire n7
+    """
+    _each(ctx, names, "retire")
+
+
+@node.command("set")
+@name_argument
+@click.option("--name", "new_name", help="Its new name.")
+@click.option("--power-driver", type=click.Choice(["none", "lab", "ipmi", "redfish", "wol", "pdu"]))
+@click.option("--power-address", help="The driver's address of the node.")
+@as_json
+@click.pass_context
+def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **power: str | None) -> None:
+    """Rename a node, or say how it is switched on and off.
+
+    \b
+    Example:
+      cod node set node-525400000001 --name rack1-07 --power-driver ipmi --power-address 10.0.0.7
+    """
+    body = {key: value for key, value in {"name": new_name, **power}.items() if value is not None}
+    if not body:
+        raise click.UsageError("say what to set: --name, --power-driver or --power-address")
+    shown(ctx, client(ctx).patch(path("nodes", name), body), lambda value: node_table([value]), as_json)

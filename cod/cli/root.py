@@ -1,0 +1,87 @@
+"""`cod`: the root of the command line."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from cod.client import ApiError, Unreachable
+
+# Name: (module, attribute, what it is for). Modules are loaded when their command is used: start-up time matters.
+COMMANDS = {
+    "init": ("cod.cli.server", "init", "Make a new site: site file, folders, database."),
+    "serve": ("cod.cli.server", "serve", "Run the server."),
+    "db": ("cod.cli.db", "db", "Upgrade, back up, restore and check the database."),
+    "token": ("cod.cli.token", "token", "Tokens for the REST API."),
+    "states": ("cod.cli.server", "states", "Show the nodes' lifecycle."),
+    "node": ("cod.cli.node", "node", "Machines: list, approve, power, set aside."),
+    "image": ("cod.cli.image", "image", "Disk and partition images."),
+    "template": ("cod.cli.template", "template", "Configuration templates."),
+    "vcluster": ("cod.cli.vcluster", "vcluster", "Virtual clusters: create, watch, resize, release."),
+    "request": ("cod.cli.request", "request", "Requests for nodes, and why they wait."),
+    "events": ("cod.cli.events", "events", "Follow what happens, live."),
+    "lab": ("cod.lab.commands", "lab", "Virtual bare metal to try COD on."),
+}
+
+
+class Refused(click.ClickException):
+    """The server says no: one line, exit code 1."""
+
+
+class NoServer(click.ClickException):
+    """No server answers: exit code 3."""
+
+    exit_code = 3
+
+
+class Root(click.Group):
+    """Loads a noun's module when its command is used, and turns the client's errors into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load it."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table, without loading anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except ApiError as error:
+            raise Refused(str(error)) from None
+        except Unreachable as error:
+            raise NoServer(str(error)) from None
+        except KeyboardInterrupt:
+            ctx.exit(130)
+
+
+@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+               epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no server answers, 4 timed out.")
+@click.option("--site", metavar="FILE", envvar="COD_SITE", help="Site file; also tells where the server's socket is.")
+@click.option("--server", metavar="URL", help="UNIX socket or http(s)://HOST:PORT; else $COD_SERVER, else "
+              "the site file's.")
+@click.option("--token", metavar="TOKEN", envvar="COD_TOKEN", help="Bearer token; better given as $COD_TOKEN.")
+@click.version_option(None, "-V", "--version", package_name="cod", message="%(prog)s %(version)s")
+@click.pass_context
+def cod(ctx: click.Context, site: str | None, server: str | None, token: str | None) -> None:
+    """Cluster-on-Demand: shares a pool of bare-metal machines as virtual clusters.
+
+    \b
+    Example:
+      cod init --dir /tmp/site && cod --site /tmp/site/site.toml serve
+    """
+    ctx.obj = {"site": site, "server": server, "token": token}
+

@@ -1,0 +1,94 @@
+"""`cod init`, `cod serve`, `cod states`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, print_json, print_table
+from cod.client import SITE_FILE
+
+DATA = "/var/lib/cod"
+PARTS = ("edge", "images", "manager", "web")
+
+
+@click.command()
+@click.option("--dir", "folder", metavar="DIR", help=f"Keep everything, the site file too, in DIR. "
+              f"[default: {SITE_FILE} and {DATA}]")
+@click.option("--interface", help="The server's interface on the nodes' network.")
+@click.option("--network", help="The nodes' network, ADDRESS/BITS.")
+@click.option("--address", "server", help="The server's own address on it.")
+@click.option("--boot-pool", nargs=2, metavar="FIRST LAST", help="Addresses for firmware and trampoline.")
+@click.option("--block-pool", nargs=2, metavar="FIRST LAST", help="Addresses for vclusters.")
+@click.pass_context
+def init(ctx: click.Context, /, folder: str | None, **subnet: Any) -> None:
+    """Make a new site: annotated site file, folders, boot loaders, database.
+
+    Nothing that is there already is replaced, so it may be repeated.
+
+    \b
+    Example:
+      cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1
+    """
+    from cod.config import ConfigError
+    from cod.init import found
+
+    data = Path(folder or DATA)
+    site = ctx.find_root().obj["site"]
+    site_file = Path(site) if site else data / "site.toml" if folder else Path(SITE_FILE)
+    try:
+        for line in found(data, site_file, {key: value for key, value in subnet.items() if value}, time.time()):
+            click.echo(line)
+    except (ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.command()
+@click.option("--only", metavar="PART[,PART]", help=f"Run some parts here: {', '.join(PARTS)}.")
+@click.pass_context
+def serve(ctx: click.Context, only: str | None) -> None:
+    """Run the server until SIGTERM or Ctrl-C.
+
+    \b
+    Example:
+      cod --site /srv/cod/site.toml serve
+      cod serve --only images        # on another host, with the same database
+    """
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    for name in names:
+        if name not in PARTS:
+            raise click.BadParameter(f"there is no part {name!r}, only {', '.join(PARTS)}", param_hint="--only")
+    from cod.service import serve as run
+
+    sys.exit(run(Path(ctx.find_root().obj["site"] or SITE_FILE), list(dict.fromkeys(names))))
+
+
+@click.command()
+@click.option("--dot", is_flag=True, help="Print a Graphviz digraph.")
+@as_json
+def states(dot: bool, as_json: bool) -> None:
+    """Show the nodes' lifecycle.
+
+    \b
+    Example:
+      cod states --dot | dot -Tsvg > lifecycle.svg
+    """
+    from cod import states as s
+
+    if dot:
+        click.echo(s.dot())
+        return
+    arrows = [{"state": str(a), "event": str(e), "to": str(b)} for (a, e), b in s.NODE_TRANSITIONS.items()]
+    if as_json:
+        rules = {str(n): {"kind": r.kind, "about": r.about, "deadline": r.deadline, "retries": r.retries}
+                 for n, r in s.NODE_RULES.items()}
+        print_json({"states": rules, "arrows": arrows})
+        return
+    rows = [(n, r.kind, r.deadline and f"{r.deadline:.0f} s", r.retries or None,
+             ", ".join(sorted({a["to"] for a in arrows if a["state"] == n and a["to"] != n})), r.about)
+            for n, r in s.NODE_RULES.items()]
+    print_table(("STATE", "KIND", "DEADLINE", "RETRIES", "LEADS TO", "ABOUT"), rows)

@@ -1,0 +1,127 @@
+"""What all nouns share: the client, `--json`, tables, live views, times and sizes for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+from cod.client import Client, find_server
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's JSON, for programs.")
+watching = click.option("--watch", is_flag=True, help="Keep the view up to date until Ctrl-C.")
+
+
+def client(ctx: click.Context) -> Client:
+    """A client of the server that the command line names."""
+    said = ctx.find_root().obj
+    made = Client(said["server"] or find_server(said["site"]), said["token"])
+    ctx.call_on_close(made.close)
+    return made
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def console() -> Any:
+    """Rich's console; wide when nobody looks, so that nothing is cut for a pipe."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 240, highlight=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
+    """A plain table for people; None is shown as '-'."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell or "-")) for cell in row))
+    return made
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print it."""
+    console().print(table(columns, rows))
+
+
+def live(make: Callable[[], Any], period: float = 1.0) -> None:
+    """Show what `make` makes, again each `period` seconds, until Ctrl-C."""
+    from rich.live import Live
+
+    with Live(make(), console=console(), auto_refresh=False, screen=False) as view:
+        while True:
+            time.sleep(period)
+            view.update(make(), refresh=True)
+
+
+def shown(ctx: click.Context, value: Any, make: Callable[[Any], Any], flag_json: bool) -> None:
+    """Print `value` as JSON or as `make` shows it."""
+    if flag_json:
+        print_json(value)
+    else:
+        console().print(make(value))
+
+
+def when(at: float | None) -> str:
+    """A time, local, to the second."""
+    return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def ago(at: float | None, now: float | None = None) -> str:
+    """How long ago: '12 s', '5 min', '3 h', '2 d'; a time to come begins with 'in'."""
+    if at is None:
+        return "-"
+    seconds = (time.time() if now is None else now) - at
+    return duration(seconds) if seconds >= 0 else f"in {duration(-seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """'12 s', '5 min', '3 h', '2 d'."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def size(count: float | None) -> str:
+    """Bytes for people: '1.5 GiB'."""
+    if count is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+class Span(click.ParamType[float]):
+    """A length of time: '90', '30s', '15m', '8h', '7d' -> seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse it."""
+        if isinstance(value, float | int):
+            return float(value)
+        unit = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}.get(value[-1:])
+        digits = value[:-1] if unit else value
+        try:
+            seconds = float(digits) * (unit or 1)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < 1e10:
+            self.fail(f"{value!r} should be a length of time such as 90s, 15m, 8h or 7d", param, ctx)
+        return seconds
+
+
+SPAN = Span()
