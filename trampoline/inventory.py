@@ -6,7 +6,7 @@ so a tree of files can stand for any machine. What is not there is left out of t
 
 from __future__ import annotations
 
-import platform
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -73,7 +73,7 @@ def report(root: Path, boot_mac: str, disks: tuple[Disk, ...]) -> Element:
                            "speed": str(nic.speed or ""), "boot": boot})
     for disk in disks:
         _add_disk(node, disk)
-    _put(node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or platform.release()})
+    _put(node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or os.uname().release})
     return node
 
 
@@ -136,7 +136,7 @@ def _add_cpu(node: Element, root: Path) -> None:
         "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
         "model": model,
         "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
-        "arch": platform.machine() or "unknown",
+        "arch": os.uname().machine,
     })
     for flag in sorted(FLAGS & set(fields.get("flags", "").split())):
         SubElement(cpu, "flag").text = flag

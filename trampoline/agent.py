@@ -1,0 +1,256 @@
+"""The agent's behaviour, without sockets, clocks or disks: bytes and the time go in, bytes come out.
+
+A connection is: hello, mutual proof (`cod.wire.confd`), the hardware report, then one order at a time. An order is
+carried out in a thread (`Job`), so that heartbeats go on; its result is kept and said on every connection until the
+server has acknowledged it. An order with the id of the one in hand is the same order: it is not done twice. An order
+with another id replaces the one in hand, which ends at its next sign of progress.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+
+from cod.model import Order
+from cod.wire import confd
+from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
+from trampoline.errors import PrimeError
+
+Tell = Callable[[str, int, int, float], None]
+"""tell(phase, done, total, rate): a job's sign of progress. Raises Replaced when the job is to end."""
+
+Act = Callable[[Order, Tell], Mapping[str, float]]
+"""Carries out an order and gives its figures. Raises PrimeError with the reason when that cannot be done."""
+
+SILENCE = 3  # heartbeats of the server missed before the connection counts as dead
+PROGRESS_EVERY = 1.0  # seconds
+PATIENCE = 10.0  # seconds for the handshake, and for the acknowledgement of the last word before a reboot
+LEAVING = ("reboot", "off")
+REFUSALS = 6  # in a row, of all secrets: only a new boot brings another
+
+
+class Replaced(Exception):
+    """The job's order is no longer wanted."""
+
+
+class Disconnect(Exception):
+    """This connection is of no more use; the reason is for the console."""
+
+
+class Job:
+    """An order being carried out in a thread of its own. `wake` is called whenever there is something to be said."""
+
+    def __init__(self, order: Order, act: Act, wake: Callable[[], None]) -> None:
+        self.order = order
+        self.result: Done | Failed | None = None
+        self.acknowledged = False
+        self.progress: Progress | None = None
+        self._act = act
+        self._wake = wake
+        self._replaced = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"order {order.id}", daemon=True)
+        self._thread.start()
+
+    def replace(self) -> None:
+        """End at the next sign of progress."""
+        self._replaced.set()
+
+    def is_running(self) -> bool:
+        """Its thread may still touch a disk."""
+        return self.result is None and self._thread.is_alive()
+
+    def take_progress(self) -> Progress | None:
+        """The newest sign of progress, once."""
+        newest, self.progress = self.progress, None
+        return newest
+
+    def _tell(self, phase: str, done: int, total: int, rate: float) -> None:
+        if self._replaced.is_set():
+            raise Replaced
+        self.progress = Progress(self.order.id, phase, done, total, rate)
+
+    def _run(self) -> None:
+        try:
+            self.result = Done(self.order.id, self._act(self.order, self._tell))
+        except Replaced:
+            self.result = Failed(self.order.id, "replaced by another order")
+        except PrimeError as error:
+            self.result = Failed(self.order.id, str(error))
+        except Exception as error:  # a bug or a sick machine: the node's record is where it is seen
+            self.result = Failed(self.order.id, f"{type(error).__name__}: {error}")
+        self._wake()
+
+
+class Agent:
+    """One machine's agent. The shell tells it of connections, bytes and time, and sends what `to_send` gives.
+
+    scan    makes the hardware report's document
+    act     carries out an order
+    wake    makes the shell call `tick` soon; called from jobs' threads
+    log     one line for the console
+    leave   'reboot' or 'off' once the machine is to go; the shell does it
+    """
+
+    def __init__(self, mac: str, secrets: confd.Secrets, scan: Callable[[], str], act: Act,
+                 wake: Callable[[], None], log: Callable[[str], None],
+                 keep: Callable[[confd.Secret], None] = lambda secret: None) -> None:
+        self.leave: str | None = None
+        self.welcomed = False
+        self._mac, self._secrets, self._scan, self._act, self._wake, self._log = mac, secrets, scan, act, wake, log
+        self._keep = keep
+        self._side: confd.AgentSide | None = None
+        self._output = bytearray()
+        self._order = ""  # id of the order in hand
+        self._job: Job | None = None  # none while waiting
+        self._next: Order | None = None
+        self._refusals = 0
+        self._interval = 0.0
+        self._heard_at = self._beat_at = self._progress_at = self._leave_at = 0.0
+        self._said: Done | Failed | None = None
+
+    # ------------------------------------------------------------ what the shell tells
+
+    def connected(self, now: float) -> None:
+        """A new connection is up: say hello."""
+        self._side = confd.AgentSide(self._secrets.current(), self._mac, os.urandom(confd.NONCE))
+        self._output[:] = self._side.to_send()
+        self._heard_at, self.welcomed, self._said = now, False, None
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes from the server. Raises confd.ProtocolError and Disconnect."""
+        assert self._side
+        self._heard_at = now
+        for event in self._side.receive(data):
+            if isinstance(event, confd.NewSecret):
+                self._keep(event.secret)
+                self._secrets.learned(event.secret)  # before the proof leaves: see cod.wire.confd
+            else:
+                self._hear(event, now)
+        self._output += self._side.to_send()
+        self.tick(now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed, or a job has something to say. Raises Disconnect when the server has gone silent."""
+        self._start_next()
+        if not self.welcomed:
+            if now >= self._heard_at + PATIENCE:
+                raise Disconnect("the server did not finish the handshake")
+            return
+        if now >= self._heard_at + SILENCE * self._interval:
+            raise Disconnect(f"nothing heard for {now - self._heard_at:.0f} s")
+        self._say_progress(now)
+        self._say_result(now)
+        if now >= self._beat_at:
+            self._say(Heartbeat())
+            self._beat_at = now + self._interval
+
+    def due(self) -> float:
+        """When `tick` is wanted next, if nothing else happens."""
+        if not self.welcomed:
+            return self._heard_at + PATIENCE
+        times = [self._beat_at, self._heard_at + SILENCE * self._interval]
+        if self._job and self._job.is_running():
+            times.append(self._progress_at)
+        return min([*times, self._leave_at] if self._leave_at else times)
+
+    def to_send(self) -> bytes:
+        """Bytes for the server; empty when there are none."""
+        data = bytes(self._output)
+        self._output.clear()
+        return data
+
+    def lost(self) -> None:
+        """The connection is gone. Work goes on; a machine that only waits for the last acknowledgement leaves now."""
+        self._side, self.welcomed = None, False
+        self._output.clear()
+        if self._leave_at and self._job:
+            self.leave = self._job.order.action
+
+    # ------------------------------------------------------------ what the server says
+
+    def _hear(self, message: confd.Event, now: float) -> None:
+        if isinstance(message, Welcome):
+            self._open(message, now)
+        elif isinstance(message, Order):
+            self._obey(message)
+        elif isinstance(message, Ack):
+            self._acknowledge(message)
+        elif isinstance(message, Error):
+            self._complain(message)
+
+    def _open(self, welcome: Welcome, now: float) -> None:
+        self.welcomed, self._refusals = True, 0
+        self._interval, self._beat_at = welcome.heartbeat, now + welcome.heartbeat
+        self._log(f"{welcome.node}: reporting to its server")
+        self._say(Report(self._scan()))
+
+    def _obey(self, order: Order) -> None:
+        if order.id == self._order and not self._next:
+            self._said = None  # the server asks again: it hears the result again
+            if self._job:
+                self._job.acknowledged = False
+            return
+        self._next = order
+        if self._job:
+            self._job.replace()
+        self._start_next()
+
+    def _start_next(self) -> None:
+        """Begin the next order when no job is running: two must never write at the same time."""
+        if not self._next or (self._job and self._job.is_running()):
+            return
+        order, self._next = self._next, None
+        self._order, self._job, self._said, self._leave_at = order.id, None, None, 0.0
+        self._log(f"order {order.id}: {order.action}")
+        if order.action != "wait":
+            self._job = Job(order, _no_work if order.action in LEAVING else self._act, self._wake)
+
+    def _acknowledge(self, ack: Ack) -> None:
+        if self._job and self._job.result and ack.order == self._job.order.id:
+            self._job.acknowledged = True
+            if self._job.order.action in LEAVING:
+                self.leave = self._job.order.action
+
+    def _complain(self, error: Error) -> None:
+        if error.code == "unknown":
+            self._secrets.refused()
+            self._refusals += 1
+            if self._refusals >= REFUSALS and not (self._job and self._job.is_running()):
+                self._log("the server knows none of this machine's secrets: rebooting for a new one")
+                self.leave = "reboot"
+        if not self.welcomed or error.code != "refused":
+            raise Disconnect(f"the server says {error.code}: {error.reason}")
+        self._log(f"the server refused a message: {error.reason}")
+
+    # ------------------------------------------------------------ what is said
+
+    def _say(self, message: Message) -> None:
+        assert self._side
+        self._output += self._side.to_send() + self._side.send(message)
+
+    def _say_progress(self, now: float) -> None:
+        if self._job and now >= self._progress_at:
+            self._progress_at = now + PROGRESS_EVERY
+            if (progress := self._job.take_progress()) and not self._job.result:
+                self._say(progress)
+
+    def _say_result(self, now: float) -> None:
+        job = self._job
+        if not job or not job.result or self._next:
+            return
+        if self._said is not job.result and not job.acknowledged:
+            self._log(_sentence(job.order, job.result))
+            self._say(job.result)
+            self._said = job.result
+            self._leave_at = now + PATIENCE if job.order.action in LEAVING else 0.0
+        if self._leave_at and now >= self._leave_at:  # unacknowledged, but the order stands
+            self.leave = job.order.action
+
+
+def _no_work(order: Order, tell: Tell) -> Mapping[str, float]:
+    return {}
+
+
+def _sentence(order: Order, result: Done | Failed) -> str:
+    return f"order {order.id}: {order.action} " + ("done" if isinstance(result, Done) else f"failed: {result.reason}")

@@ -1,0 +1,133 @@
+"""Makes the trampoline: `python -m trampoline.build [lab|generic] [--out DIR]`.
+
+Writes DIR/<flavour>/vmlinuz and DIR/<flavour>/ramdisk from the distribution's packages: a kernel as it comes, and one
+compressed cpio with drivers, busybox, Python and the agent. The same inputs give the same bytes. Nothing is installed,
+nothing needs root, and nothing is done when the inputs are those of the last time (`stamp`).
+
+lab      drivers for QEMU machines (virtio, e1000, AHCI, PIIX, NVMe): small and quick
+generic  all drivers for wired networks and disks that the distribution's kernel has
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trampoline.recipe import cpio, modules, packages, python
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+FLAVOURS = ("lab", "generic")
+# One thread: the bytes must not depend on the machine. A window of 8 MiB is what any kernel's decoder takes.
+COMPRESS = ("zstd", "-19", "--single-thread", "-q", "-c")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; prints each flavour's sizes."""
+    parser = argparse.ArgumentParser(prog="python -m trampoline.build", description=__doc__.partition("\n")[0])
+    parser.add_argument("flavour", nargs="*", choices=[*FLAVOURS, []], help="default: lab")
+    parser.add_argument("--out", type=Path, default=CHECKOUT / "build/trampoline")
+    parser.add_argument("--cache", type=Path, default=CHECKOUT / "build/cache/trampoline")
+    options = parser.parse_args(arguments)
+    for flavour in options.flavour or ["lab"]:
+        folder = build(flavour, options.out, options.cache)
+        print(describe(flavour, folder))
+    return 0
+
+
+def build(flavour: str, out: Path, cache: Path) -> Path:
+    """Make one flavour unless it is up to date; returns its folder."""
+    folder = out / flavour
+    with _alone(cache):
+        wanted = packages.wanted()
+        stamp = _stamp(flavour, wanted)
+        if not _is_made(folder, stamp):
+            root = packages.unpacked(wanted, cache)
+            _write(folder, flavour, root, stamp)
+    return folder
+
+
+def describe(flavour: str, folder: Path) -> str:
+    """One line of sizes, in bytes."""
+    facts = json.loads((folder / "facts.json").read_text())
+    return (f"{flavour}: kernel {facts['kernel']:,}, ramdisk {facts['packed']:,} packed, {facts['unpacked']:,} unpacked"
+            f" ({folder})")
+
+
+def tree(flavour: str, root: Path, scratch: Path) -> dict[str, cpio.Entry]:
+    """Everything in the ramdisk, by path. `root` has the unpacked packages; `scratch` is a folder for a while."""
+    here = CHECKOUT / "trampoline"
+    busybox = root / "bin/busybox"
+    entries = {name: cpio.folder() for name in ("dev", "etc", "proc", "run", "sbin", "sys", "tmp")}
+    entries["cod"] = cpio.folder(0o700)  # the boot's secret is unpacked into it, from an initrd of its own
+    entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(root, flavour)
+    entries["init"] = cpio.file((here / "init").read_bytes(), 0o755)
+    entries["lib/udhcpc"] = cpio.file((here / "udhcpc").read_bytes(), 0o755)
+    entries["bin/busybox"] = cpio.file(busybox.read_bytes(), 0o755)
+    # scan=sync: loading a driver takes until its disks are there, so the first report has them all
+    entries["etc/modprobe.d/scsi.conf"] = cpio.file(b"options scsi_mod scan=sync\n")
+    for name in python.run(root, busybox, "--list").split():
+        entries.setdefault(f"bin/{name}", cpio.link("busybox"))
+    entries["sbin/modprobe"] = cpio.link("../bin/busybox")
+    return entries
+
+
+# ---------------------------------------------------------------- on disk
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Builds that share a cache take turns."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _stamp(flavour: str, wanted: list[packages.Package]) -> str:
+    """A digest of everything that the result depends on: packages, the agent's sources, the recipe."""
+    mine, _ = python.reachable(python.AGENT, CHECKOUT)
+    sources = {python.source(name, CHECKOUT) for name in mine} | set((CHECKOUT / "trampoline").rglob("*"))
+    digest = hashlib.sha256(repr((flavour, wanted)).encode())
+    for path in sorted(path for path in sources if path and path.is_file() and path.suffix != ".pyc"):
+        digest.update(f"{path.relative_to(CHECKOUT)}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _is_made(folder: Path, stamp: str) -> bool:
+    try:
+        return bool(json.loads((folder / "facts.json").read_text())["stamp"] == stamp)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _write(folder: Path, flavour: str, root: Path, stamp: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    kernel = next((root / "boot").glob("vmlinuz-*"))
+    with TemporaryDirectory() as scratch:
+        raw = cpio.archive(tree(flavour, root, Path(scratch)))
+    packed = cpio.padded(subprocess.run(COMPRESS, input=raw, stdout=subprocess.PIPE, check=True).stdout)
+    facts = {"flavour": flavour, "release": kernel.name.removeprefix("vmlinuz-"), "kernel": kernel.stat().st_size,
+             "packed": len(packed), "unpacked": len(raw), "stamp": stamp}
+    _replace(folder / "vmlinuz", kernel.read_bytes())
+    _replace(folder / "ramdisk", packed)
+    _replace(folder / "facts.json", json.dumps(facts, indent=1).encode() + b"\n")  # last: it says that all is there
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: a boot server may be reading the old one."""
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

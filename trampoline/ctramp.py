@@ -1,0 +1,223 @@
+"""ctramp: the agent that runs on a node in the trampoline. This is its shell: options, sockets, the clock, the console.
+
+    python3 -m trampoline.ctramp [--confd HOST:PORT] [--mac MAC] [--secret FILE] [--root DIR] [--disk FILE]...
+                                 [--reboot-command CMD] [--poweroff-command CMD] [--once]
+
+What is not given comes from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`, the files given are
+the machine's only disks, so that a test can run whole agents beside each other. It ends when it has rebooted or
+switched off the machine, or, with `--once`, when its first connection ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from cod.model import Order
+from cod.wire import confd
+from trampoline import inventory
+from trampoline.agent import Agent, Disconnect, Tell
+from trampoline.errors import PrimeError
+
+CONNECT_TIMEOUT = 10.0  # seconds
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0  # seconds between attempts to connect
+
+
+class Unusable(Exception):
+    """The machine's command line or secret is not what an agent needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the program is told; see the head of this file. '' is for what the kernel's command line says."""
+
+    confd: str = ""
+    mac: str = ""
+    secret: Path = Path("/cod/secret")
+    root: Path = Path("/")
+    disks: tuple[Path, ...] = ()
+    reboot_command: str = "reboot -f"
+    poweroff_command: str = "poweroff -f"
+    once: bool = False
+
+
+def main(options: Options) -> int:
+    """The program; returns its exit status."""
+    try:
+        return run(options)
+    except Unusable as error:
+        log(f"cannot start: {error}")
+        return 2
+
+
+def run(options: Options) -> int:
+    """Connect again and again until the machine is to leave."""
+    words = command_line(options.root)
+    mac = (options.mac or words.get("cod.mac", "")).lower()
+    host, port = _address(options.confd or words.get("cod.confd", ""))
+    shell = Shell(options, mac)
+    failures = 0
+    while not shell.agent.leave:
+        log_end(shell.converse(host, port))
+        failures = 1 if shell.was_welcomed else failures + 1
+        if options.once:
+            return 0
+        if not shell.agent.leave:
+            shell.wait(pause(failures, os.urandom(1)[0] / 255))
+    leave(shell.agent.leave, options)
+    return 0
+
+
+def log(line: str) -> None:
+    """One line on the console. Nothing that is secret may ever come here: consoles are logged."""
+    print(f"trampoline: {line}", flush=True)
+
+
+def log_end(reason: str) -> None:
+    """Why a connection ended."""
+    if reason:
+        log(reason)
+
+
+def pause(failures: int, chance: float) -> float:
+    """Seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a thousand nodes whose server
+    comes back do not knock in step."""
+    return min(FIRST_PAUSE * 2.0 ** (failures - 1), LONGEST_PAUSE) * (0.25 + 0.75 * chance)
+
+
+def command_line(root: Path) -> dict[str, str]:
+    """The kernel's command line as a mapping; words without a value map to ''."""
+    try:
+        words = (root / "proc/cmdline").read_text().split()
+    except OSError:
+        return {}
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    try:
+        socket.inet_aton(host)  # a literal address only: there is no resolver in the ramdisk
+        return host, int(port)
+    except (OSError, ValueError):
+        raise Unusable(f"cod.confd={text!r} is not ADDRESS:PORT") from None
+
+
+class Shell:
+    """What is around the agent: its secrets' files, its disks, one connection at a time."""
+
+    def __init__(self, options: Options, mac: str) -> None:
+        self._options = options
+        self._mac = mac
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self.was_welcomed = False
+        self._session_file = Path(f"{options.secret}.session")
+        self.agent = Agent(mac, self._secrets(), self._scan, self._act, self._wake, log, self._keep)
+
+    # ------------------------------------------------------------ secrets
+
+    def _secrets(self) -> confd.Secrets:
+        """The boot's secret, and the session's if an agent before this one already had one."""
+        try:
+            secrets = confd.Secrets(confd.Secret.read(self._options.secret.read_text()))
+        except (OSError, ValueError) as error:
+            raise Unusable(f"no usable secret in {self._options.secret}: {type(error).__name__}") from None
+        if self._session_file.exists():
+            secrets.learned(confd.Secret.read(self._session_file.read_text()))
+        return secrets
+
+    def _keep(self, session: confd.Secret) -> None:
+        """The server forgets the boot's secret once it knows the session's: an agent that is started again needs it.
+        The file is in RAM, like all of the trampoline, and gone at the next boot."""
+        partial = self._session_file.with_suffix(".partial")
+        partial.write_text(str(session))
+        partial.chmod(0o600)
+        partial.replace(self._session_file)
+
+    # ------------------------------------------------------------ the machine
+
+    def _disks(self) -> tuple[inventory.Disk, ...]:
+        if self._options.disks:
+            return tuple(inventory.file_disk(path) for path in self._options.disks)
+        return inventory.disks(self._options.root)
+
+    def _scan(self) -> str:
+        return ET.tostring(inventory.report(self._options.root, self._mac, self._disks()), "unicode")
+
+    def _act(self, order: Order, tell: Tell) -> Mapping[str, float]:
+        from trampoline import cprime  # late: a machine that only reports need not load it
+
+        if order.action == "wipe":
+            return {"bytes_written": float(cprime.wipe(order, self._disks(), tell))}
+        if order.action == "prime":
+            written = asdict(cprime.prime(order, self._disks(), tell))
+            return {name: float(value) for name, value in written.items() if isinstance(value, int | float)}
+        raise PrimeError(f"this trampoline cannot {order.action}")
+
+    # ------------------------------------------------------------ connections
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # it has been woken often enough
+            self._waker.send(b"\0")
+
+    def converse(self, host: str, port: int) -> str:
+        """One connection, from connect to its end; returns why it ended, '' if the machine is to leave."""
+        self.was_welcomed = False
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+                connection.settimeout(CONNECT_TIMEOUT)
+                connection.connect((host, port))
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.agent.connected(time.monotonic())
+                while not self.agent.leave:
+                    self._exchange(connection)
+            return ""
+        except (OSError, Disconnect, confd.ProtocolError) as error:
+            return f"{host}:{port}: {error}"
+        finally:
+            self.agent.lost()
+
+    def _exchange(self, connection: socket.socket) -> None:
+        """Send what there is to send; wait until something happens or is due; tell the agent."""
+        connection.sendall(self.agent.to_send())
+        timeout = max(self.agent.due() - time.monotonic(), 0.0)
+        ready, _, _ = select.select([connection, self._woken], [], [], timeout)
+        if self._woken in ready:
+            self._woken.recv(4096)
+        if connection not in ready:
+            self.agent.tick(time.monotonic())
+            return
+        data = connection.recv(65536)
+        if not data:
+            raise Disconnect("the server closed the connection")
+        self.agent.receive(data, time.monotonic())
+        self.was_welcomed = self.was_welcomed or self.agent.welcomed
+
+    def wait(self, seconds: float) -> None:
+        """Between two connections."""
+        time.sleep(seconds)
+
+
+def leave(action: str, options: Options) -> None:
+    """Reboot or switch off the machine. What a job wrote was synced by the job; this is for the rest."""
+    log("rebooting" if action == "reboot" else "switching off")
+    os.sync()
+    command = options.reboot_command if action == "reboot" else options.poweroff_command
+    if os.system(command):
+        raise Unusable(f"{command!r} failed")
+
+
+if __name__ == "__main__":
+    from trampoline.options import parse
+
+    sys.exit(main(parse()))

@@ -1,0 +1,111 @@
+"""Which of the kernel's modules go into the ramdisk, and the lists that modprobe reads.
+
+depmod is not used: what it would say stands in each module's `.modinfo` section, and reading that here needs no root
+and gives the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+import lzma
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trampoline.recipe import cpio
+
+# What QEMU machines of the lab are made of, and EFI variables (cprime sets the boot order).
+LAB = (
+    "ahci", "ata_piix", "e1000", "efivarfs", "nvme", "sd_mod", "virtio_blk", "virtio_net", "virtio_pci", "virtio_scsi",
+)
+# Folders of modules for any server: wired networks and their PHYs, disks, and the buses that they hang on.
+GENERIC = (
+    "drivers/ata", "drivers/block", "drivers/hv", "drivers/message/fusion", "drivers/mmc", "drivers/net/ethernet",
+    "drivers/net/hyperv", "drivers/net/mdio", "drivers/net/phy", "drivers/net/usb", "drivers/net/vmxnet3",
+    "drivers/nvme/host", "drivers/pci/controller", "drivers/scsi", "drivers/usb/host", "drivers/usb/storage",
+    "drivers/virtio",
+)
+GENERIC_EXTRA = (*LAB, "xen-netfront", "xen-blkfront", "mptsas", "usbcore", "vmd")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A kernel module: its path under the kernel's folder, what it needs first, and the aliases that it answers to."""
+
+    path: str
+    needs: tuple[str, ...]
+    aliases: tuple[str, ...]
+
+
+def tree(root: Path, flavour: str) -> dict[str, cpio.Entry]:
+    """The ramdisk's `lib/modules` for a flavour, from the unpacked kernel package in `root`."""
+    folder = next((root / "lib/modules").iterdir())
+    known = {_name(path.name): path for path in (folder / "kernel").rglob("*.ko")}
+    chosen = dict(sorted(_closure(_chosen(known, folder, flavour), known, folder).items()))
+    place = f"lib/modules/{folder.name}"
+    entries = {f"{place}/{module.path}.xz": cpio.file(_packed(folder / module.path)) for module in chosen.values()}
+    entries[f"{place}/modules.dep"] = cpio.file("".join(_dep_lines(chosen)).encode())
+    aliases = (f"alias {alias} {name}\n" for name, module in chosen.items() for alias in module.aliases)
+    entries[f"{place}/modules.alias"] = cpio.file("".join(aliases).encode())
+    return entries
+
+
+def _name(file: str) -> str:
+    """The kernel's name of a module from its file's."""
+    return file.removesuffix(".ko").replace("-", "_")
+
+
+def _chosen(known: dict[str, Path], folder: Path, flavour: str) -> list[str]:
+    if flavour == "lab":
+        return list(LAB)
+    roots = [f"{folder}/kernel/{part}/" for part in GENERIC]
+    found = [name for name, path in known.items() if any(str(path).startswith(root) for root in roots)]
+    return [*found, *(extra for extra in map(_name, GENERIC_EXTRA) if extra in known)]
+
+
+def _closure(names: list[str], known: dict[str, Path], folder: Path) -> dict[str, Module]:
+    chosen: dict[str, Module] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in chosen:
+            chosen[name] = _read(known[name], folder)
+            waiting += chosen[name].needs
+    return chosen
+
+
+def _read(path: Path, folder: Path) -> Module:
+    facts = [fact.partition("=") for fact in _modinfo(path.read_bytes())]
+    needs = [name for key, _, value in facts if key == "depends" for name in value.split(",") if name]
+    aliases = [value for key, _, value in facts if key == "alias"]
+    return Module(str(path.relative_to(folder)), tuple(map(_name, needs)), tuple(sorted(aliases)))
+
+
+def _modinfo(elf: bytes) -> list[str]:
+    """The 'key=value' texts of a module's .modinfo section (ELF64, little-endian)."""
+    offset, size, count, names = struct.unpack_from("<Q10xHHH", elf, 0x28)
+    headers = [struct.unpack_from("<II8x8xQQ", elf, offset + size * number) for number in range(count)]
+    strings = headers[names][2]
+    for name, _, start, length in headers:
+        if elf.startswith(b".modinfo\0", strings + name):
+            return elf[start : start + length].decode("utf-8", "replace").split("\0")
+    return []
+
+
+def _dep_lines(chosen: dict[str, Module]) -> Iterator[str]:
+    """Lines of modules.dep: a module and everything that it needs, nearest first, as depmod writes them."""
+    for module in chosen.values():
+        needs: list[str] = []
+        waiting = list(module.needs)
+        while waiting:
+            name = waiting.pop(0)
+            if name in needs:
+                needs.remove(name)  # needed by a later one too: it must come behind that
+            needs.append(name)
+            waiting += chosen[name].needs
+        yield f"{module.path}.xz: {' '.join(f'{chosen[name].path}.xz' for name in needs)}".rstrip() + "\n"
+
+
+def _packed(path: Path) -> bytes:
+    """xz as busybox reads it: no check but CRC32, a dictionary that fits the largest module."""
+    return lzma.compress(path.read_bytes(), check=lzma.CHECK_CRC32, preset=6)

@@ -1,0 +1,94 @@
+"""The distribution's packages as a folder of files. Nothing is installed: packages are fetched and unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+KERNEL = "linux-image-amd64"  # the cloud kernel (linux-image-cloud-amd64) has neither e1000 nor AHCI
+PACKAGES = (
+    "busybox",  # linked with the libc that Python needs anyway: a third of busybox-static's size
+    "libc6",
+    "libexpat1",  # Python's program is linked with it
+    "libffi8",  # ctypes
+    "libpython3.11-minimal",
+    "libpython3.11-stdlib",
+    "libzstd1",  # cprime unpacks chunks with it, through ctypes
+    "python3.11-minimal",
+    "zlib1g",  # Python's program is linked with it
+)
+
+
+class PackagesMissing(Exception):
+    """The package lists or the archive are out of reach."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Package:
+    """A package file of the archive: its file name (which has the version in it) and SHA-256."""
+
+    file: str
+    sha256: str
+
+
+def wanted() -> list[Package]:
+    """The packages at the versions that apt would install today. Reads apt's lists only."""
+    words = _run("apt-cache", "depends", "--important", KERNEL).split()
+    kernel = words[words.index("Depends:") + 1]
+    lines = _run("apt-get", "download", "--print-uris", kernel, *PACKAGES).splitlines()
+    fields = [line.split() for line in lines if line.startswith("'")]
+    return sorted(Package(file, digest.removeprefix("SHA256:")) for _, file, _, digest in fields)
+
+
+def unpacked(packages: list[Package], cache: Path) -> Path:
+    """A folder with the files of all `packages`, made under `cache` unless it is there already."""
+    folder = cache / f"root-{hashlib.sha256(repr(packages).encode()).hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
+    files = _fetch(packages, cache / "packages")
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for file in files:
+        subprocess.run(["dpkg-deb", "-x", file, partial], check=True)
+    for old in cache.glob("root-*"):
+        if old != partial:
+            shutil.rmtree(old)
+    return partial.rename(folder)
+
+
+def _fetch(packages: list[Package], folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [p for p in packages if not _is_whole(folder / p.file, p.sha256)]
+    if missing:
+        # name=version, because the lists may name several
+        _run("apt-get", "download", *[_name_and_version(p.file) for p in missing], cwd=folder)
+    for package in missing:
+        if not _is_whole(folder / package.file, package.sha256):
+            raise PackagesMissing(f"{package.file} came with another digest than the package lists say")
+    return [folder / p.file for p in packages]
+
+
+def _is_whole(path: Path, sha256: str) -> bool:
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+
+
+def _name_and_version(file: str) -> str:
+    name, version, _ = file.split("_")
+    return f"{name}={version.replace('%3a', ':')}"
+
+
+def _run(*command: str, cwd: Path | None = None) -> str:
+    # apt's own download user cannot write into a private folder, and would only warn about it
+    options = ("-q", "-o", "APT::Sandbox::User=root") if command[0] == "apt-get" else ()
+    whole = [command[0], *options, *command[1:]]
+    done = subprocess.run(whole, cwd=cwd, capture_output=True, text=True)
+    if done.returncode and os.getuid() == 0:  # lists that are old or were never fetched
+        subprocess.run(["apt-get", "update", "-q", "-q"], capture_output=True)
+        done = subprocess.run(whole, cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        raise PackagesMissing(f"{' '.join(command)}: {done.stderr.strip()} (as root: apt-get update)")
+    return done.stdout
