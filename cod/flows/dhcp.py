@@ -18,9 +18,9 @@ from functools import lru_cache
 from ipaddress import IPv4Network
 
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, Subnet, dotted, ipv4
-from cod.policy import boot, lifecycle, template
+from cod.policy import boot, lifecycle, power, template
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
-from cod.store import bindings, clients, conflicts, nodes, steps, vclusters
+from cod.store import bindings, clients, conflicts, nodes, steps, templates, vclusters
 from cod.store.engine import Tx
 from cod.store.ledger import FIRST_LOOK, Ledger, probes
 
@@ -287,9 +287,11 @@ def _enrol(batch: _Batch, query: DhcpQuery) -> DhcpClient:
         about = f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network cards"
         conflicts.add(batch.tx, "identity", about, batch.now, mac=query.mac)
         uuid = None
+    name = f"node-{query.mac.replace(':', '')}"
+    driver, address = power.rule_for(batch.site.power, name, query.mac)
     node = nodes.add(
-        batch.tx, name=f"node-{query.mac.replace(':', '')}", boot_mac=query.mac, now=batch.now,
-        cause=f"asked to network-boot ({query.stage})", actor="dhcp", uuid=uuid)
+        batch.tx, name=name, boot_mac=query.mac, now=batch.now, cause=f"asked to network-boot ({query.stage})",
+        actor="dhcp", uuid=uuid, power_driver=driver, power_address=address)
     return _client(batch, query.mac, node)
 
 
@@ -311,8 +313,8 @@ def _happened(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> 
 def _booted(batch: _Batch, client: DhcpClient) -> None:
     """Its system has its address. Where the template has a readiness check, that check decides (the binding's state
     says that it is time to look); else the node is active."""
-    document = clients.documents(batch.tx, [client.template_id or 0]).get(client.template_id or 0)
-    if document is None or template.parse(document).ready is not None:
+    row = templates.get(batch.tx, client.template_id) if client.template_id else None
+    if row is None or template.parse(row.document).ready is not None:
         return
     node = nodes.get(batch.tx, client.id)
     assert node is not None
