@@ -1,0 +1,53 @@
+"""Documents made for one node when it asks: its boot script and its boot's secret. Shared by the TFTP and HTTP edges.
+
+Each is for one machine: a flow refuses (`model.Refused`) unless `address`, the peer's own, is bound to `mac`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from cod.flows import boot
+from cod.model import BootPlan, Site
+from cod.pool import NODES, Pool
+from cod.wire import bootscript, confd
+
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+
+
+def mac_of(text: str) -> str | None:
+    """The MAC in `text` (six bytes in hex between colons or dashes, either case) as COD writes it, or None."""
+    mac = text.lower().replace("-", ":")
+    return mac if _MAC.fullmatch(mac) else None
+
+
+class BootDocs:
+    """Makes the documents; every method costs one flow."""
+
+    def __init__(self, pool: Pool, site: Site, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._site = site
+        self._clock = clock
+
+    def ipxe(self, mac: str, address: str) -> Deferred[bytes]:
+        """The node's iPXE script."""
+        return self._plan(mac, address).addCallback(lambda plan: bootscript.ipxe(plan).encode())
+
+    def pxelinux(self, mac: str, address: str) -> Deferred[bytes]:
+        """The same as a PXELINUX configuration."""
+        return self._plan(mac, address).addCallback(lambda plan: bootscript.pxelinux(plan).encode())
+
+    def secret(self, mac: str, address: str) -> Deferred[bytes]:
+        """A new secret for the boot that is under way, as an initrd: only its verifier is kept here."""
+        secret = confd.Secret(os.urandom(16).hex(), os.urandom(32))
+        verifier = confd.verifier(secret.key, os.urandom(16))
+        minted = self._pool.run_at(NODES, boot.mint, mac, address, secret.id, verifier.salt, verifier.stored_key,
+                                   verifier.server_key, self._site, self._clock())
+        return minted.addCallback(lambda _: bootscript.cpio_newc({"cod/secret": str(secret).encode()}))
+
+    def _plan(self, mac: str, address: str) -> Deferred[BootPlan]:
+        return self._pool.run_at(NODES, boot.script, mac, address, self._site, self._clock())

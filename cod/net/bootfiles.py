@@ -1,0 +1,97 @@
+"""The boot root: which file a name from the network means, opened once for everybody who reads it.
+
+Both file servers, TFTP and HTTP, ask here, so that one place decides what may be read: regular files below the root.
+A name is a path below the root, as in a chroot (a leading slash means the root itself: some PXE ROMs send one).
+Symbolic links are followed when they stay below it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+LONGEST_NAME = 512
+
+
+class NoSuchFile(Exception):
+    """There is no such file for anybody: it does not exist, is no regular file, or lies outside the root."""
+
+
+class OpenFile:
+    """An open file, closed when the last reader drops it. Readers use offsets, never the file position.
+
+    `identity` changes when the file is replaced or written to; `etag` is a strong validator (RFC 9110) made of it.
+    """
+
+    __slots__ = ("__weakref__", "_map", "fd", "identity", "modified", "size")
+
+    def __init__(self, fd: int, about: os.stat_result) -> None:
+        self.fd = fd
+        self.size = about.st_size
+        self.modified = about.st_mtime
+        self.identity = _identity(about)
+        self._map: mmap.mmap | None = None
+
+    @property
+    def etag(self) -> str:
+        """The entity tag, with its quotes."""
+        return '"{:x}-{:x}-{:x}"'.format(*self.identity[1:])
+
+    def view(self) -> bytes | memoryview:
+        """The content, mapped. Hand it to the kernel only: if the file is truncated meanwhile, a system call fails with
+        EFAULT where Python would die of SIGBUS."""
+        if self.size == 0:
+            return b""
+        if self._map is None:
+            self._map = mmap.mmap(self.fd, self.size, prot=mmap.PROT_READ)
+        return memoryview(self._map)
+
+    def read(self) -> bytes:
+        """The content, copied."""
+        return os.pread(self.fd, self.size, 0)
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class BootFiles:
+    """The files below `root`. Readers of the same file at the same time share one `OpenFile`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.realpath(root))
+        self._open: WeakValueDictionary[tuple[int, ...], OpenFile] = WeakValueDictionary()
+
+    def open(self, name: str) -> OpenFile:
+        """The file of that name. Raises `NoSuchFile`."""
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if not parts or ".." in parts or len(name) > LONGEST_NAME or "\\" in name or "\0" in name:
+            raise NoSuchFile(name)
+        try:
+            return self._opened(os.path.join(self.root, *parts))
+        except (OSError, ValueError) as error:
+            raise NoSuchFile(name) from error
+
+    def _opened(self, path: str) -> OpenFile:
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(self.root):
+            raise NoSuchFile(path)
+        known = self._open.get(_identity(os.stat(real)))
+        return known or self._open_new(real)
+
+    def _open_new(self, real: Path) -> OpenFile:
+        # O_NONBLOCK: a FIFO must not stop the server. Where the descriptor really points is asked of the kernel, so
+        # that a link swapped in since `realpath` gains nothing.
+        fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode) or not Path(os.readlink(f"/proc/self/fd/{fd}")).is_relative_to(self.root):
+            os.close(fd)
+            raise NoSuchFile(str(real))
+        opened = self._open[_identity(about)] = OpenFile(fd, about)
+        return opened
+
+
+def _identity(about: os.stat_result) -> tuple[int, int, int, int]:
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns

@@ -1,0 +1,212 @@
+"""Running TFTP transfers: their sockets, their timeouts, and how their datagrams leave.
+
+Each transfer has a socket of its own (TID, RFC 1350 section 4), connected to its client: the kernel turns away
+datagrams from anybody else, and says at once when the client is gone (ECONNREFUSED). They are watched through one epoll
+descriptor that the reactor sees as a single reader: a turn of the reactor serves every transfer that has something to
+read, without the reactor's cost for each. Timeouts are found by one scan, four times a second.
+
+A window leaves in one `sendmsg` with UDP_SEGMENT: the kernel cuts it into datagrams. Where it cannot (blocks larger
+than the link's MTU: EINVAL; a device or tunnel that does not do it: EIO), that transfer goes on with plain sends.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import prometheus_client as prometheus
+from twisted.internet.interfaces import IReadDescriptor
+from twisted.internet.task import LoopingCall
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from cod.net.bootfiles import OpenFile
+from cod.wire.tftp import Burst, Session
+
+UDP_SEGMENT = 103  # linux/udp.h; not in the socket module
+NO_SEGMENTATION = {errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
+SCAN = 0.25  # seconds between looks at the timeouts
+MOST_READY = 256  # sockets served in one turn of the reactor
+LONGEST_ANSWER = 516  # an ACK is 4 bytes; of an ERROR's text nothing is wanted
+
+ENDED = prometheus.Counter("cod_tftp_ended_total", "TFTP transfers by how they ended", ["outcome"])
+BYTES = prometheus.Counter("cod_tftp_bytes_total", "bytes of files that TFTP clients acknowledged")
+RUNNING = prometheus.Gauge("cod_tftp_transfers", "TFTP transfers under way")
+
+log = logging.getLogger("cod.net.tftp")
+
+Peer = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """One client's transfer; `socket` and `session` come when its content is there.
+
+    request   the datagram that started it, to know it again when it is repeated
+    file      keeps the mapped file open
+    segments  the kernel cuts this one's bursts
+    """
+
+    peer: Peer
+    request: bytes
+    name: str = ""
+    socket: socket.socket | None = None
+    session: Session | None = None
+    file: OpenFile | None = field(default=None, repr=False)
+    segments: bool = True
+
+    def send(self, bursts: Sequence[Burst]) -> None:
+        """Send; what does not fit the socket's buffer is lost, like any datagram. Raises OSError: nobody listens."""
+        for burst in bursts:
+            try:
+                self._send(burst)
+            except BlockingIOError:
+                return
+
+    def _send(self, burst: Burst) -> None:
+        assert self.socket is not None
+        parts, size = burst
+        if len(parts) == 2:
+            self.socket.sendmsg(parts)
+            return
+        if self.segments:
+            try:
+                self.socket.sendmsg(parts, [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))])
+                return
+            except OSError as error:
+                if error.errno not in NO_SEGMENTATION:
+                    raise
+                self.segments = False
+        for at in range(0, len(parts), 2):
+            self.socket.sendmsg(parts[at:at + 2])
+
+
+@implementer(IReadDescriptor)
+class Transfers:
+    """All transfers of one server address. `reactor` needs addReader, removeReader, seconds and callLater."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._all: dict[Peer, Transfer] = {}
+        self._by_fd: dict[int, Transfer] = {}
+        self._per_peer: Counter[str] = Counter()
+        self._epoll: select.epoll | None = None
+        self._scan = LoopingCall(self._tick)
+        self._scan.clock = reactor
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._epoll = select.epoll()
+        self._reactor.addReader(self)
+        self._scan.start(SCAN, now=False)
+
+    def stop(self) -> None:
+        """Drop all: firmware asks again."""
+        self._scan.stop()
+        for transfer in list(self._all.values()):
+            self.end(transfer, "stopped")
+        self._reactor.removeReader(self)
+        if self._epoll is not None:
+            self._epoll.close()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def of_address(self, address: str) -> int:
+        """How many transfers go to that address."""
+        return self._per_peer[address]
+
+    def get(self, peer: Peer) -> Transfer | None:
+        """The transfer to that address and port."""
+        return self._all.get(peer)
+
+    def add(self, transfer: Transfer) -> None:
+        """Count a transfer, whose content is still being found."""
+        self._all[transfer.peer] = transfer
+        self._per_peer[transfer.peer[0]] += 1
+        RUNNING.inc()
+
+    def begin(self, transfer: Transfer, session: Session, address: str) -> None:
+        """Start sending from `address`. Raises OSError (no descriptor left, no route)."""
+        assert self._epoll is not None
+        transfer.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        transfer.session = session
+        self._by_fd[transfer.socket.fileno()] = transfer
+        transfer.socket.bind((address, 0))
+        transfer.socket.connect(transfer.peer)
+        self._epoll.register(transfer.socket, select.EPOLLIN)
+        transfer.send(session.start(self._reactor.seconds()))
+
+    def end(self, transfer: Transfer, outcome: str) -> None:
+        """Forget a transfer; once more does nothing."""
+        if self._all.get(transfer.peer) is not transfer:
+            return
+        del self._all[transfer.peer]
+        self._per_peer[transfer.peer[0]] -= 1
+        if not self._per_peer[transfer.peer[0]]:
+            del self._per_peer[transfer.peer[0]]
+        if transfer.socket is not None:
+            self._by_fd.pop(transfer.socket.fileno(), None)
+            transfer.socket.close()
+        if transfer.session is not None:
+            BYTES.inc(transfer.session.progress)
+        RUNNING.dec()
+        ENDED.labels(outcome).inc()
+        log.info("tftp %s %r %s", transfer.peer[0], transfer.name, outcome)
+
+    # ------------------------------------------------------------ the reactor's reader
+
+    def fileno(self) -> int:
+        """The epoll descriptor: readable when any of the sockets is."""
+        return -1 if self._epoll is None or self._epoll.closed else self._epoll.fileno()
+
+    def logPrefix(self) -> str:
+        """What the reactor's log calls this."""
+        return "tftp"
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The reactor gives the descriptor up at shutdown; `stop` closes it."""
+
+    def doRead(self) -> None:
+        """Serve every socket that has something to read, up to `MOST_READY`; the rest waits for the next turn."""
+        assert self._epoll is not None
+        now = self._reactor.seconds()
+        for fd, _ in self._epoll.poll(0, MOST_READY):
+            transfer = self._by_fd.get(fd)
+            if transfer is not None:
+                self._converse(transfer, now)
+
+    def _converse(self, transfer: Transfer, now: float) -> None:
+        assert transfer.socket is not None
+        assert transfer.session is not None
+        try:
+            transfer.send(transfer.session.receive(transfer.socket.recv(LONGEST_ANSWER), now))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.end(transfer, _gone(error))
+            return
+        if transfer.session.outcome:
+            self.end(transfer, transfer.session.outcome)
+
+    def _tick(self) -> None:
+        now = self._reactor.seconds()
+        for transfer in list(self._by_fd.values()):
+            assert transfer.session is not None
+            try:
+                transfer.send(transfer.session.tick(now))
+            except OSError as error:
+                self.end(transfer, _gone(error))
+            if transfer.session.outcome:
+                self.end(transfer, transfer.session.outcome)
+
+
+def _gone(error: OSError) -> str:
+    return "gone" if error.errno == errno.ECONNREFUSED else errno.errorcode.get(error.errno or 0, "error")

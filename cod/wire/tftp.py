@@ -1,0 +1,239 @@
+"""TFTP, read-only, without sockets or clocks: RFC 1350, 2347, 2348 (blksize), 2349 (timeout, tsize), 7440 (windowsize).
+
+A `Session` sends one file to one client. It is fed the client's datagrams and the time, and gives back what to send, as
+`Burst`s: runs of equally long datagrams that a kernel with UDP_SEGMENT takes in one call. tftpy's packet classes read
+and write everything that carries text; the acknowledgement and the DATA header, four bytes each and thousands a second,
+are read and written here.
+
+How a session moves. Blocks are counted from 1 without end; on the wire the count wraps from 65535 to 0, as the other
+servers do (RFC 1350 does not foresee it). An answer to options (OACK) is treated as block 0, which the client
+acknowledges like any other. `_acked` is the last block that the client has, `_sent` the last one that left: an
+acknowledgement inside that stretch is progress, and the next window starts right behind it, whether that means going
+on or going back (RFC 7440 section 4). Any other acknowledgement is old or invented, and is dropped.
+
+A repeated acknowledgement is dropped too (RFC 1123 section 4.2.3.1: answering each one doubles the traffic for ever),
+with one exception: with a window, it means that the first block of the window was lost, and the window is sent again,
+but then not for the following window, so that duplicates made by the network die out.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from tftpy.TftpPacketFactory import TftpPacketFactory
+from tftpy.TftpPacketTypes import TftpPacketERR, TftpPacketInitial, TftpPacketOACK, TftpPacketWRQ
+from tftpy.TftpShared import TftpException
+
+logging.getLogger("tftpy").setLevel(logging.CRITICAL)  # it logs a peer's ERROR packets, as many as the peer likes
+
+NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL, BAD_OPTIONS = 0, 1, 2, 4, 8
+LONGEST_REQUEST = 1468  # RFC 2347 says 512; one Ethernet frame is kind enough
+LONGEST_WAIT = 8.0  # seconds between retransmissions, unless the client asked for a longer timeout
+LARGEST_BURST = 65000  # bytes: an IP datagram's limit is the limit of one UDP_SEGMENT call
+MOST_SEGMENTS = 64  # the kernel's UDP_MAX_SEGMENTS before 6.2
+
+Buffer: TypeAlias = bytes | memoryview
+
+_data_header = struct.Struct("!HH").pack
+_parse = TftpPacketFactory().parse
+
+
+class Malformed(Exception):
+    """Not a request that TFTP knows. The message is for the client."""
+
+
+class Burst(NamedTuple):
+    """Datagrams to send in order: `parts` alternates head and payload; all but the last datagram are `size` bytes."""
+
+    parts: list[Buffer]
+    size: int
+
+    def datagrams(self) -> list[bytes]:
+        """Each datagram by itself, copied: for tests and for kernels that cannot cut a burst themselves."""
+        return [bytes(head) + bytes(payload) for head, payload in zip(self.parts[::2], self.parts[1::2], strict=True)]
+
+
+NOTHING: Sequence[Burst] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client's first datagram. `kind` is 'read' or 'write'; option names are in lower case (RFC 2347)."""
+
+    kind: str
+    name: str
+    mode: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a session grants and endures.
+
+    timeout     seconds before the first retransmission, when the client does not say
+    retries     retransmissions without progress before giving up, once the client has answered
+    unanswered  the same before it has: whoever forges a sender's address gets little traffic for it
+    window_bytes  bytes in a window, whatever windowsize says (a socket's buffer must hold them)
+    """
+
+    blksize: int = 65464
+    windowsize: int = 64
+    window_bytes: int = 131072
+    timeout: float = 1.0
+    retries: int = 6
+    unanswered: int = 3
+
+
+DEFAULTS = Limits()
+
+
+def decode_request(datagram: bytes) -> Request:
+    """The request in the first datagram from a client. Raises `Malformed`."""
+    if len(datagram) > LONGEST_REQUEST or datagram[:2] not in (b"\0\1", b"\0\2"):
+        raise Malformed("not a TFTP request")
+    try:
+        packet: TftpPacketInitial = _parse(datagram)
+    except (TftpException, struct.error, UnicodeDecodeError) as error:
+        raise Malformed("malformed TFTP request") from error
+    kind = "write" if isinstance(packet, TftpPacketWRQ) else "read"
+    return Request(kind, packet.filename, packet.mode, {k.lower(): v for k, v in packet.options.items()})
+
+
+def encode_error(code: int, message: str) -> bytes:
+    """An ERROR datagram with the given text (tftpy knows only the texts of RFC 1350, and none for code 0)."""
+    packet = TftpPacketERR()
+    packet.errorcode = code
+    packet.errmsgs = {code: message.encode("ascii", "replace")}
+    return bytes(packet.encode().buffer)
+
+
+def netascii(text: bytes) -> bytes:
+    """A file as netascii sends it (RFC 764): line ends as CR LF, a bare CR as CR NUL."""
+    return text.replace(b"\r", b"\r\0").replace(b"\n", b"\r\n")
+
+
+def negotiate(options: Mapping[str, str], size: int, limits: Limits = DEFAULTS) -> dict[str, int]:
+    """The options to acknowledge for a file of `size` bytes; those unknown or out of range are left out (RFC 2347)."""
+    asked = {name: int(value) for name, value in options.items() if value.isdecimal() and len(value) <= 12}
+    granted: dict[str, int] = {}
+    if asked.get("blksize", 0) >= 8:
+        granted["blksize"] = min(asked["blksize"], limits.blksize)
+    if 1 <= asked.get("timeout", 0) <= 255:
+        granted["timeout"] = asked["timeout"]
+    if "tsize" in asked and size:  # curl takes a size of 0 for an error
+        granted["tsize"] = size
+    if 1 <= asked.get("windowsize", 0) <= 65535:
+        most = max(1, limits.window_bytes // granted.get("blksize", 512))
+        granted["windowsize"] = min(asked["windowsize"], limits.windowsize, most)
+    return granted
+
+
+class Session:
+    """One file on its way to one client. `content` must not change its length while the session lives.
+
+    deadline   when `tick` has something to do, in the caller's seconds
+    outcome    '' while running, then 'done', 'timeout' or 'error' (the client sent one)
+    progress   bytes that the client has acknowledged
+    """
+
+    __slots__ = ("_acked", "_blksize", "_content", "_last", "_limits", "_oack", "_quiet", "_sent", "_stride",
+                 "_timeout", "_tries", "_window", "answered", "deadline", "outcome")
+
+    def __init__(self, request: Request, content: Buffer, limits: Limits = DEFAULTS) -> None:
+        granted = negotiate(request.options, len(content), limits)
+        self._content = memoryview(content)
+        self._limits = limits
+        self._blksize = granted.get("blksize", 512)
+        self._window = granted.get("windowsize", 1)
+        self._timeout = float(granted.get("timeout", limits.timeout))
+        self._last = len(content) // self._blksize + 1  # a short block, if need be an empty one, says the file ends
+        self._stride = max(1, min(MOST_SEGMENTS, LARGEST_BURST // (self._blksize + 4)))
+        self._oack = _oack(granted) if granted else b""
+        self._acked = -1 if granted else 0
+        self._sent = self._acked
+        self._tries = self._quiet = 0
+        self.answered = False
+        self.deadline = 0.0
+        self.outcome = ""
+
+    @property
+    def progress(self) -> int:
+        """Bytes that the client has acknowledged."""
+        return min(max(self._acked, 0) * self._blksize, len(self._content))
+
+    def start(self, now: float) -> Sequence[Burst]:
+        """The first datagrams: the OACK, or the first block when no option was agreed on."""
+        return self._send(now)
+
+    def receive(self, datagram: bytes, now: float) -> Sequence[Burst]:
+        """What a datagram from the client leads to. Everything that makes no sense is dropped."""
+        if self.outcome:
+            return NOTHING
+        code = datagram[:2]
+        if code == b"\0\4" and len(datagram) >= 4:
+            return self._acknowledged(datagram[2] << 8 | datagram[3], now)
+        if code == b"\0\5":
+            self.outcome = "error"
+        return NOTHING
+
+    def tick(self, now: float) -> Sequence[Burst]:
+        """Send again what was not acknowledged in time, waiting twice as long each time; in the end give up."""
+        if self.outcome or now < self.deadline:
+            return NOTHING
+        self._tries += 1
+        if self._tries > (self._limits.retries if self.answered else self._limits.unanswered):
+            self.outcome = "timeout"
+            return NOTHING
+        return self._send(now)
+
+    def _acknowledged(self, block: int, now: float) -> Sequence[Burst]:
+        ahead = (block - self._acked) & 0xFFFF
+        if ahead == 0:
+            return self._repeated(now)
+        if ahead > self._sent - self._acked:
+            return NOTHING
+        self._acked += ahead
+        self._tries = 0
+        self._quiet = max(0, self._quiet - 1)
+        self.answered = True
+        if self._acked == self._last:
+            self.outcome = "done"
+            return NOTHING
+        return self._send(now)
+
+    def _repeated(self, now: float) -> Sequence[Burst]:
+        if self._window == 1 or self._quiet:
+            return NOTHING
+        self._quiet = 2
+        return self._send(now)
+
+    def _send(self, now: float) -> Sequence[Burst]:
+        wait = self._timeout * 2**self._tries if self._tries else self._timeout
+        self.deadline = now + min(wait, max(LONGEST_WAIT, self._timeout))
+        if self._acked < 0:
+            self._sent = 0
+            return (Burst([self._oack, b""], len(self._oack)),)
+        first = self._acked + 1
+        self._sent = min(self._acked + self._window, self._last)
+        return [self._burst(block, min(block + self._stride - 1, self._sent))
+                for block in range(first, self._sent + 1, self._stride)]
+
+    def _burst(self, first: int, last: int) -> Burst:
+        size, content = self._blksize, self._content
+        parts: list[Buffer] = []
+        start = (first - 1) * size
+        for block in range(first, last + 1):
+            parts.append(_data_header(3, block & 0xFFFF))
+            parts.append(content[start:start + size])
+            start += size
+        return Burst(parts, size + 4)
+
+
+def _oack(granted: Mapping[str, int]) -> bytes:
+    packet = TftpPacketOACK()
+    packet.options = dict(granted)
+    return bytes(packet.encode().buffer)
