@@ -24,7 +24,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.flows": ({"cod.policy", "cod.store", *LEAVES}, set()),
     "cod.images": ({"cod.images", "cod.wire.manifest", *LEAVES}, {"zstandard"}),
     "cod.net": ({"cod.net", "cod.flows", "cod.wire", "cod.pool", "cod.data", "cod.images", *LEAVES},
-                {"twisted", "dnslib", "jinja2", "pydantic", "prometheus_client", "zope", "pydantic_core"}),
+                {"twisted", "h11", "dnslib", "jinja2", "pydantic", "prometheus_client", "zope", "pydantic_core"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", *LEAVES}, {"twisted", "prometheus_client", "zope"}),
     "cod.lab": ({"cod.lab", *LEAVES}, {"click", "rich"}),
     "cod.client": (set(LEAVES), set()),

@@ -1,0 +1,68 @@
+"""A stretch of a file into a TCP connection by sendfile(2): the bytes never come into this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPullProducer
+from zope.interface import implementer
+
+from cod.net.bootfiles import OpenFile
+
+TURN = 1 << 20  # bytes in one turn of the reactor: one fast reader must not make the others wait
+
+
+@implementer(IPullProducer)
+class SendFile:
+    """Sends `length` bytes from `start` behind whatever `transport` has been told to write.
+
+    The transport asks for more (`resumeProducing`) each time its own buffer is empty and its socket takes more bytes;
+    what the socket does not take stays in the page cache. `done` fires with None when everything is in the socket; if
+    the connection ends first it never fires. `at` is the next offset, `begin` the first.
+    """
+
+    def __init__(self, transport: Any, file: OpenFile, start: int, length: int) -> None:
+        self.begin = self.at = start
+        self.done: Deferred[None] = Deferred()
+        self._transport = transport
+        self._file = file
+        self._end = start + length
+        self._begun = False
+
+    def start(self) -> Deferred[None]:
+        """Queue up behind the bytes already written; returns `done`."""
+        self._transport.registerProducer(self, False)
+        return self.done
+
+    def resumeProducing(self) -> None:
+        """The socket takes more. The first call comes from `registerProducer`, before the head has left."""
+        if not self._begun:
+            self._begun = True
+        elif not self._send():
+            return
+        self._transport.startWriting()
+
+    def stopProducing(self) -> None:
+        """The connection is gone."""
+        self._end = self.at
+
+    def _send(self) -> bool:
+        """Send one turn's worth; False when there is nothing more to do."""
+        try:
+            sent = os.sendfile(self._transport.fileno(), self._file.fd, self.at, min(TURN, self._end - self.at))
+        except BlockingIOError:
+            return True
+        except OSError:
+            self._transport.abortConnection()
+            return False
+        self.at += sent
+        if sent == 0:  # the file was truncated: what was promised cannot be sent
+            self._transport.abortConnection()
+            return False
+        if self.at < self._end:
+            return True
+        self._transport.unregisterProducer()
+        self.done.callback(None)
+        return False
