@@ -18,7 +18,7 @@ from cod.model import Effect, Node, Refused, Request, Result, Site, Vcluster
 from cod.policy import allocate, lifecycle
 from cod.policy.allocate import COLD, WARM, FreeNode, Grant, No, Plan, Snapshot, Wish
 from cod.states import NodeEvent, NodeState, RequestState, Step, VclusterState
-from cod.store import census, claims, clients, holding, nodes, requests, steps, types, vclusters
+from cod.store import census, claims, holding, nodes, requests, steps, templates, types, vclusters
 from cod.store.claims import Claim
 from cod.store.engine import Tx
 
@@ -62,7 +62,7 @@ def snapshot(tx: Tx, site: Site) -> Snapshot:
         site=census.by_type(tx),
         wishes=[_wish(request, live[request.vcluster_id], own.get(request.vcluster_id, {})) for request in pending
                 if request.vcluster_id in live],
-        templates=clients.documents(tx, {one.template_id for request in pending for one in request.tuples}),
+        templates=templates.documents(tx, {one.template_id for request in pending for one in request.tuples}),
         leases=[(vcluster.id, vcluster.expires_at) for vcluster in live.values()
                 if vcluster.state == VclusterState.ACTIVE and vcluster.expires_at is not None],
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],

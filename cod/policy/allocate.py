@@ -327,8 +327,9 @@ class _Choice:
             have = sum(self._snapshot.site.get(kind, 0) - wish.own.get(kind, 0) for kind in eligible)
             if have < one.count:
                 where = f" (tuple {number})" if len(wish.tuples) > 1 else ""
-                more = " more" if wish.own else ""
-                return f"{_nodes(one.count)}{more} wanted{where}, the site has {have} that would do" + self._lacks(one)
+                besides = " besides its own" if wish.own else ""
+                return (f"{_nodes(one.count)} wanted{where}, the site has {have}{besides} that would do"
+                        + self._lacks(one))
         return f"its {len(wish.tuples)} tuples together want more nodes than the site has that would do"
 
     def _lacks(self, one: RequestTuple) -> str:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from xml.etree import ElementTree
 
+from cod.model import Refused
+
 PARTICULAR = frozenset({
     "version", "kernel", "system/uuid", "system/serial", "nic/name", "nic/mac", "nic/link", "nic/boot", "disk/name",
     "disk/serial", "disk/wwid", "disk/partition",
@@ -96,6 +98,29 @@ def _rounded(name: str, value: str, rules: TypeRules) -> str:
 
 
 # ---------------------------------------------------------------- satisfies
+
+LARGEST, DEEPEST = 256, 16
+
+
+def check(requirements_xml: str) -> None:
+    """Raise `Refused` where the text is no requirements document that `satisfies` could read; '' is one."""
+    if not requirements_xml:
+        return
+    try:
+        root = ElementTree.fromstring(requirements_xml)
+    except ElementTree.ParseError as error:
+        raise Refused("invalid", f"the requirements are no XML: {error}", "attributes") from None
+    if root.tag != "requires":
+        raise Refused("invalid", f"requirements are in an element requires, not {root.tag}", "attributes")
+    if len(list(root.iter())) > LARGEST or _depth(root) > DEEPEST:
+        raise Refused("invalid", f"requirements have at most {LARGEST} elements, {DEEPEST} in each other", "attributes")
+    for element in root.iter():
+        for operator in element.keys() - _PHRASES.keys():
+            raise Refused("invalid", f"{element.tag}: there is no operator {operator!r}", "attributes")
+
+
+def _depth(element: ElementTree.Element) -> int:
+    return 1 + max(map(_depth, element), default=0)
 
 
 def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:

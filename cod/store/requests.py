@@ -86,11 +86,13 @@ def explain(tx: Tx, request_id: int, reason: str) -> None:
     tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING).values(reason=reason))
 
 
-def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float) -> int:
-    """Withdraw all pending requests of a vcluster; returns how many."""
+def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> int:
+    """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given); returns how many."""
     r = t.node_requests
-    return tx.execute(update(r).where(r.c.vcluster_id == vcluster_id, r.c.state == RequestState.PENDING).values(
-        state=RequestState.WITHDRAWN, reason=reason, decided_at=now)).rowcount
+    pending = update(r).where(r.c.vcluster_id == vcluster_id, r.c.state == RequestState.PENDING)
+    if kind is not None:
+        pending = pending.where(r.c.kind == kind)
+    return tx.execute(pending.values(state=RequestState.WITHDRAWN, reason=reason, decided_at=now)).rowcount
 
 
 def _one(tx: Tx, condition: Any) -> Request | None:

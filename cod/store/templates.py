@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -25,8 +26,14 @@ def find(tx: Tx, name: str) -> Template | None:
     own, _, revision = name.partition("@")
     query = select(*COLUMNS).where(_c.name == own)
     if revision:
-        return _one(tx, query.where(_c.revision == int(revision))) if revision.isdecimal() else None
+        plain = revision.isdecimal() and len(revision) < 10
+        return _one(tx, query.where(_c.revision == int(revision))) if plain else None
     return _one(tx, query.where(_c.retired_at.is_(None)).order_by(_c.revision.desc()).limit(1))
+
+
+def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
+    """The documents of those revisions by id."""
+    return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))}
 
 
 def _one(tx: Tx, query: Select[Any]) -> Template | None:

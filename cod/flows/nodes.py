@@ -1,0 +1,127 @@
+"""What an administrator does to a node. A flow's value is the node as `flows.views.node` shows it (a NodeView)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cod.model import Effect, Node, NodeView, Refused, Result, Site
+from cod.policy import lifecycle
+from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
+from cod.store import blocks, nodes, sessions, steps, views
+from cod.store.engine import Tx
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+    """Accept a new machine into the site: from now on its disks are COD's to write."""
+    node = _node(tx, name)
+    if node.state == NodeState.NEW:
+        raise Refused("conflict", f"node {name} has not reported yet: let it boot from the network", "name")
+    if node.state != NodeState.REGISTERING:
+        raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
+    approved = steps.apply(tx, node, Step(NodeEvent.APPROVED, f"approved by {actor}"), now=now, actor=actor,
+                           policy=site.policy)
+    session = sessions.get(tx, node.id)
+    if session is not None and session.reported:
+        step = lifecycle.settle(approved, None)
+        approved = steps.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
+    return _done(tx, node, approved)
+
+
+def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result:
+    """Wish the node 'on', 'off' or 'cycle'd. A free node that is switched off joins the cold reserve; on, it leaves."""
+    node = _node(tx, name)
+    if desired not in ("on", "off", "cycle"):
+        raise Refused("invalid", f"power is on, off or cycle, not {desired!r}", "desired")
+    if node.power_driver == "none":
+        raise Refused("conflict", f"node {name} has no power driver: set power_driver and power_address first", "name")
+    if node.state == NodeState.INACTIVE and desired == "off":
+        step = Step(NodeEvent.POWERED_DOWN, f"switched off by {actor}", power="off")
+    elif node.state == NodeState.OFF and desired != "off":
+        step = Step(NodeEvent.WOKEN, f"switched on by {actor}", power="on")
+    else:
+        nodes.wish_power(tx, node, desired, now)
+        return Result(_view(tx, node.id), (Effect("wake", "power"),))
+    return _done(tx, node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+
+
+def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str) -> Result:
+    """Set the node aside. If a vcluster holds it, it is switched off, and a request for another takes its place."""
+    node = _node(tx, name)
+    power_ = "off" if node.vcluster_id is not None else None
+    step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", {"reason": reason}, power_)
+    return _move(tx, node, step, site, now, actor)
+
+
+def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+    """Give a node that was set aside or retired another chance: it boots into the trampoline and is looked at anew.
+
+    Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote them.
+    """
+    node = _node(tx, name)
+    disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
+    step = Step(NodeEvent.RESTORED, f"restored by {actor}", {"reason": "", "attempts": 0, "disk": disk}, "cycle")
+    return _move(tx, node, step, site, now, actor)
+
+
+def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str) -> Result:
+    """Take the node out of the site for good. Not while somebody holds it."""
+    node = _node(tx, name)
+    if node.vcluster_id is not None:
+        raise Refused("conflict", f"node {name} is held by a vcluster: release or quarantine it first", "name")
+    step = Step(NodeEvent.RETIRED, f"retired by {actor}" + (f": {reason}" if reason else ""), {"reason": reason})
+    return _move(tx, node, step, site, now, actor)
+
+
+def change(
+    tx: Tx, *, name: str, new_name: str | None = None, block: str | None = None, power_driver: str | None = None,
+    power_address: str | None = None,
+) -> Result:
+    """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its."""
+    node = _node(tx, name)
+    columns: dict[str, Any] = {}
+    if new_name is not None and new_name != name:
+        _check_new_name(tx, new_name)
+        columns["name"] = new_name
+    if block is not None:
+        columns["block_id"] = blocks.ensure(tx, block) if block else None
+    if power_driver is not None:
+        columns["power_driver"] = power_driver
+    if power_address is not None:
+        columns["power_address"] = power_address
+    if columns:
+        nodes.change(tx, node, **columns)
+    return Result(_view(tx, node.id), (Effect("wake", "manager"),))
+
+
+def _check_new_name(tx: Tx, name: str) -> None:
+    if not _LABEL.fullmatch(name):
+        raise Refused("invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name")
+    if nodes.by_name(tx, name):
+        raise Refused("conflict", f"there is a node {name!r} already", "name")
+
+
+def _node(tx: Tx, name: str) -> Node:
+    found = nodes.by_name(tx, name)
+    node = nodes.get(tx, found.id, lock=True) if found else None
+    if node is None:
+        raise Refused("not_found", f"there is no node {name!r}", "name")
+    return node
+
+
+def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result:
+    if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
+        raise Refused("conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name")
+    return _done(tx, node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+
+
+def _done(tx: Tx, before: Node, after: Node) -> Result:
+    return Result(_view(tx, after.id), steps.wakes(before, after))
+
+
+def _view(tx: Tx, node_id: int) -> NodeView:
+    node = nodes.get(tx, node_id)
+    assert node is not None
+    return views.nodes(tx, name=node.name)[0]

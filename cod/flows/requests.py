@@ -1,0 +1,88 @@
+"""Asking for nodes. Whoever asks (portal, REST, command line, a VCM) comes through `submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, Vcluster
+from cod.policy import leases, match
+from cod.states import RequestState, VclusterState
+from cod.store import groups, requests, templates, vclusters, views
+from cod.store.engine import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One tuple as it is asked for; '' stands for what the vcluster was created with.
+
+    attributes  requirements (XML, schema/requires.rng)
+    template    'name' or 'name@revision'
+    """
+
+    count: int
+    attributes: str = ""
+    template: str = ""
+
+
+def submit(
+    tx: Tx, *, vcluster: str, wanted: Sequence[Wanted], key: str | None = None, now: float
+) -> Result:
+    """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
+
+    key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
+    """
+    if key and (before := requests.by_key(tx, key)):
+        return Result(_shown(tx, before))
+    holder = _holder(tx, vcluster)
+    tuples = [_tuple(tx, holder, one) for one in wanted]
+    _check_room(tx, holder, sum(one.count for one in tuples))
+    request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
+                           tuples=tuples, now=now, key=key)
+    return Result(_shown(tx, request), (Effect("wake", "manager"),))
+
+
+def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result:
+    """Take back a request that waits. The first request of a vcluster ends with the vcluster only."""
+    request = requests.get(tx, request_id)
+    if request is None:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    if request.kind == "create":
+        raise Refused("conflict", "this request made its vcluster: delete the vcluster instead", "id")
+    if not requests.decide(tx, request_id, RequestState.WITHDRAWN, reason, now):
+        raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
+    return Result(_shown(tx, request), (Effect("wake", "manager"),))
+
+
+def _holder(tx: Tx, name: str) -> Vcluster:
+    holder = vclusters.by_name(tx, name, lock=True)
+    if holder is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
+    if holder.state != VclusterState.ACTIVE:
+        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
+    return holder
+
+
+def _tuple(tx: Tx, holder: Vcluster, one: Wanted) -> RequestTuple:
+    if one.count < 1:
+        raise Refused("invalid", "a request is for one node at least", "count")
+    match.check(one.attributes)
+    template = templates.find(tx, one.template) if one.template else templates.get(tx, holder.template_id)
+    if template is None or (one.template and template.retired_at is not None):
+        raise Refused("not_found", f"there is no template {one.template!r} in use", "template")
+    return RequestTuple(one.count, one.attributes or holder.attributes, template.id)
+
+
+def _check_room(tx: Tx, holder: Vcluster, count: int) -> None:
+    if count < 1:
+        raise Refused("invalid", "a request is for one node at least", "wanted")
+    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=holder.id)
+    asked = sum(one.count for request in pending if request.kind == "grow" for one in request.tuples)
+    room = leases.room(holder.first_address or 0, holder.last_address or 0)
+    if holder.size + asked + count > room:
+        raise Refused("conflict", f"vcluster {holder.name} has addresses for {room} nodes; it has {holder.size} and "
+                      f"asked for {asked} more already", "count")
+
+
+def _shown(tx: Tx, request: Request) -> RequestView:
+    return views.requests(tx, request_id=request.id)[0]

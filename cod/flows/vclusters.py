@@ -1,0 +1,214 @@
+"""What owners do with their virtual clusters: create, resize, extend, release, delete.
+
+Each changes rows and returns; nodes follow in the manager's pass and by their own lives. A flow's value is the vcluster
+as `flows.views.vcluster` shows it: a view and its nodes' views.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from cod.model import (
+    Effect,
+    Group,
+    Node,
+    NodeView,
+    Refused,
+    Request,
+    RequestTuple,
+    Result,
+    Site,
+    Template,
+    Vcluster,
+    VclusterView,
+)
+from cod.policy import leases, lifecycle, match
+from cod.states import RequestState, VclusterState
+from cod.store import census, groups, nodes, requests, steps, templates, vclusters, views
+from cod.store.engine import Tx
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123, in lower case
+_WAKE = (Effect("wake", "manager"),)
+
+
+def create(
+    tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", lease: float | None = None,
+    key: str | None = None, site: Site, now: float,
+) -> Result:
+    """A new vcluster of `size` nodes, pending until the manager grants its request.
+
+    template    'name' or 'name@revision'
+    attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
+    lease       seconds asked for; None for the group's default
+    key         the client's id for this request: repeated, it changes nothing
+    Raises `Refused`.
+    """
+    if key and (before := requests.by_key(tx, key)):
+        return Result(_repeated(tx, before, name))
+    owner, wanted = _group(tx, group), _template(tx, template)
+    _check(tx, name, attributes)
+    vcluster = _with_block(
+        tx, site, size, name=name, group_id=owner.id, template_id=wanted.id, attributes=attributes,
+        lease_time=leases.granted_time(lease, owner, site.policy), now=now)
+    requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key,
+                 tuples=[RequestTuple(size, attributes, wanted.id)])
+    return Result(_shown(tx, vcluster), _WAKE)
+
+
+def resize(
+    tx: Tx, *, name: str, size: int, key: str | None = None, site: Site, now: float, actor: str
+) -> Result:
+    """The vcluster shall have `size` nodes: asks for more, or gives some back (`leases.victims` says which).
+
+    What was asked for before and has not been granted is withdrawn. Raises `Refused`.
+    """
+    if key and (before := requests.by_key(tx, key)):
+        return Result(_repeated(tx, before, name))
+    vcluster = _active(tx, name)
+    _check_size(size, leases.room(vcluster.first_address or 0, vcluster.last_address or 0))
+    requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
+    if size > vcluster.size:
+        more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
+        requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
+                     tuples=[more], now=now, key=key)
+        return Result(_shown(tx, vcluster), _WAKE)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    victims = leases.victims(held, len(held) - size)
+    return _shrink(tx, vcluster, size, victims, f"the vcluster shrank to {size}", site=site, now=now, actor=actor)
+
+
+def release(tx: Tx, *, name: str, nodes_: Sequence[str], site: Site, now: float, actor: str) -> Result:
+    """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`."""
+    vcluster = _active(tx, name)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    leaving = [_member(vcluster, held, one) for one in dict.fromkeys(nodes_)]
+    leaving = list(dict.fromkeys(leaving))
+    if vcluster.size - len(leaving) < 1:
+        raise Refused("conflict", f"vcluster {name} would have no node left; delete it instead", "nodes")
+    return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, "its owner gave it back", site=site, now=now,
+                   actor=actor)
+
+
+def extend(tx: Tx, *, name: str, lease: float, now: float) -> Result:
+    """The lease shall last `lease` seconds from now, up to the group's maximum; it never becomes shorter."""
+    vcluster = _active(tx, name)
+    until = max(now + leases.longest(lease, groups.get(tx, vcluster.group_id)), vcluster.expires_at or now)
+    return Result(_shown(tx, vclusters.change(tx, vcluster, expires_at=until)))
+
+
+def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+    """End the vcluster: what it asked for is withdrawn, its nodes go back; it has ended when the last one is there.
+
+    Deleting it again changes nothing.
+    """
+    vcluster = _live(tx, name)
+    requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="its vcluster was deleted", now=now, actor=actor,
+                            policy=site.policy)
+    if vcluster.state == VclusterState.PENDING:
+        vcluster = vclusters.end(tx, vcluster, now)
+    else:
+        vcluster = vclusters.change(tx, vcluster, state=VclusterState.RELEASING)
+    return Result(_shown(tx, vcluster), effects)
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
+    """A new vcluster on the subnet with most nodes of those that have a large enough block of addresses free."""
+    _check_size(size, max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets))
+    roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size]
+    if len(roomy) > 1:
+        known = Counter(census.subnets(tx).values())
+        roomy.sort(key=lambda subnet: -known[subnet.name])
+    for subnet in roomy:
+        vcluster = vclusters.add(tx, size=size, subnet=subnet, now=now, **columns)
+        if vcluster is not None:
+            return vcluster
+    raise Refused("conflict", "all blocks of addresses are taken: delete a vcluster, or enlarge block_pool in the site "
+                  "file", "size")
+
+
+def _shrink(
+    tx: Tx, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str, *, site: Site, now: float, actor: str
+) -> Result:
+    """The vcluster has `size` nodes from now on: `leaving` go back, and replacements beyond that size are withdrawn."""
+    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=actor, policy=site.policy)
+    lacking = max(size - vclusters.held(tx, vcluster.id), 0)
+    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
+    for request in [one for one in pending if one.kind == "replace"][lacking:]:
+        requests.decide(tx, request.id, RequestState.WITHDRAWN, cause, now)
+    return Result(_shown(tx, vclusters.change(tx, vcluster, size=size)), effects)
+
+
+def _shown(tx: Tx, vcluster: Vcluster) -> tuple[VclusterView, list[NodeView]]:
+    newest = views.vclusters(tx, name=vcluster.name, ended=True)[-1]
+    return newest, views.nodes(tx, vcluster=vcluster.name, limit=100_000)
+
+
+def _repeated(tx: Tx, before: Request, name: str) -> tuple[VclusterView, list[NodeView]]:
+    vcluster = vclusters.get(tx, before.vcluster_id)
+    assert vcluster is not None
+    if vcluster.name != name:
+        raise Refused("conflict", f"that key was used before, for vcluster {vcluster.name}", "key")
+    return _shown(tx, vcluster)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _check(tx: Tx, name: str, attributes: str) -> None:
+    if not _LABEL.fullmatch(name):
+        raise Refused("invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name")
+    if vclusters.by_name(tx, name):
+        raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
+    match.check(attributes)
+
+
+def _check_size(size: int, room: int) -> None:
+    if size < 1:
+        raise Refused("invalid", "a vcluster has at least one node; delete it to give back all", "size")
+    if size > room:
+        raise Refused("invalid", f"a vcluster has addresses for {room} nodes at most (block_size in the site file)",
+                      "size")
+
+
+def _group(tx: Tx, name: str) -> Group:
+    group = groups.by_name(tx, name)
+    if group is None:
+        raise Refused("not_found", f"there is no group {name!r}", "group")
+    return group
+
+
+def _template(tx: Tx, name: str) -> Template:
+    template = templates.find(tx, name)
+    if template is None or template.retired_at is not None:
+        raise Refused("not_found", f"there is no template {name!r} in use", "template")
+    return template
+
+
+def _live(tx: Tx, name: str) -> Vcluster:
+    vcluster = vclusters.by_name(tx, name, lock=True)
+    if vcluster is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    return vcluster
+
+
+def _active(tx: Tx, name: str) -> Vcluster:
+    vcluster = _live(tx, name)
+    if vcluster.state != VclusterState.ACTIVE:
+        why = "is still waiting for its nodes" if vcluster.state == VclusterState.PENDING else "is ending"
+        raise Refused("conflict", f"vcluster {name} {why}", "name")
+    return vcluster
+
+
+def _member(vcluster: Vcluster, held: Sequence[Node], name: str) -> Node:
+    for node in held:
+        if name in (node.hostname, node.name):
+            return node
+    raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")
