@@ -105,7 +105,7 @@ def inherited(tx: Tx, server: str) -> list[Peer]:
     return sessions.peers_of(tx, server)
 
 
-def seen(tx: Tx, server: str, when: Sequence[tuple[int, float]]) -> None:
+def seen(tx: Tx, when: Sequence[tuple[int, float]]) -> None:
     """A batch of signs of life: (node id, time) pairs."""
     sessions.seen(tx, when)
 

@@ -1,0 +1,249 @@
+"""confd: the server's side of the agents' connections. See `docs/confd.md`; the protocol itself is in `wire/confd`.
+
+A connection stays open for as long as its machine is in the trampoline, and is its sign of life. What an agent says
+goes to one flow at a time, in order; orders come from a poll of the rows that wait for this server's connections, twice
+a second and whenever something local may have changed them. Heartbeats are kept in memory and written in batches.
+
+A peer gets little before it has proven itself: 4 KiB, ten seconds, a few connections for each address. Whatever breaks
+the protocol is logged in one line and the connection is closed; others do not notice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+
+from cod.flows import orders, sessions
+from cod.model import Effect, Order, Peer, Result, Site
+from cod.net.agents import AgentConnection
+from cod.pool import NODES, Pool
+
+POLL = 0.5  # seconds between looks for orders
+BATCH = 15.0  # seconds between writes of `last_seen`
+BATCH_SIZE = 500  # nodes in one transaction
+MISSED = 3  # heartbeats
+
+log = logging.getLogger("cod.net.confd")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What strangers may use up: seconds to prove oneself; connections in all, unproven, unproven from one address."""
+
+    proof_time: float = 10.0
+    connections: int = 20_000
+    unproven: int = 1_000
+    unproven_each: int = 8
+
+
+USUAL = Limits()
+
+
+class ConfdServer(Service):
+    """Serves agents on `addresses`, as `server`: a name of its own in the database, the same after a restart.
+
+    clock    wall time for the flows; `reactor` gives the time for everything that is not written down
+    effects  carries out the wake-ups that flows return
+    port     0 takes any free one (tests); `port` then says which
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: Site, server: str, addresses: Iterable[str], port: int,
+        clock: Callable[[], float] = time.time, *, effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
+        limits: Limits = USUAL,
+    ) -> None:
+        self.reactor = reactor
+        self.pool = pool
+        self.site = site
+        self.server = server
+        self.port = port
+        self.clock = clock
+        self.effects = effects
+        self.limits = limits
+        self.counts: Counter[str] = Counter()  # opened, refused, broken, lost, orders: for the metrics
+        self.open: set[AgentConnection] = set()
+        self.strangers: Counter[str] = Counter()  # connections that have not proven themselves, by address
+        self.nodes: dict[int, AgentConnection] = {}
+        self.seen: dict[int, float] = {}  # node -> wall time of its last heartbeat that is not written yet
+        self._addresses = list(addresses)
+        self._polling: Deferred[Any] | None = None
+        self._again = False
+        self._ports: list[Any] = []
+        self._loops = [(LoopingCall(self.poll), POLL), (LoopingCall(self._look_for_dead), 1.0),
+                       (LoopingCall(self._write_seen), BATCH)]
+
+    # ------------------------------------------------------------ life
+
+    def startService(self) -> None:
+        """Listen, and give the agents of a dead predecessor the usual time to come back. Raises CannotListenError."""
+        super().startService()  # type: ignore[no-untyped-call]
+        factory = Factory.forProtocol(lambda: AgentConnection(self))
+        for address in self._addresses:
+            listening = self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
+            self.port = listening.getHost().port
+            self._ports.append(listening)
+        for loop, interval in self._loops:
+            loop.clock = self.reactor
+            loop.start(interval, now=False)
+        self.pool.run(sessions.inherited, self.server).addCallbacks(self._inherit, self._unexpected)
+
+    @inlineCallbacks
+    def stopService(self) -> Generator[Deferred[Any], Any, None]:
+        """Close all connections. Their sessions stay for the next server of this name; the agents find any server."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        for loop, _interval in self._loops:
+            if loop.running:
+                loop.stop()
+        for listening in self._ports:
+            yield listening.stopListening()
+        for connection in list(self.open):
+            connection.end("stopping", "the server is being stopped")
+        if self._polling:
+            yield self._polling
+        yield self._write_seen()
+
+    def _inherit(self, peers: list[Peer]) -> None:
+        for peer in peers:
+            if peer.node_id not in self.nodes:
+                self.lose_later(peer)
+
+    # ------------------------------------------------------------ connections
+
+    def has_room(self, address: str) -> bool:
+        """May another stranger connect from `address`?"""
+        return (len(self.open) < self.limits.connections
+                and len(self.open) - len(self.nodes) < self.limits.unproven
+                and self.strangers[address] < self.limits.unproven_each)
+
+    def adopt(self, connection: AgentConnection, peer: Peer) -> None:
+        """`connection` is `peer`'s now; an older one of the same node is closed."""
+        self.known(connection)
+        older = self.nodes.get(peer.node_id)
+        self.nodes[peer.node_id] = connection
+        if older and older is not connection:
+            older.end("replaced", "the node has a newer connection")
+
+    def stranger(self, connection: AgentConnection) -> None:
+        """A new connection."""
+        self.open.add(connection)
+        self.strangers[connection.address] += 1
+
+    def known(self, connection: AgentConnection) -> None:
+        """It is no stranger any more, or is closed."""
+        if connection.is_stranger:
+            connection.is_stranger = False
+            self.strangers -= Counter({connection.address: 1})
+
+    def gone(self, connection: AgentConnection) -> None:
+        """A connection is closed. Its agent gets some time to come back before it counts as lost."""
+        self.open.discard(connection)
+        self.known(connection)
+        peer = connection.peer
+        if peer and self.nodes.get(peer.node_id) is connection:
+            del self.nodes[peer.node_id]
+            if self.running:
+                self.lose_later(peer, 0.0 if connection.dead else None)
+
+    def lose_later(self, peer: Peer, patience: float | None = None) -> None:
+        """Count the agent as lost in a while (`patience` seconds), if it has not come back by then."""
+        usual = MISSED * self.site.policy.heartbeat
+        self.reactor.callLater(usual if patience is None else patience, self.lose, peer)
+
+    def lose(self, peer: Peer) -> None:
+        """Unless a newer connection is there by now, the agent is lost."""
+        here = self.nodes.get(peer.node_id)
+        if self.running and not (here and here.peer and here.peer.epoch != peer.epoch):
+            self.pool.run_at(NODES, sessions.lost, peer, self.site, self.clock()).addCallbacks(
+                self._lost, self._unexpected, callbackArgs=(peer,))
+
+    def _lost(self, result: Result, peer: Peer) -> None:
+        if result.value:
+            self.counts["lost"] += 1
+            log.info("node %d: its agent is gone", peer.node_id)
+        self.done(result)
+
+    def _look_for_dead(self) -> None:
+        now = self.reactor.seconds()
+        patience = MISSED * self.site.policy.heartbeat
+        for connection in list(self.nodes.values()):
+            if now - connection.heard_at > patience:
+                connection.dead = True
+                connection.drop(f"no heartbeat for {now - connection.heard_at:.0f} s")
+
+    # ------------------------------------------------------------ orders
+
+    def poll(self) -> Deferred[Any]:
+        """Look for orders that wait for this server's connections; wake-ups call it too. Never two at a time."""
+        if self._polling:
+            self._again = True
+            return self._polling
+        if not self.nodes:
+            return succeed(None)
+        polling: Deferred[Any] = self._poll()
+        if not polling.called:
+            self._polling = polling
+            polling.addBoth(self._polled)
+        return polling
+
+    def _polled(self, result: Any) -> Any:
+        self._polling = None
+        if self._again and self.running:
+            self._again = False
+            self.poll()
+        return result
+
+    @inlineCallbacks
+    def _poll(self) -> Generator[Deferred[Any], Any, None]:
+        try:
+            if not (yield self.pool.read(orders.any_waiting, self.server)):
+                return
+            result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site, self.clock())
+            for node_id, epoch, order in result.value:
+                self._send(node_id, epoch, order)
+            self.effects(result.effects)
+        except Exception:  # the next look may fare better
+            log.exception("looking for orders")
+
+    def _send(self, node_id: int, epoch: int, order: Order) -> None:
+        connection = self.nodes.get(node_id)
+        if connection and connection.peer and connection.peer.epoch == epoch:
+            self.counts["orders"] += 1
+            log.info("%s: order %s: %s", connection.name, order.id, order.action)
+            connection.send(order)
+
+    def done(self, result: Result) -> None:
+        """A flow has changed something: carry out its effects."""
+        self.effects(result.effects)
+        if any(effect.what == "orders" for effect in result.effects):
+            self.poll()
+
+    # ------------------------------------------------------------ signs of life
+
+    @inlineCallbacks
+    def _write_seen(self) -> Generator[Deferred[Any], Any, None]:
+        batch, self.seen = list(self.seen.items()), {}
+        there = list(self.nodes.items())
+        try:
+            for start in range(0, len(batch), BATCH_SIZE):
+                yield self.pool.run(sessions.seen, batch[start:start + BATCH_SIZE])
+            mine = (yield self.pool.run(sessions.held, self.server, self.clock())) if there else {}
+        except Exception:
+            log.exception("writing signs of life")
+            return
+        for node_id, connection in there:
+            if connection.peer and mine.get(node_id) != connection.peer.epoch:
+                connection.end("replaced", "the node has a newer connection")
+
+    @staticmethod
+    def _unexpected(failure: Any) -> None:
+        error = failure.value
+        log.error("a bug, or the database is away: %s", error, exc_info=error)
