@@ -10,7 +10,7 @@ from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
 from cod.policy import boot, template
 from cod.policy.template import Configuration
 from cod.states import NodeState
-from cod.store import bindings, clients, nodes, secrets
+from cod.store import bindings, clients, nodes, secrets, templates
 from cod.store.engine import Tx
 
 LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
@@ -37,7 +37,8 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
 def _configuration(tx: Tx, node: Node) -> Configuration | None:
     if node.template_id is None or node.state not in boot.OWN_SYSTEM:
         return None
-    return template.parse(clients.documents(tx, [node.template_id])[node.template_id])
+    row = templates.get(tx, node.template_id)
+    return template.parse(row.document) if row else None
 
 
 def _served(tx: Tx, node: Node, now: float) -> None:

@@ -25,12 +25,6 @@ def by_macs(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_SELECT.where(t.nics.c.mac.in_(macs)))}
 
 
-def documents(tx: Tx, template_ids: Collection[int]) -> dict[int, str]:
-    """Configuration templates' documents by id."""
-    c = t.config_templates.c
-    return {row[0]: row[1] for row in tx.execute(select(c.id, c.document).where(c.id.in_(template_ids)))}
-
-
 def images(tx: Tx, names: Collection[str]) -> dict[str, Image]:
     """Images by name."""
     if not names:

@@ -32,7 +32,7 @@ class Ledger:
         self._tx = tx
         self._of = bindings.of_macs(tx, macs)
         self._at: dict[int, Binding | None] = {row.address: row for row in self._of.values()}
-        self._stored = set(self._at)
+        self._stored = {row.address: _key(row) for row in self._of.values()}
         self._changed: set[int] = set()
 
     def reread(self, macs: Collection[str]) -> None:
@@ -42,7 +42,7 @@ class Ledger:
         found = bindings.of_macs(self._tx, macs)
         self._of.update(found)
         self._at.update({row.address: row for row in found.values()})
-        self._stored.update(row.address for row in found.values())
+        self._stored.update((row.address, _key(row)) for row in found.values())
 
     def get(self, mac: str, kind: str, subnet: str) -> Binding | None:
         """The client's binding, also when it has expired."""
@@ -53,7 +53,7 @@ class Ledger:
         unseen = [address for address in addresses if address not in self._at]
         if unseen:
             found = bindings.at(self._tx, unseen)
-            self._stored.update(found)
+            self._stored.update((row.address, _key(row)) for row in found.values())
             self._at.update(dict.fromkeys(unseen))
             self._at.update(found)
 
@@ -102,11 +102,20 @@ class Ledger:
             self._of.pop((row.mac, row.kind, row.subnet), None)
 
     def write(self) -> None:
-        """Write what has changed: what is gone first, so that a client's new binding does not meet its old one."""
+        """Write what has changed. An address that passes from one client to another is deleted and inserted: two
+        clients may have swapped theirs, and neither may have two for a moment."""
         rows = {address: self._at[address] for address in sorted(self._changed)}
-        bindings.forget(self._tx, [a for a, row in rows.items() if row is None and a in self._stored])
-        bindings.put(self._tx, [row for a, row in rows.items() if row is not None and a in self._stored])
-        bindings.add(self._tx, [row for a, row in rows.items() if row is not None and a not in self._stored])
-        self._stored.update(a for a, row in rows.items() if row is not None)
-        self._stored.difference_update(a for a, row in rows.items() if row is None)
+        old = self._stored
+        now = {address: row for address, row in rows.items() if row is not None}
+        same = [row for address, row in now.items() if old.get(address) == _key(row)]
+        bindings.forget(self._tx, [a for a, row in rows.items() if a in old and (row is None or old[a] != _key(row))])
+        bindings.put(self._tx, same)
+        bindings.add(self._tx, [row for address, row in now.items() if old.get(address) != _key(row)])
+        for address in rows:
+            old.pop(address, None)
+        old.update((address, _key(row)) for address, row in now.items())
         self._changed.clear()
+
+
+def _key(row: Binding) -> tuple[str | None, str, str]:
+    return row.mac, row.kind, row.subnet

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from sqlalchemy import select
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, insert, select
 
 from cod.flows import boot as boot_flow
 from cod.flows import dhcp as flow
-from cod.model import DhcpAnswer, DhcpQuery, Node, Policy, Site, Subnet, dotted, ipv4
-from cod.store import bindings, conflicts, nodes, tables
+from cod.model import DhcpAnswer, DhcpQuery, Node, Policy, Refused, Site, Subnet, dotted, ipv4
+from cod.states import NodeEvent, NodeState
+from cod.store import bindings, clients, conflicts, groups, nodes, secrets, tables, vclusters
 from cod.store.engine import Tx
 
 NOW = 1_000_000.0
@@ -19,9 +23,9 @@ OTHER = "52:54:00:00:00:02"
 
 
 def ask(
-    kind: str, mac: str = MAC, xid: int = 1, stage: str = "ipxe", subnet: str | None = "lab", **more: object
+    kind: str, mac: str = MAC, xid: int = 1, stage: str = "ipxe", subnet: str | None = "lab", **more: Any
 ) -> DhcpQuery:
-    return replace(DhcpQuery(kind, mac, xid, subnet, stage), **more)  # type: ignore[arg-type]
+    return replace(DhcpQuery(kind, mac, xid, subnet, stage), **more)
 
 
 def one(tx: Tx, query: DhcpQuery, site: Site, now: float = NOW) -> DhcpAnswer | None:
@@ -230,3 +234,233 @@ def test_a_renewal_through_a_router_is_of_its_own_subnet(tx: Tx, site: Site) -> 
     answer = one(tx, ask("REQUEST", ciaddr=offer.yiaddr), both)
     assert answer is not None
     assert (answer.kind, answer.subnet) == ("ACK", "far")
+
+
+# ---------------------------------------------------------------- what asking means for a node
+
+LOCAL = '<template><image target="disk" name="debian"/></template>'
+READY = '<template><image target="disk" name="debian"/><ready port="80"/></template>'
+DISKLESS = ('<template><boot mode="diskless"><kernel url="http://h/k"/><ramdisk url="http://h/r"/>'
+            '<cmdline>quiet</cmdline></boot></template>')
+
+
+def held_node(tx: Tx, site: Site, document: str = LOCAL, state: str = "boot") -> str:
+    """A node of vcluster `web` in `state` that boots `document`; returns the address reserved for its system."""
+    row = {"name": "t", "revision": 1, "document": document, "digest": "0" * 64, "created_at": 0.0}
+    tx.execute(insert(tables.config_templates).values(id=1, **row))
+    template_id = 1
+    group = groups.ensure(tx, "site", 0.0)
+    vcluster = vclusters.add(tx, name="web", group_id=group.id, template_id=template_id, size=1, attributes="",
+                             lease_time=100.0, subnet=site.subnets[0], now=1.0)
+    assert vcluster is not None
+    node = nodes.add(tx, name="n1", boot_mac=MAC, now=NOW, cause="t", actor="t", state=state, vcluster_id=vcluster.id,
+                     template_id=template_id, hostname="web1", disk="dirty")
+    return dotted(bindings.reserve(tx, node, MAC, vcluster, "web1", NOW))
+
+
+def os_asks(tx: Tx, site: Site, now: float, **more: Any) -> DhcpAnswer | None:
+    return one(tx, ask("REQUEST", xid=77, stage="os", **more), site, now)
+
+
+def serve_boot(tx: Tx, site: Site, xid: int, now: float) -> str:
+    """The loader's way through DHCP to its script; returns what the script does."""
+    address = dora(tx, site, xid=xid, now=now)
+    return boot_flow.script(tx, MAC, address, site, now + 0.5).action
+
+
+def test_a_boot_that_comes_up_makes_the_node_active(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site)
+    assert serve_boot(tx, site, 5, NOW) == "local"
+    assert node_of(tx).boot_served_at == NOW + 0.5
+    offer = one(tx, ask("DISCOVER", xid=77, stage="os"), site, NOW + 20)
+    assert offer is not None
+    assert (offer.yiaddr, offer.hostname, offer.domain, offer.bootfile) == (own, "web1", "web.cod.test", None)
+    assert node_of(tx).state == "boot"  # offered is not yet bound
+    ack = os_asks(tx, site, NOW + 21, requested=own, server_id="10.77.0.1")
+    assert ack is not None
+    assert (ack.kind, ack.yiaddr, ack.lease_time) == ("ACK", own, site.policy.binding_time)
+    assert node_of(tx).state == "active"
+    assert nodes.history(tx, node_of(tx).id)[-1]["actor"] == "dhcp"
+
+
+def test_a_readiness_check_has_the_last_word(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, READY)
+    serve_boot(tx, site, 5, NOW)
+    os_asks(tx, site, NOW + 21, requested=own)
+    assert node_of(tx).state == "boot"
+    assert [b.state for b in bindings.of_node(tx, node_of(tx).id) if b.kind == "vcluster"] == ["bound"]
+    serve_boot(tx, site, 6, NOW + 22)  # it came back: the next boot starts from 'reserved'
+    assert node_of(tx).state == "trampoline"
+
+
+def test_a_node_that_asks_again_after_its_boot_was_served_has_failed(tx: Tx, site: Site) -> None:
+    held_node(tx, site)
+    assert serve_boot(tx, site, 5, NOW) == "local"
+    answer = one(tx, ask("DISCOVER", xid=6), site, NOW + 90)
+    assert answer is not None
+    assert answer.bootfile is not None
+    node = node_of(tx)
+    assert (node.state, node.attempts, node.boot_served_at) == ("trampoline", 1, None)
+    assert boot_flow.script(tx, MAC, answer.yiaddr, site, NOW + 91).action == "trampoline"
+
+
+def test_repeats_and_retries_are_no_failures(tx: Tx, site: Site) -> None:
+    held_node(tx, site)
+    dora(tx, site, xid=4, stage="firmware")  # first stage
+    dora(tx, site, xid=5)  # the loader's first try: its script never came through
+    assert serve_boot(tx, site, 6, NOW + 30) == "local"
+    late = [ask("DISCOVER", xid=6), ask("DISCOVER", xid=6)]
+    answers = flow.answer(tx, late, site, NOW + 33)
+    assert all(answers)
+    assert node_of(tx).state == "boot"
+    assert serve_boot(tx, site, 6, NOW + 34) == "local"  # fetched again: still the same boot
+    assert node_of(tx).state == "boot"
+
+
+def test_other_boot_options_of_the_same_firmware_meet_silence(tx: Tx, site: Site) -> None:
+    held_node(tx, site)
+    clients.join(tx, node_of(tx).id, OTHER)
+    serve_boot(tx, site, 5, NOW)
+    assert one(tx, ask("DISCOVER", xid=8, stage="httpclient", arch=16), site, NOW + 10) is None
+    assert one(tx, ask("DISCOVER", OTHER, xid=9, stage="firmware"), site, NOW + 12) is None
+    assert node_of(tx).state == "boot"
+
+
+@pytest.mark.parametrize("state", ["off", "inactive", "wipe", "prime", "capture"])
+def test_a_node_that_was_reset_goes_to_the_crossroads(tx: Tx, site: Site, state: str) -> None:
+    nodes.add(tx, name="n1", boot_mac=MAC, now=NOW, cause="t", actor="t", state=state)
+    assert serve_boot(tx, site, 5, NOW) == "trampoline"
+    node = node_of(tx)
+    assert node.state == "trampoline"
+    assert node.attempts == (0 if state in ("off", "inactive") else 1)
+    generation = node.generation
+    flow.answer(tx, [ask("DISCOVER", xid=5)] * 3, site, NOW + 1)
+    assert node_of(tx).generation == generation
+
+
+def test_resets_without_end_lead_to_quarantine_and_the_trampoline(tx: Tx, site: Site) -> None:
+    held_node(tx, site, state="prime")
+    for turn in range(10):
+        dora(tx, site, xid=100 + turn, now=NOW + 60 * turn)
+        node = node_of(tx)
+        if node.state == "quarantined":
+            break
+        nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=NOW, cause="t", actor="t")
+    assert "reset" in node.reason
+    assert serve_boot(tx, site, 999, NOW + 1000) == "trampoline"
+
+
+def test_an_active_node_that_is_power_cycled_boots_again_and_stays_active(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, state="active")
+    for turn in range(3):
+        assert serve_boot(tx, site, 5 + turn, NOW + 300 * turn) == "local"
+        answer = os_asks(tx, site, NOW + 300 * turn + 20, requested=own)
+        assert answer is not None
+        assert answer.kind == "ACK"
+    assert node_of(tx).state == "active"
+    assert node_of(tx).generation == 0
+
+
+def test_a_diskless_node_gets_its_kernel_and_no_secret(tx: Tx, site: Site) -> None:
+    held_node(tx, site, DISKLESS)
+    address = dora(tx, site)
+    plan = boot_flow.script(tx, MAC, address, site, NOW)
+    assert (plan.action, plan.kernel, plan.initrds, plan.cmdline) == ("kernel", "http://h/k", ("http://h/r",), "quiet")
+    with pytest.raises(Refused):
+        mint(tx, site, MAC, address, "s0")
+
+
+def test_a_retired_machine_is_foreign(tx: Tx, site: Site) -> None:
+    nodes.add(tx, name="n1", boot_mac=MAC, now=NOW, cause="t", actor="t", state=NodeState.RETIRED)
+    assert one(tx, ask("DISCOVER"), site) is None
+
+
+def test_a_system_of_a_node_that_was_taken_back_is_refused_its_old_address(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, state="active")
+    os_asks(tx, site, NOW, requested=own)
+    nodes.move(tx, node_of(tx), NodeEvent.RELEASED, now=NOW, cause="t", actor="t")
+    bindings.release(tx, node_of(tx).id)
+    answer = os_asks(tx, site, NOW + 100, ciaddr=own)
+    assert answer is not None
+    assert answer.kind == "NAK"
+
+
+def test_a_declined_system_address_is_replaced_from_the_block(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, state="active")
+    one(tx, ask("DECLINE", stage="os", requested=own), site)
+    offer = one(tx, ask("DISCOVER", stage="os"), site)
+    assert offer is not None
+    assert offer.yiaddr != own
+    assert offer.hostname == "web1"
+
+
+def test_inform_tells_options_and_binds_nothing(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, state="active")
+    answer = one(tx, ask("INFORM", stage="os", ciaddr=own), site)
+    assert answer is not None
+    assert (answer.kind, answer.yiaddr, answer.lease_time, answer.hostname) == ("ACK", "0.0.0.0", None, "web1")
+    assert one(tx, ask("INFORM", stage="os", ciaddr="10.77.0.99"), site) is None
+
+
+# ---------------------------------------------------------------- scripts and secrets
+
+
+def mint(tx: Tx, site: Site, mac: str, address: str, secret_id: str, now: float = NOW) -> None:
+    boot_flow.mint(tx, mac, address, secret_id, b"s" * 16, b"k" * 32, b"v" * 32, site, now)
+
+
+def test_scripts_and_secrets_are_for_the_address_that_is_bound(tx: Tx, site: Site) -> None:
+    address, others = dora(tx, site), dora(tx, site, OTHER)
+    assert boot_flow.script(tx, MAC, others, site, NOW).action == "none"
+    assert boot_flow.script(tx, MAC, "not an address", site, NOW).action == "none"
+    with pytest.raises(Refused):
+        mint(tx, site, MAC, others, "s0")
+    mint(tx, site, MAC, address, "s0")
+    kept = secrets.get(tx, "s0")
+    assert kept is not None
+    assert (kept.mac, kept.address, kept.kind, kept.expires_at) == (MAC, address, "boot", NOW + 300)
+    late = NOW + site.policy.boot_time + 1
+    assert boot_flow.script(tx, MAC, address, site, late).action == "none"
+
+
+def test_few_secrets_are_live_at_once(tx: Tx, site: Site) -> None:
+    address = dora(tx, site)
+    for n in range(7):
+        mint(tx, site, MAC, address, f"s{n}", NOW + n)
+    assert {s.id for s in secrets.of_mac(tx, MAC)} == {"s3", "s4", "s5", "s6"}
+    assert secrets.spend(tx, "s6")
+    assert not secrets.spend(tx, "s6")
+    dora(tx, site, xid=3, now=NOW + 10_000)
+    mint(tx, site, MAC, address, "new", NOW + 10_000)
+    assert [s.id for s in secrets.of_mac(tx, MAC)] == ["new"]
+
+
+# ---------------------------------------------------------------- no address twice
+
+
+@pytest.mark.usefixtures("engine")
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_address_is_ever_bound_to_two_machines(engine: Engine, site: Site, data: st.DataObject) -> None:
+    """Whatever 6 machines say in a pool of 4 addresses: each live ACK is the only one for its address."""
+    tiny = small(site, 4)
+    promised: dict[str, tuple[str, float]] = {}  # address -> (mac, until)
+    now = NOW
+    kinds = st.sampled_from(["DISCOVER", "REQUEST", "RELEASE", "DECLINE"])
+    with engine.connect() as tx:
+        for _ in range(data.draw(st.integers(1, 8))):
+            now += data.draw(st.sampled_from([0.0, 1.0, 70.0, 1000.0]))
+            batch = []
+            said = st.tuples(kinds, st.integers(0, 5), st.integers(1, 4))
+            for kind, n, last in data.draw(st.lists(said, max_size=8)):
+                own = f"10.77.1.{last}"
+                batch.append(ask(kind, f"52:54:00:00:00:{n:02x}", requested=own, ciaddr=own))
+            for query, answer in zip(batch, flow.answer(tx, batch, tiny, now), strict=True):
+                if query.kind in ("RELEASE", "DECLINE") and promised.get(query.ciaddr, ("", 0.0))[0] == query.mac:
+                    del promised[query.ciaddr]
+                if answer is None or answer.kind != "ACK":
+                    continue
+                mac, until = promised.get(answer.yiaddr, (query.mac, 0.0))
+                assert mac == query.mac or until <= now, (answer, mac)
+                promised[answer.yiaddr] = (query.mac, now + (answer.lease_time or 0))
+        tx.rollback()
