@@ -1,17 +1,36 @@
-"""cprime: makes a node's disk what an order says. See the functions `prime` and `wipe`."""
+"""cprime: makes a node's disk what an order says.
+
+Everything that can be known before is found out before the disk is touched: is there a disk that is large enough, does
+the layout fit, does the image server answer, is the manifest the one that was ordered. Then: wipe, partition table,
+images (fetched, unpacked, checked and written in one overlapping pass), the read-back where the order wants it, the
+table fitted to the disk's real end, the seed partition.
+
+    python -m trampoline.cprime --order FILE --disk FILE [--dry-run]
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cod.model import Order
+from cod.model import ImageSource, Order
+from trampoline import efiboot, images, installer, partitions, seed
+from trampoline.crew import Meter
+from trampoline.disks import choose, erasable
 from trampoline.errors import PrimeError
+from trampoline.fetch import PATIENT, Patience
+from trampoline.images import Piece, Writing
 from trampoline.inventory import Disk
+from trampoline.partitions import Span
+from trampoline.target import Target
+from trampoline.wipe import wipe_all
+
+__all__ = ["Plan", "PrimeError", "Progress", "Written", "plan", "prime", "wipe"]
 
 Progress = Callable[[str, int, int, float], None]
 """progress(phase, done, total, rate): bytes, bytes, bytes per second. Called in the caller's thread at least each
-second; phase is 'wipe', 'write', 'verify' or 'install'. An exception that it raises ends the work and is passed on."""
+second; phase is 'wipe', 'write' or 'verify'. An exception that it raises ends the work and is passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +45,159 @@ class Written:
     verify_seconds: float
 
 
-def prime(order: Order, disks: Sequence[Disk], progress: Progress) -> Written:
-    """Carry out a prime order: wipe if it says so, write, verify, personalise. Raises PrimeError."""
-    raise PrimeError("not there yet")
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an order means on this machine.
+
+    erase   disks that are wiped first
+    spans   partitions that are made, of the order's layout
+    pieces  images and their places
+    seed    the seed's partition; None for none. Number 0: the first that is free
+    """
+
+    target: Disk
+    erase: tuple[Disk, ...]
+    table: str
+    spans: tuple[Span, ...]
+    pieces: tuple[Piece, ...]
+    seed: Span | None
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            *(f"erase {disk.path} ({disk.size} bytes)" for disk in self.erase),
+            *([f"write a {self.table} partition table to {self.target.path}"] if self.spans else []),
+            *(f"partition {s.number}: {s.type}, {s.size} bytes at {s.start} {s.name}".rstrip() for s in self.spans),
+            *(f"write {p.to_write} of {p.source.size} bytes at {p.offset} of {self.target.path}: {p.source.url} "
+              f"({p.source.compression}, {p.source.installer})" for p in self.pieces),
+            *([f"seed partition: {self.seed.size} bytes at {self.seed.start}"] if self.seed else []),
+        ]
+
+
+def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> Plan:
+    """What `prime` would do; fetches the images' manifests and touches no disk. Raises PrimeError."""
+    mine = erasable(disks, order.keep)
+    room = seed.least_size(order.seed) if order.seed else 0
+    target = choose(order.disk, mine, _need(order, room))
+    spans = partitions.place(order.partitions, target.size, room) if order.partitions else []
+    places = {str(span.number): (span.start, span.size) for span in spans} or {"disk": (0, target.size)}
+    last = Span(0, partitions.tail(target.size, room), room, "data", "cidata") if room else None
+    return Plan(
+        target=target,
+        erase=tuple(mine) if order.wipe else (),
+        table=order.table,
+        spans=tuple(spans),
+        pieces=tuple(_piece(source, places, patience) for source in order.images),
+        seed=last,
+    )
+
+
+def _need(order: Order, room: int) -> int:
+    if order.partitions:
+        return partitions.least_size(order.partitions, room)
+    return max((source.size for source in order.images), default=0)
+
+
+def _piece(source: ImageSource, places: dict[str, tuple[int, int]], patience: Patience) -> Piece:
+    if source.target not in places:
+        raise PrimeError(f"the order has an image for target {source.target!r}, which its layout does not have")
+    offset, room = places[source.target]
+    if source.size > room:
+        raise PrimeError(f"the image at {source.url} ({source.size} bytes) is larger than its place ({room} bytes)")
+    chunks = images.load_manifest(source, patience) if source.compression == "chunks" else None
+    return Piece(source, offset, room, chunks)
+
+
+def prime(order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT) -> Written:
+    """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless nothing was begun."""
+    planned = plan(order, disks, patience)
+    started = time.monotonic()
+    if planned.erase:
+        wipe_all(planned.erase, progress)
+    wiped = time.monotonic()
+    with Target(planned.target.path) as target:
+        meter = Meter("write", sum(piece.to_write for piece in planned.pieces))
+        writing = Writing(target, bool(planned.erase), patience, meter, progress, {} if order.verify else None)
+        if planned.spans:
+            _make_table(target, planned)
+        for piece in planned.pieces:
+            installer.install(piece, writing)
+        target.flush()
+        written = time.monotonic()
+        if writing.sums:
+            images.read_back(target, writing.sums, progress)
+        _finish(target, planned, order)
+        if target.is_device:
+            efiboot.network_first()
+    return Written(planned.target.path, meter.done, writing.fetched, wiped - started, written - wiped,
+                   time.monotonic() - written)
+
+
+def _make_table(target: Target, planned: Plan) -> None:
+    if planned.table == "gpt":
+        table = partitions.Gpt(partitions.new_guid())
+        for span in planned.spans:
+            table = table.add(span, target)
+        table.write(target)
+    else:
+        partitions.new_mbr(target)
+        for span in planned.spans:
+            partitions.add_to_mbr(target, span)
+    target.reread_table()
+
+
+def _finish(target: Target, planned: Plan, order: Order) -> None:
+    """What changes the images' own bytes, so after the read-back: the table's fit and the seed's entry."""
+    table = partitions.read_gpt(target)
+    if table and table.alternate != target.size // target.sector - 1:
+        table.write(target)  # the image's GPT ended where the image ended
+    if planned.seed:
+        _add_seed(target, planned.seed, order)
+    target.flush()
+    target.reread_table()
+
+
+def _add_seed(target: Target, span: Span, order: Order) -> None:
+    table = partitions.read_gpt(target)
+    if table:
+        table.add(Span(table.free_number(), span.start, span.size, span.type, span.name), target).write(target)
+    elif partitions.has_mbr(target):
+        partitions.add_to_mbr(target, span)
+    else:
+        raise PrimeError("the image has no partition table, so there is no place for the seed")
+    target.write(memoryview(seed.build(order.seed, span.size, target.sector)), span.start)
 
 
 def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> int:
     """Erase all local disks that the order does not keep; returns the bytes erased. Raises PrimeError."""
-    raise PrimeError("not there yet")
+    return wipe_all(erasable(disks, order.keep), progress)
+
+
+def main() -> None:
+    """The command line: an order (XML, as confd sends it), disks or files, and whether to do it."""
+    import argparse
+    from pathlib import Path
+    from xml.etree import ElementTree
+
+    from cod.wire.confdxml import order_from
+    from trampoline.inventory import file_disk
+
+    parser = argparse.ArgumentParser(prog="cprime", description="Write an order's images to a disk.")
+    parser.add_argument("--order", required=True, type=Path, help="file with an <order> document")
+    parser.add_argument("--disk", required=True, action="append", type=Path, help="file or device; may be repeated")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, touch nothing")
+    asked = parser.parse_args()
+    order = order_from(ElementTree.parse(asked.order).getroot())
+    disks = [file_disk(path) for path in asked.disk]
+    try:
+        if asked.dry_run:
+            print("\n".join(plan(order, disks).lines()))
+            return
+        print(prime(order, disks, lambda phase, done, total, rate: print(
+            f"{phase}: {done} of {total} bytes, {rate / 1e6:.1f} MB/s", flush=True)))
+    except PrimeError as error:
+        raise SystemExit(f"cprime: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Which disks may be erased, and which one is primed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from trampoline.errors import PrimeError
+from trampoline.inventory import Disk
+
+
+def erasable(disks: Iterable[Disk], keep: Iterable[str]) -> list[Disk]:
+    """The local disks that no rule in `keep` names. USB, SAN and multipath disks are not local (see inventory)."""
+    rules = tuple(keep)
+    return [disk for disk in disks if disk.local and not any(fits(rule, disk) for rule in rules)]
+
+
+def fits(rule: str, disk: Disk) -> bool:
+    """Does 'serial:X' or 'path:X' name this disk?"""
+    kind, _, value = rule.partition(":")
+    if kind == "serial":
+        return disk.serial == value
+    return kind == "path" and os.path.realpath(value) == os.path.realpath(disk.path)
+
+
+def choose(rule: str, disks: Sequence[Disk], need: int) -> Disk:
+    """The disk that `rule` picks for `need` bytes: 'first', 'smallest' or 'largest' of those that are large enough,
+    'serial:X' or 'path:X'. `disks` are in the kernel's order. Raises PrimeError."""
+    named = ":" in rule
+    candidates = [disk for disk in disks if fits(rule, disk)] if named else list(disks)
+    if not candidates:
+        raise PrimeError(f"no suitable disk: {f'none is {rule}' if named else 'the node has no local one to use'}")
+    enough = [disk for disk in candidates if disk.size >= need]
+    if not enough:
+        largest = max(candidates, key=lambda disk: disk.size)
+        raise PrimeError(f"the disk is too small: {need} bytes are needed, {largest.path} has {largest.size}")
+    if rule == "smallest":
+        return min(enough, key=lambda disk: disk.size)
+    if rule == "largest":
+        return max(enough, key=lambda disk: disk.size)
+    return enough[0]

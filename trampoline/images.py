@@ -1,0 +1,277 @@
+"""Writes one image to its place on a disk, in one pass: fetch, unpack, check and write overlap, nothing is kept.
+
+COD's own images come in chunks (see `cod.wire.manifest`): each is checked before it is written, damaged ones are
+fetched again, and what is empty is not sent at all. Images from elsewhere come as one stream whose sha256 is known only
+at its end: a mismatch is found after it was written, and leaves a disk that must not be booted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b, sha256
+
+from cod.model import ImageSource
+from cod.wire import manifest
+from cod.wire.manifest import CHUNK, BadManifest, Chunk, Manifest
+from trampoline.crew import Crew, Meter, Progress
+from trampoline.errors import PrimeError
+from trampoline.fetch import Download, Patience, get
+from trampoline.target import Target
+from trampoline.zstd import Decompressor, ZstdError
+
+WORKERS = 3  # decompress, check and write; two CPUs and a disk are busy then
+_ZERO_STEP = 256 << 20
+_ZEROS = bytes(CHUNK)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An image and its place: `offset` on the disk, `room` bytes there. `manifest` if it comes in chunks."""
+
+    source: ImageSource
+    offset: int
+    room: int
+    manifest: Manifest | None
+
+    @property
+    def to_write(self) -> int:
+        """Bytes that will be written, as far as is known."""
+        return self.manifest.used if self.manifest else self.source.size
+
+
+@dataclass(slots=True)
+class Writing:
+    """What the pieces of one order share.
+
+    zeroed  the disk reads as zeros where nothing was written yet
+    sums    digest of each written range by offset, if it will be read back; None otherwise
+    """
+
+    target: Target
+    zeroed: bool
+    patience: Patience
+    meter: Meter
+    progress: Progress
+    sums: dict[int, tuple[int, bytes]] | None
+    fetched: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def put(self, data: memoryview, offset: int) -> None:
+        """Write `data` and remember its digest."""
+        self.target.write(data, offset)
+        if self.sums is not None:
+            self.sums[offset] = (len(data), blake2b(data, digest_size=16).digest())
+        self.meter.add(len(data))
+
+
+class Tools(threading.local):
+    """What each worker has of its own: a page-aligned buffer and a decompressor."""
+
+    def __init__(self, size: int) -> None:
+        self.buffer = mmap.mmap(-1, size)
+        self.view = memoryview(self.buffer)
+        self.zstd = Decompressor()
+
+
+def load_manifest(source: ImageSource, patience: Patience) -> Manifest:
+    """Fetch and check an image's manifest. Raises PrimeError."""
+    data = get(f"{source.url}/manifest.json", manifest.LIMIT, patience)
+    if manifest.digest(data) != source.digest:
+        raise PrimeError(f"bad checksum: the manifest at {source.url} is not the one that was ordered")
+    try:
+        found = manifest.decode(data)
+    except BadManifest as error:
+        raise PrimeError(f"the manifest at {source.url} cannot be used: {error}") from None
+    if found.size != source.size:
+        raise PrimeError(f"the image at {source.url} has {found.size} bytes, {source.size} were ordered")
+    return found
+
+
+def copy(piece: Piece, writing: Writing) -> None:
+    """Write the piece to its place, as it is. Raises PrimeError."""
+    if piece.manifest:
+        _write_chunks(piece, piece.manifest, writing)
+    else:
+        _write_stream(piece, writing)
+
+
+# ---------------------------------------------------------------- chunks
+
+_Packed = tuple[Chunk, bytearray]
+
+
+def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
+    tools = Tools(found.chunk)
+    download = chunks_download(piece, found, writing.patience)
+
+    def produce(put: Callable[[_Packed], None]) -> None:
+        if not writing.zeroed:
+            _zero_holes(found, piece.offset, writing)
+        for packed in fetch_chunks(download, found):
+            put(packed)
+
+    def work(packed: _Packed) -> None:
+        chunk, data = packed
+        unpack_chunk(piece, chunk, data, tools, writing)
+        writing.put(tools.view[: chunk.raw_length], piece.offset + chunk.raw_offset)
+
+    Crew(WORKERS).run(produce, work, writing.meter, writing.progress, download.close)
+
+
+def chunks_download(piece: Piece, found: Manifest, patience: Patience) -> Download:
+    """A download of the used part of an image's data.zst."""
+    end = found.chunks[-1].offset + found.chunks[-1].length if found.chunks else 0
+    return Download(f"{piece.source.url}/data.zst", patience, found.chunks[0].offset if end else 0, end)
+
+
+def fetch_chunks(download: Download, found: Manifest) -> Iterator[_Packed]:
+    """The used chunks, compressed, in order."""
+    for chunk in found.chunks:
+        download.skip_to(chunk.offset)
+        data = bytearray(chunk.length)
+        download.fill(memoryview(data))
+        yield chunk, data
+
+
+def unpack_chunk(piece: Piece, chunk: Chunk, data: bytearray, tools: Tools, writing: Writing) -> None:
+    """Check a chunk, fetching it once more if it is damaged, and unpack it into `tools.buffer`. Raises PrimeError."""
+    if manifest.digest(data) != chunk.digest:
+        again = Download(f"{piece.source.url}/data.zst", writing.patience, chunk.offset, chunk.offset + chunk.length)
+        again.fill(memoryview(data))
+        again.close()
+        if manifest.digest(data) != chunk.digest:
+            raise PrimeError(f"bad checksum: the chunk at byte {chunk.raw_offset} of the image at {piece.source.url} "
+                             "is damaged on its server")
+    with writing.lock:
+        writing.fetched += len(data)
+    try:
+        length = tools.zstd.into(data, tools.buffer)
+    except ZstdError as error:
+        raise PrimeError(f"the chunk at byte {chunk.raw_offset} of {piece.source.url}: {error}") from None
+    if length != chunk.raw_length:
+        raise PrimeError(f"the chunk at byte {chunk.raw_offset} of {piece.source.url} has a wrong length")
+
+
+def _zero_holes(found: Manifest, offset: int, writing: Writing) -> None:
+    at = 0
+    for start, length in [*((c.raw_offset, c.raw_length) for c in found.chunks), (found.size, 0)]:
+        while at < start:
+            step = min(start - at, _ZERO_STEP)
+            writing.target.zero(offset + at, step)
+            writing.meter.add(0)
+            at += step
+        at = start + length
+
+
+# ---------------------------------------------------------------- streams
+
+
+def _write_stream(piece: Piece, writing: Writing) -> None:
+    tools = Tools(CHUNK)
+    download = Download(piece.source.url, writing.patience)
+
+    def produce(put: Callable[[tuple[int, bytes]], None]) -> None:
+        at = 0
+        for block in stream(piece.source, download, writing):
+            put((at, block))
+            at += len(block)
+
+    def work(item: tuple[int, bytes]) -> None:
+        at, block = item
+        if writing.zeroed and (block == _ZEROS[: len(block)]):
+            writing.meter.add(len(block))
+            return
+        tools.view[: len(block)] = block
+        writing.put(tools.view[: len(block)], piece.offset + at)
+
+    Crew(WORKERS).run(produce, work, writing.meter, writing.progress, download.close)
+
+
+def stream(source: ImageSource, download: Download, writing: Writing) -> Iterator[bytes]:
+    """The raw image in blocks of 1 MiB (the last may be shorter), length and checksum checked. Raises PrimeError."""
+    state = sha256()
+
+    def served() -> Iterator[bytes]:
+        for block in download.blocks():
+            state.update(block)
+            writing.fetched += len(block)
+            yield block
+
+    at = 0
+    try:
+        for block in _rechunk(_UNPACK[source.compression](served())):
+            at += len(block)
+            if at > source.size:
+                raise PrimeError(f"the image at {source.url} is longer than the {source.size} bytes it should have")
+            yield block
+    except (ZstdError, zlib.error, EOFError) as error:
+        raise PrimeError(f"the image at {source.url} is damaged or cut short ({error})") from None
+    if at < source.size:
+        raise PrimeError(f"short image: {source.url} has {at} bytes, {source.size} were ordered")
+    if state.hexdigest() != source.digest:
+        raise PrimeError(f"bad checksum: the sha256 of {source.url} is {state.hexdigest()}, not {source.digest}")
+
+
+def _rechunk(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    pending = bytearray()
+    for block in blocks:
+        if not pending and len(block) == CHUNK:
+            yield block
+            continue
+        pending += block
+        while len(pending) >= CHUNK:
+            yield bytes(pending[:CHUNK])
+            del pending[:CHUNK]
+    if pending:
+        yield bytes(pending)
+
+
+def _gunzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """gzip members one after another (RFC 1952), never more than 1 MiB unpacked at a time."""
+    member, fresh = zlib.decompressobj(31), True
+    for block in blocks:
+        data = block
+        while data:
+            if member.eof:
+                data = data.lstrip(b"\0")  # padding
+                member, fresh = zlib.decompressobj(31), True
+                continue
+            out = member.decompress(data, CHUNK)
+            fresh = False
+            data = member.unconsumed_tail or member.unused_data
+            if out:
+                yield out
+    if not member.eof and not fresh:
+        raise EOFError("its end is missing")
+
+
+_UNPACK: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
+    "raw": lambda blocks: blocks,
+    "gzip": _gunzip,
+    "zstd": lambda blocks: Decompressor().stream(blocks, CHUNK),
+}
+
+
+# ---------------------------------------------------------------- reading back
+
+
+def read_back(target: Target, sums: dict[int, tuple[int, bytes]], progress: Progress) -> None:
+    """Compare the disk with what was written to it. Raises PrimeError at the first difference."""
+    meter = Meter("verify", sum(length for length, _ in sums.values()))
+    tools = Tools(max((length for length, _ in sums.values()), default=CHUNK))
+
+    def produce(put: Callable[[int], None]) -> None:
+        for offset in sorted(sums):
+            put(offset)
+
+    def work(offset: int) -> None:
+        length, wanted = sums[offset]
+        if blake2b(target.read_into(tools.buffer, length, offset), digest_size=16).digest() != wanted:
+            raise PrimeError(f"the disk {target.path} does not hold what was written at byte {offset}")
+        meter.add(length)
+
+    Crew(WORKERS).run(produce, work, meter, progress)

@@ -1,0 +1,277 @@
+"""Partition tables, GPT (UEFI 2.10, chapter 5) and MBR: reading an image's, fitting it to the disk, making one.
+
+Sizes and places are bytes outside this file's tables, sectors inside. Everything that is made is aligned to 1 MiB, and
+the last MiB of a disk is left to the backup GPT.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+from zlib import crc32
+
+from cod.model import Partition
+from trampoline.errors import PrimeError
+
+ALIGN = 1 << 20
+# Name in templates -> GPT type GUID, MBR type (0: it has none).
+TYPES = {
+    "linux": ("0FC63DAF-8483-4772-8E79-3D69D8477DE4", 0x83),
+    "esp": ("C12A7328-F81F-11D2-BA4B-00A0C93EC93B", 0xEF),
+    "bios": ("21686148-6449-6E6F-744E-656564454649", 0),
+    "swap": ("0657FD6D-A4AB-43C4-84E5-0933C84B4F4F", 0x82),
+    "lvm": ("E6D6D379-F507-44C2-A23C-238F2A3DF928", 0x8E),
+    "raid": ("A19D880F-05FC-4D3B-A006-743F0F84911E", 0xFD),
+    "data": ("EBD0A0A2-B9E5-4433-87C0-68B6B72699C7", 0x0C),
+}
+_HEADER = struct.Struct("<8sIIIIQQQQ16sQIII")
+_ENTRY = struct.Struct("<16s16sQQQ72s")
+_MBR_ENTRY = struct.Struct("<B3sB3sII")
+_NO_CHS = b"\xfe\xff\xff"  # beyond what cylinders, heads and sectors can say
+
+
+class Disk(Protocol):
+    """What a table is read from and written to (`target.Target`)."""
+
+    path: str
+    size: int
+    sector: int
+
+    def read(self, length: int, offset: int) -> bytes: ...
+    def write(self, data: memoryview, offset: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A partition on a disk: `start` and `size` in bytes."""
+
+    number: int
+    start: int
+    size: int
+    type: str
+    name: str
+
+
+def place(partitions: Sequence[Partition], disk_size: int, reserve: int = 0) -> list[Span]:
+    """Where the partitions of a layout go on a disk, with `reserve` bytes left free behind them. Raises PrimeError."""
+    at, end = ALIGN, _end(disk_size) - reserve
+    spans = []
+    for partition in partitions:
+        size = _up(partition.size) if partition.size else end - at
+        if size < ALIGN or at + size > end:
+            raise PrimeError(f"the disk is too small for the layout: partition {partition.number} does not fit")
+        spans.append(Span(partition.number, at, size, partition.type, partition.name))
+        at += size
+    return spans
+
+
+def least_size(partitions: Sequence[Partition], reserve: int = 0) -> int:
+    """Bytes that a disk must have for `place` to succeed."""
+    return 2 * ALIGN + sum(_up(partition.size) or ALIGN for partition in partitions) + reserve
+
+
+def tail(disk_size: int, size: int) -> int:
+    """Where a partition of `size` bytes at the disk's end starts."""
+    return _end(disk_size) - _up(size)
+
+
+def _up(size: int) -> int:
+    return (size + ALIGN - 1) // ALIGN * ALIGN
+
+
+def _end(disk_size: int) -> int:
+    return (disk_size - ALIGN) // ALIGN * ALIGN
+
+
+# ---------------------------------------------------------------- GPT
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A GPT entry: first and last LBA."""
+
+    type: bytes
+    guid: bytes
+    first: int
+    last: int
+    attributes: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gpt:
+    """A GUID partition table: entries by number. `alternate` is where its backup header was found to be, LBA."""
+
+    guid: bytes
+    count: int = 128
+    entry_size: int = 128
+    entries_at: int = 2
+    first_usable: int = 0
+    alternate: int = 0
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+    def add(self, span: Span, disk: Disk) -> Gpt:
+        """With another partition. Raises PrimeError where it would lie upon one, or all entries are taken."""
+        first, last = span.start // disk.sector, (span.start + span.size) // disk.sector - 1
+        if any(first <= entry.last and entry.first <= last for entry in self.entries.values()):
+            raise PrimeError(f"the disk {disk.path} has no room for partition {span.name!r} behind the others")
+        if not 0 < span.number <= self.count:
+            raise PrimeError(f"the partition table has {self.count} entries; there is no number {span.number}")
+        entry = Entry(type_guid(span.type), new_guid(), first, last, 0, span.name)
+        return replace(self, entries=self.entries | {span.number: entry})
+
+    def free_number(self) -> int:
+        """The first number without a partition."""
+        return next((n for n in range(1, self.count + 1) if n not in self.entries), 0)
+
+    def write(self, disk: Disk) -> None:
+        """Both copies, fitted to the disk's real end, and the protective MBR's size. The backup first."""
+        sectors = disk.size // disk.sector
+        array = self._array()
+        taken = -(-len(array) // disk.sector)
+        last = sectors - 1
+        first_usable = self.first_usable or self.entries_at + taken
+        if any(entry.last > last - taken - 1 for entry in self.entries.values()):
+            raise PrimeError(f"the disk {disk.path} is too small for its partition table")
+        common = (first_usable, last - taken - 1, array, disk.sector)
+        _put(disk, last - taken, array)
+        _put(disk, last, self._header(last, 1, last - taken, *common))
+        _put(disk, self.entries_at, array)
+        _put(disk, 1, self._header(1, last, self.entries_at, *common))
+        _put(disk, 0, _protective(disk.read(disk.sector, 0), sectors))
+        if self.alternate not in (0, last):
+            self._forget(disk)
+
+    def _forget(self, disk: Disk) -> None:
+        """Erase the backup header that an image smaller than the disk has left in the disk's middle."""
+        inside = any(entry.first <= self.alternate <= entry.last for entry in self.entries.values())
+        if not inside and disk.read(8, self.alternate * disk.sector) == b"EFI PART":
+            _put(disk, self.alternate, bytes(disk.sector))
+
+    def _array(self) -> bytes:
+        array = bytearray(self.count * self.entry_size)
+        for number, entry in self.entries.items():
+            name = entry.name.encode("utf-16-le")[:72]
+            _ENTRY.pack_into(array, (number - 1) * self.entry_size, entry.type, entry.guid, entry.first, entry.last,
+                             entry.attributes, name)
+        return bytes(array)
+
+    def _header(self, at: int, other: int, entries_at: int, first: int, last: int, array: bytes, sector: int) -> bytes:
+        def pack(crc: int) -> bytes:
+            return _HEADER.pack(b"EFI PART", 0x10000, _HEADER.size, crc, 0, at, other, first, last, self.guid,
+                                entries_at, self.count, self.entry_size, crc32(array))
+        return pack(crc32(pack(0))).ljust(sector, b"\0")
+
+
+def read_gpt(disk: Disk) -> Gpt | None:
+    """The primary GPT of a disk, if it has a whole one."""
+    head = disk.read(disk.sector, disk.sector)
+    if len(head) < _HEADER.size or head[:8] != b"EFI PART":
+        return None
+    (_, _, size, crc, _, at, alternate, first, _, guid, entries_at, count, entry_size, array_crc) = (
+        _HEADER.unpack_from(head))
+    if not _HEADER.size <= size <= len(head) or at != 1 or count > 1024 or not 128 <= entry_size <= 4096:
+        return None
+    array = disk.read(count * entry_size, entries_at * disk.sector)
+    if crc32(head[:16] + bytes(4) + head[20:size]) != crc or crc32(array) != array_crc:
+        return None
+    entries = {n + 1: _entry(array[n * entry_size :]) for n in range(count) if any(array[n * entry_size :][:16])}
+    return Gpt(guid, count, entry_size, entries_at, first, alternate, entries)
+
+
+def _entry(data: bytes) -> Entry:
+    kind, guid, first, last, attributes, name = _ENTRY.unpack_from(data)
+    return Entry(kind, guid, first, last, attributes, name.decode("utf-16-le", "replace").rstrip("\0"))
+
+
+def _put(disk: Disk, sector: int, data: bytes) -> None:
+    disk.write(memoryview(data), sector * disk.sector)
+
+
+def _protective(sector0: bytes, sectors: int) -> bytes:
+    """Sector 0 with a protective entry over the whole disk; boot code and the entries of a hybrid MBR stay."""
+    sector = bytearray(sector0)
+    entries = _mbr_entries(sector0)
+    place = next((n for n, entry in enumerate(entries) if entry.type == 0xEE), 0)
+    if sector0[510:512] != b"\x55\xaa":
+        sector[446:512] = bytes(64) + b"\x55\xaa"
+    entry = MbrEntry(entries[place].flag if entries[place].type == 0xEE else 0, 0xEE, 1, min(sectors - 1, 0xFFFFFFFF))
+    sector[446 + 16 * place : 462 + 16 * place] = entry.pack(b"\x00\x02\x00")
+    return bytes(sector)
+
+
+def type_guid(name: str) -> bytes:
+    """A partition type's GUID as it lies on the disk (its first three fields are little-endian)."""
+    text = TYPES[name][0] if name in TYPES else name
+    raw = bytes.fromhex(text.replace("-", ""))
+    return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
+
+
+def new_guid() -> bytes:
+    """A random GUID (RFC 9562, version 4)."""
+    raw = bytearray(os.urandom(16))
+    raw[7] = raw[7] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    return bytes(raw)
+
+
+# ---------------------------------------------------------------- MBR
+
+
+@dataclass(frozen=True, slots=True)
+class MbrEntry:
+    """A primary partition: first sector and sectors."""
+
+    flag: int
+    type: int
+    first: int
+    count: int
+
+    def pack(self, start_chs: bytes = _NO_CHS) -> bytes:
+        return _MBR_ENTRY.pack(self.flag, start_chs, self.type, _NO_CHS, self.first, self.count)
+
+
+def _mbr_entries(sector0: bytes) -> list[MbrEntry]:
+    found = []
+    for n in range(4):
+        flag, _, kind, _, first, count = _MBR_ENTRY.unpack_from(sector0, 446 + 16 * n)
+        found.append(MbrEntry(flag, kind, first, count))
+    return found
+
+
+def has_mbr(disk: Disk) -> bool:
+    """Does sector 0 hold an MBR with partitions, rather than a file system's boot sector or nothing?"""
+    sector0 = disk.read(512, 0)
+    if sector0[510:] != b"\x55\xaa":
+        return False
+    entries = _mbr_entries(sector0)
+    return all(e.flag in (0, 0x80) for e in entries) and any(e.type and e.count for e in entries)
+
+
+def new_mbr(disk: Disk) -> None:
+    """Write an empty MBR with a random disk signature."""
+    disk.write(memoryview((bytes(440) + os.urandom(4) + bytes(66) + b"\x55\xaa").ljust(disk.sector, b"\0")), 0)
+
+
+def add_to_mbr(disk: Disk, span: Span) -> int:
+    """Add a primary partition (span.number 0: in the first free slot); its number. Raises PrimeError."""
+    sector0 = disk.read(disk.sector, 0)
+    entries = _mbr_entries(sector0)
+    first, count = span.start // disk.sector, span.size // disk.sector
+    free = [n for n, entry in enumerate(entries) if not entry.type]
+    slot = span.number - 1 if span.number else next(iter(free), -1)
+    if slot not in free:
+        raise PrimeError(f"the partition table of {disk.path} has no free slot for partition {span.name!r}")
+    if any(e.type and first < e.first + e.count and e.first < first + count for e in entries):
+        raise PrimeError(f"the disk {disk.path} has no room for partition {span.name!r} behind the others")
+    if first + count > 0xFFFFFFFF:
+        raise PrimeError(f"the disk {disk.path} is too large for an MBR partition at its end")
+    kind = TYPES.get(span.type, ("", 0))[1]
+    if not kind:
+        raise PrimeError(f"an MBR has no partition type {span.type}")
+    entry = MbrEntry(0, kind, first, count).pack()
+    disk.write(memoryview(sector0[: 446 + 16 * slot] + entry + sector0[462 + 16 * slot :]), 0)
+    return slot + 1

@@ -1,0 +1,127 @@
+"""The disk that is written: a block device, or a file that stands for one.
+
+Writes of whole pages go past the page cache (O_DIRECT) where the disk can do that: the cache would only be in the way
+of data that is read once at most, and on a machine with little memory flushing it is what everything waits for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import stat
+import struct
+from contextlib import suppress
+
+from trampoline.errors import PrimeError
+
+PAGE = mmap.PAGESIZE
+BLKRRPART, BLKSSZGET, BLKGETSIZE64 = 0x125F, 0x1268, 0x80081272  # linux/fs.h
+BLKDISCARD, BLKZEROOUT = 0x1277, 0x127F
+_PUNCH_HOLE = 0x01 | 0x02  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Target:
+    """An open disk. `size` and `sector` in bytes. Every method raises PrimeError when the disk fails."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self.is_device = stat.S_ISBLK(os.stat(path).st_mode)
+            if self.is_device:  # O_EXCL: refused while anything is mounted from it or built upon it (open(2))
+                os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_EXCL))
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._broken("opened", 0, error) from None
+        self._direct = -1
+        with suppress(OSError):
+            self._direct = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+        self.size = os.lseek(self._fd, 0, os.SEEK_END)
+        self.sector = struct.unpack("i", self.control(BLKSSZGET, bytes(4)))[0] if self.is_device else 512
+
+    def close(self) -> None:
+        """Let go of it; safe to call again."""
+        for descriptor in {self._fd, self._direct} - {-1}:
+            os.close(descriptor)
+        self._fd = self._direct = -1
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, data: memoryview, offset: int) -> None:
+        """Write all of `data`: past the cache if its length, `offset` and address are whole pages."""
+        direct = self._direct >= 0 and not (offset | len(data)) % PAGE
+        done = 0
+        while done < len(data):
+            try:
+                done += os.pwrite(self._direct if direct else self._fd, data[done:], offset + done)
+            except OSError as error:
+                if direct and error.errno == 22:  # EINVAL: the disk wants it aligned better
+                    direct = False
+                    continue
+                raise self._broken("written", offset + done, error) from None
+            direct = direct and not done % PAGE
+
+    def read(self, length: int, offset: int) -> bytes:
+        """`length` bytes at `offset` as they lie on the disk, fewer at its end."""
+        with suppress(OSError):
+            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_DONTNEED)
+        try:
+            return os.pread(self._fd, length, offset)
+        except OSError as error:
+            raise self._broken("read", offset, error) from None
+
+    def read_into(self, buffer: mmap.mmap, length: int, offset: int) -> memoryview:
+        """The same into `buffer`, past the cache where that is possible."""
+        if self._direct < 0 or (length | offset) % PAGE:
+            data = self.read(length, offset)
+            buffer[: len(data)] = data
+            return memoryview(buffer)[: len(data)]
+        try:
+            return memoryview(buffer)[: os.preadv(self._direct, [memoryview(buffer)[:length]], offset)]
+        except OSError as error:
+            raise self._broken("read", offset, error) from None
+
+    def zero(self, offset: int, length: int) -> None:
+        """Make a range read as zeros, by the quickest way that the disk guarantees."""
+        try:
+            if self.is_device:
+                self.control(BLKZEROOUT, struct.pack("QQ", offset, length))
+            elif _libc.fallocate(self._fd, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length)):
+                self._write_zeros(offset, length)
+        except OSError as error:
+            raise self._broken("zeroed", offset, error) from None
+
+    def _write_zeros(self, offset: int, length: int) -> None:
+        with mmap.mmap(-1, 1 << 20) as zeros, memoryview(zeros) as view:
+            for at in range(offset, offset + length, 1 << 20):
+                self.write(view[: min(1 << 20, offset + length - at)], at)
+
+    def discard(self, offset: int, length: int) -> None:
+        """Tell a device that a range is not needed; what it reads as then is the device's choice. Raises OSError."""
+        self.control(BLKDISCARD, struct.pack("QQ", offset, length))
+
+    def control(self, request: int, argument: bytes) -> bytes:
+        """An ioctl; returns the argument as the kernel left it. Raises OSError."""
+        return fcntl.ioctl(self._fd, request, argument)
+
+    def flush(self) -> None:
+        """Wait until everything is on the medium, not in a cache."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise self._broken("flushed", 0, error) from None
+
+    def reread_table(self) -> None:
+        """Have the kernel look at the partition table again; best effort."""
+        if self.is_device:
+            with suppress(OSError):
+                fcntl.ioctl(self._fd, BLKRRPART)
+
+    def _broken(self, what: str, offset: int, error: OSError) -> PrimeError:
+        return PrimeError(f"the disk {self.path} cannot be {what} at byte {offset}: {error.strerror}")
