@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import lzma
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +37,11 @@ class Module:
     aliases: tuple[str, ...]
 
 
-def tree(root: Path, flavour: str) -> dict[str, cpio.Entry]:
-    """The ramdisk's `lib/modules` for a flavour, from the unpacked kernel package in `root`."""
+def tree(root: Path, flavour: str, extra: Sequence[str] = ()) -> dict[str, cpio.Entry]:
+    """The ramdisk's `lib/modules` for a flavour, and `extra` modules, from the unpacked kernel package in `root`."""
     folder = next((root / "lib/modules").iterdir())
     known = {_name(path.name): path for path in (folder / "kernel").rglob("*.ko")}
-    chosen = dict(sorted(_closure(_chosen(known, folder, flavour), known, folder).items()))
+    chosen = dict(sorted(_closure([*_chosen(known, folder, flavour), *extra], known, folder).items()))
     place = f"lib/modules/{folder.name}"
     entries = {f"{place}/{module.path}.xz": cpio.file(_packed(folder / module.path)) for module in chosen.values()}
     entries[f"{place}/modules.dep"] = cpio.file("".join(_dep_lines(chosen)).encode())

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +36,11 @@ class Package:
     sha256: str
 
 
-def wanted() -> list[Package]:
-    """The packages at the versions that apt would install today. Reads apt's lists only."""
+def wanted(packages: Sequence[str] = PACKAGES) -> list[Package]:
+    """The kernel and `packages` at the versions that apt would install today. Reads apt's lists only."""
     words = _run("apt-cache", "depends", "--important", KERNEL).split()
     kernel = words[words.index("Depends:") + 1]
-    lines = _run("apt-get", "download", "--print-uris", kernel, *PACKAGES).splitlines()
+    lines = _run("apt-get", "download", "--print-uris", kernel, *packages).splitlines()
     fields = [line.split() for line in lines if line.startswith("'")]
     return sorted(Package(file, digest.removeprefix("SHA256:")) for _, file, _, digest in fields)
 
