@@ -1,0 +1,346 @@
+"""confd's two machines against each other over a fake wire, and against rubbish."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cod.model import ImageSource, Order, Partition
+from cod.wire import confd, xmldoc
+from cod.wire.confd import AgentSide, Framer, NewSecret, ProtocolError, Proved, Secret, Secrets, ServerSide, State
+from cod.wire.confdxml import (
+    Ack,
+    Challenge,
+    Done,
+    Error,
+    Failed,
+    Heartbeat,
+    Hello,
+    Message,
+    Progress,
+    Proof,
+    Report,
+    Welcome,
+    decode,
+    encode,
+)
+
+MAC = "52:54:00:12:34:56"
+SECRET = Secret("a1b2c3", bytes(range(32)))
+SALT = bytes(range(16))
+NODE = ('<node version="1"><system vendor="A &amp; B" /><firmware kind="bios" /><memory mib="2048" />'
+        '<cpu count="1" sockets="1" arch="x86_64"><flag>vmx</flag></cpu>'
+        f'<nic name="eth0" mac="{MAC}" link="up" boot="yes" /><kernel release="6.1.0" /></node>')
+ORDER = Order(
+    "7.12", "prime", disk="serial:X Y", wipe=False, verify=True, table="gpt",
+    partitions=(Partition(1, 1 << 30, "esp", "EFI"), Partition(2, 0, "linux")),
+    images=(ImageSource("1", "http://10.0.0.1:8069/images/ab", "chunks", "ab", 1 << 29),
+            ImageSource("2", "https://x/y?a=1&b=2", "zstd", "cd", 5, "http://x/installer", "ef")),
+    seed={"meta-data": "{}\n", "user-data": "#!/bin/sh\r\necho <&\"'\t\x00 é\n"}, keep=("serial:Z",))
+MESSAGES: list[Message] = [
+    Hello("a1", MAC, bytes(32)), Challenge(SALT, bytes(32)), Proof(bytes(32)), Welcome(bytes(32), "n1", 5.0),
+    Report(NODE), ORDER, Order("1.2", "wait"), Progress("1.2", "write", 5, 1 << 40, 1.5e9),
+    Done("1.2", {"bytes_written": 1e12, "seconds": 0.25}), Done("1.2"), Failed("1.2", "no such disk: <sda>"),
+    Heartbeat(), Ack("1.2"), Ack(), Error("unknown", "no such secret"),
+]
+
+
+def checked(body: bytes) -> Any:
+    return xmldoc.parse(body, "confd")
+
+
+Parses = pytest.mark.parametrize("parse", [confd.plain, checked], ids=["plain", "checked"])
+
+
+@Parses
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_every_message_survives_the_way(message: Message, parse: Callable[[bytes], Any]) -> None:
+    assert decode(parse(encode(message))) == message
+
+
+@given(reason=st.text(max_size=3000))
+def test_any_reason_makes_a_valid_message(reason: str) -> None:
+    message = decode(checked(encode(Failed("1.2", reason))))
+    assert isinstance(message, Failed)
+    assert len(message.reason) <= 2000
+
+
+# ---------------------------------------------------------------- frames
+
+
+@given(bodies=st.lists(st.binary(max_size=300), max_size=8), data=st.data())
+def test_frames_come_out_however_the_stream_is_cut(bodies: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(confd.frame(body) for body in bodies) + b"\0\0"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    framer, got = Framer(), []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += framer.feed(stream[start:end])
+    assert got == bodies
+
+
+def test_a_gigabyte_is_refused_before_it_comes() -> None:
+    framer = Framer()
+    with pytest.raises(ProtocolError, match="1073741824 bytes"):
+        framer.feed((1 << 30).to_bytes(4, "big"))
+    assert len(framer) == 4
+
+
+# ---------------------------------------------------------------- two machines
+
+
+@dataclass
+class Pair:
+    """Both machines and what they have been told. `cut` says in which pieces bytes cross the wire."""
+
+    cut: Callable[[bytes], Iterator[bytes]] = lambda data: iter([data])
+    known: dict[str, confd.Verifier] = field(default_factory=lambda: {SECRET.id: confd.verifier(SECRET.key, SALT)})
+    secrets: Secrets = field(default_factory=lambda: Secrets(SECRET))
+    heard: list[Any] = field(default_factory=list)  # by the server
+    told: list[Any] = field(default_factory=list)  # to the agent
+    lose: str = ""  # name of the message that is lost, and the connection with it
+
+    def connect(self, number: int = 0) -> None:
+        self.agent = AgentSide(self.secrets.current(), MAC, bytes([number]) * 32, checked)
+        self.server = ServerSide(bytes([255 - number]) * 32, checked)
+
+    def run(self) -> None:
+        """Carry bytes to and fro until nothing moves."""
+        while True:
+            up = self.agent.to_send()
+            if up and self.lose in ("hello", "proof") and self.lose.encode() in up:
+                return
+            for piece in self.cut(up):
+                for event in self.server.receive(piece):
+                    self.serve(event)
+            down = self.server.to_send()
+            if down and self.lose in ("challenge", "welcome") and self.lose.encode() in down:
+                return
+            for piece in self.cut(down):
+                for event in self.agent.receive(piece):
+                    if isinstance(event, NewSecret):
+                        self.secrets.learned(event.secret)
+                    elif isinstance(event, Error) and event.code == "unknown":
+                        self.secrets.refused()
+                    self.told.append(event)
+            if not up and not down:
+                return
+
+    def serve(self, event: Any) -> None:
+        self.heard.append(event)
+        if isinstance(event, confd.NeedVerifier):
+            if event.id not in self.known:
+                self.server.refuse("unknown", "no such secret")
+                return
+            for more in self.server.known(self.known[event.id]):
+                self.serve(more)
+        elif isinstance(event, Proved):
+            if event.id == SECRET.id:  # traded for the session's
+                self.known = {event.session: event.verifier}
+            for more in self.server.welcome("n1", 2.5):
+                self.serve(more)
+
+
+def whole(data: bytes) -> Iterator[bytes]:
+    yield data
+
+
+def bytewise(data: bytes) -> Iterator[bytes]:
+    return (data[i : i + 1] for i in range(len(data)))
+
+
+@pytest.mark.parametrize("cut", [whole, bytewise])
+def test_a_conversation(cut: Callable[[bytes], Iterator[bytes]]) -> None:
+    pair = Pair(cut)
+    pair.connect()
+    pair.run()
+    assert (pair.agent.state, pair.server.state) == (State.OPEN, State.OPEN)
+    assert next(e for e in pair.told if isinstance(e, Welcome)).node == "n1"
+    up: list[Message] = [Report(NODE), Progress("1.2", "write", 1, 2, 3.0), Done("1.2"), Heartbeat()]
+    for piece in cut(b"".join(pair.agent.send(message) for message in up)):
+        for event in pair.server.receive(piece):
+            pair.serve(event)
+    assert pair.heard[-4:] == up
+    for piece in cut(pair.server.send(ORDER) + pair.server.send(Ack("1.2"))):
+        pair.told += pair.agent.receive(piece)
+    assert pair.told[-2:] == [ORDER, Ack("1.2")]
+
+
+def test_the_agent_may_run_ahead_but_only_so_far() -> None:
+    server = ServerSide(bytes(32), checked)
+    agent = AgentSide(SECRET, MAC, bytes(32))
+    (asked,) = server.receive(agent.to_send() + confd.frame(b"<proof/>"))
+    assert isinstance(asked, confd.NeedVerifier)
+    assert server.receive(bytes(confd.AHEAD // 2)) == []
+    with pytest.raises(ProtocolError, match="ahead"):
+        server.receive(bytes(confd.AHEAD))
+
+
+def test_the_secret_never_crosses_the_wire() -> None:
+    crossed = bytearray()
+
+    def spy(data: bytes) -> Iterator[bytes]:
+        crossed.extend(data)
+        yield data
+
+    pair = Pair(spy)
+    pair.connect()
+    pair.run()
+    (new,) = [e for e in pair.told if isinstance(e, NewSecret)]
+    for secret in (SECRET.key, new.secret.key, *(v.stored_key for v in pair.known.values())):
+        assert secret not in crossed
+        assert secret.hex().encode() not in crossed
+    assert SECRET.key.hex() not in repr(SECRET)
+
+
+def test_what_the_server_keeps_does_not_open_the_door() -> None:
+    kept = confd.verifier(SECRET.key, SALT)
+    for stolen in (kept.stored_key, kept.server_key):
+        pair = Pair(secrets=Secrets(Secret(SECRET.id, stolen)))
+        pair.connect()
+        with pytest.raises(ProtocolError, match="does not know the secret"):
+            pair.run()
+        assert pair.server.state is State.CLOSED
+
+
+def test_a_server_that_does_not_know_the_secret_is_an_impostor() -> None:
+    kept = confd.verifier(SECRET.key, SALT)
+    pair = Pair(known={SECRET.id: confd.Verifier(SALT, kept.stored_key, bytes(32))})
+    pair.connect()
+    with pytest.raises(ProtocolError, match="impostor"):
+        pair.run()
+    assert pair.agent.state is State.CLOSED
+
+
+def test_a_recorded_hello_and_proof_prove_nothing() -> None:
+    pair = Pair()
+    pair.connect(1)
+    recorded = pair.agent.to_send()
+    pair.server.receive(recorded)
+    pair.server.known(pair.known[SECRET.id])
+    pair.agent.receive(pair.server.to_send())
+    recorded += pair.agent.to_send()
+    again = ServerSide(b"another nonce of thirty-two bytes", checked)
+    (asked,) = again.receive(recorded)
+    with pytest.raises(ProtocolError, match="does not know the secret"):
+        again.known(pair.known[SECRET.id])
+    assert isinstance(asked, confd.NeedVerifier)
+
+
+@pytest.mark.parametrize("harm", ["replay", "swap", "change", "reflect", "drop"])
+def test_sealed_frames_come_once_in_order_unchanged_and_from_the_other_side(harm: str) -> None:
+    pair = Pair()
+    pair.connect()
+    pair.run()
+    first, second = pair.agent.send(Done("1.2")), pair.agent.send(Failed("1.3", "x"))
+    bad = {
+        "replay": first + first,
+        "swap": second + first,
+        "change": first.replace(b"1.2", b"1.3"),
+        "reflect": pair.server.send(Heartbeat()),
+        "drop": second,
+    }[harm]
+    with pytest.raises(ProtocolError, match="wrong tag"):
+        pair.server.receive(bad)
+    assert pair.server.state is State.CLOSED
+
+
+@pytest.mark.parametrize("lost", ["hello", "challenge", "proof", "welcome"])
+def test_whichever_message_is_lost_the_agent_comes_back(lost: str) -> None:
+    pair = Pair(lose=lost)
+    pair.connect(1)
+    pair.run()
+    assert pair.agent.state is not State.OPEN
+    pair.lose = ""
+    for attempt in range(2, 5):
+        pair.connect(attempt)
+        pair.run()
+        if pair.agent.state is State.OPEN:
+            break
+    assert pair.agent.state is State.OPEN
+    assert attempt <= 3
+
+
+def test_reconnects_use_the_session_and_the_boots_secret_is_dead() -> None:
+    pair = Pair()
+    for attempt in range(1, 4):
+        pair.connect(attempt)
+        pair.run()
+        assert pair.agent.state is State.OPEN
+    ids = [e.id for e in pair.heard if isinstance(e, Proved)]
+    assert ids[0] == SECRET.id
+    assert ids[1] == ids[2] != SECRET.id
+    thief = Pair(known=pair.known)
+    thief.connect(9)
+    thief.run()
+    assert thief.told == [Error("unknown", "no such secret")]
+
+
+@pytest.mark.parametrize("body", [encode(m) for m in MESSAGES if not isinstance(m, Hello)] + [
+    b"", b"<", b"<a/>", b"\0" * 50, b"<hello/>", b'<!DOCTYPE hello [<!ENTITY a "b">]><hello/>', b"\xff\xfe<\0",
+    encode(Hello("a1", MAC, bytes(32))).replace(b'version="1"', b'version="2"'), b"<hello>" * 400,
+])
+def test_a_stranger_says_hello_or_nothing(body: bytes) -> None:
+    server = ServerSide(bytes(32), checked)
+    with pytest.raises(ProtocolError):
+        server.receive(confd.frame(body))
+    assert server.state is State.CLOSED
+    assert server.receive(confd.frame(encode(Hello("a1", MAC, bytes(32))))) == []
+
+
+@pytest.mark.parametrize("body", [encode(m) for m in MESSAGES if not isinstance(m, (Challenge, Error))] + [
+    encode(Challenge(bytes(15), bytes(32))), b'<!DOCTYPE a><challenge/>'])
+def test_the_agent_expects_a_challenge_first(body: bytes) -> None:
+    agent = AgentSide(SECRET, MAC, bytes(32))
+    with pytest.raises(ProtocolError):
+        agent.receive(confd.frame(body))
+
+
+def test_ten_thousand_mutations_never_get_in_and_never_crash() -> None:
+    """Real conversations, changed at random: the server sees the change, or the message was not touched."""
+    chance = random.Random(42)
+    pair = Pair()
+    pair.connect()
+    hello = pair.agent.to_send()
+    stranger = [hello, *(confd.frame(encode(m)) for m in MESSAGES)]
+    for _ in range(10_000):
+        data = bytearray(chance.choice(stranger))
+        for _ in range(chance.randrange(1, 6)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        server = ServerSide(bytes(32), checked)
+        try:
+            events = server.receive(bytes(data))
+        except ProtocolError:
+            continue
+        assert all(isinstance(event, confd.NeedVerifier) for event in events)
+        if events:
+            server.known(confd.verifier(SECRET.key, SALT))
+            with pytest.raises(ProtocolError):
+                server.receive(confd.frame(encode(Proof(chance.randbytes(32)))))
+
+
+@settings(max_examples=300, deadline=None)
+@given(position=st.integers(0, 10_000), value=st.integers(0, 255))
+def test_one_changed_byte_after_the_welcome_is_seen(position: int, value: int) -> None:
+    pair = Pair()
+    pair.connect()
+    pair.run()
+    data = bytearray(pair.agent.send(Done("1.2")))
+    position = 4 + position % (len(data) - 4)
+    if data[position] == value:
+        return
+    data[position] = value
+    with pytest.raises(ProtocolError):
+        pair.server.receive(bytes(data))
+
+
+def test_secret_file() -> None:
+    assert Secret.read(f"{SECRET}\n") == SECRET
+    for bad in ("", "a", "a b c", "a xyz"):
+        with pytest.raises(ValueError):  # noqa: PT011 (whatever it says)
+            Secret.read(bad)

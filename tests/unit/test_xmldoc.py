@@ -1,0 +1,68 @@
+"""XML from outside: what is dangerous is refused quickly, what is wrong is refused with a line."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cod.wire import xmldoc
+from cod.wire.xmldoc import Refused
+
+ACK = b'<ack order="1.2"/>'
+BOMB = b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa">' + b"".join(
+    b'<!ENTITY %c "&%c;&%c;&%c;&%c;">' % (x, x - 1, x - 1, x - 1, x - 1) for x in b"bcdefghijk") + b"]><a>&k;</a>"
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(("document", "sentence"), [
+    (BOMB, "document type declaration"),
+    (b'\n\n<!DOCTYPE a SYSTEM "http://10.0.0.1/x"><a/>', "line 3: a document type declaration"),
+    (b"<a>" * DEEP + b"</a>" * DEEP, "depth"),
+    (b"<a>" * DEEP, "depth"),
+    (b"<!--" * DEEP, "not well-formed"),
+    (b"<a " + b"x" * 100_000, "not well-formed"),
+    (b'<a b="' + b"&#65;" * DEEP, "not well-formed"),
+    ("<!DOCTYPE a><ack/>".encode("utf-16"), "not UTF-8"),
+    (b'<?xml version="1.0" encoding="UTF-16"?><a/>', "encoding UTF-16"),
+    (b'<?xml version="1.0" encoding="UTF-7"?>+ADw-!DOCTYPE a+AD4-<a/>', "encoding UTF-7"),
+    (b"", "not well-formed"),
+    (b"<a/><b/>", "not well-formed"),
+    (b"<a>\xff</a>", "not well-formed"),
+    (b"<a>&undeclared;</a>", "not well-formed"),
+    (b" " * (xmldoc.LIMIT + 1), "bytes long"),
+    (b"<ack\n order='1.2'\n other='1'/>", "line"),
+    (b"<nothing/>", "line 1"),
+])
+def test_refused_at_once(document: bytes, sentence: str) -> None:
+    started = time.process_time()
+    with pytest.raises(Refused, match="(?i)" + sentence):
+        xmldoc.parse(document, "confd")
+    assert time.process_time() - started < 2  # generous; a bomb takes hours
+
+
+def test_the_line_of_the_trouble_is_told() -> None:
+    document = b'<done order="1.2">\n<figure name="a" value="1"/>\n<figure name="a" value="NaN"/>\n</done>'
+    with pytest.raises(Refused) as refused:
+        xmldoc.parse(document, "confd")
+    assert refused.value.line == 3
+
+
+def test_what_is_right_comes_through_without_comments() -> None:
+    root = xmldoc.parse(b'<?xml version="1.0" encoding="utf-8"?><!-- x --><ack order="1.2"/><?pi?>', "confd")
+    assert (root.tag, dict(root.attrib)) == ("ack", {"order": "1.2"})
+
+
+def test_a_smaller_limit_holds() -> None:
+    assert xmldoc.parse(ACK, "confd", limit=len(ACK)).tag == "ack"
+    with pytest.raises(Refused, match="at most"):
+        xmldoc.parse(ACK, "confd", limit=len(ACK) - 1)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_document_or_refused(document: bytes) -> None:
+    with contextlib.suppress(Refused):
+        assert xmldoc.parse(document, "confd").tag
