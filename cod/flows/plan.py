@@ -19,10 +19,10 @@ from cod.policy import allocate, lifecycle
 from cod.policy.allocate import COLD, WARM, FreeNode, Grant, No, Plan, Snapshot, Wish
 from cod.states import NodeEvent, NodeState, RequestState, Step, VclusterState
 from cod.store import census, claims, holding, nodes, requests, steps, templates, types, vclusters
-from cod.store.claims import Claim
 from cod.store.engine import Tx
 
 ACTOR = "manager"
+Claim = claims.Claim
 Lost = claims.Lost
 Stale = nodes.Stale
 
@@ -91,23 +91,26 @@ def decide(seen: Snapshot, now: float) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act of a plan: `flow(tx, now=...)` does it. `request_id`: the request to tell if a rule refuses it."""
+    """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a rule refuses it."""
 
+    name: str
     flow: Callable[..., Result]
     request_id: int | None = None
 
 
-def acts(plan: Plan, claim: Claim, site: Site) -> list[Act]:
+def acts(plan: Plan, site: Site) -> list[Act]:
     """What carries out `plan`, in order; each act is run in a transaction of its own.
 
     It raises `Lost` when the claim is gone (then the pass is over), `Stale` when its rows have changed (then the next
     act can go on) and `Refused` when a rule stands against it (then `waits` tells the request why).
     """
-    expiries = [Act(partial(expire, vcluster_id=one, claim=claim, site=site)) for one in plan.expired]
-    endings = [Act(partial(end, vcluster_id=one, claim=claim)) for one in plan.deserted]
-    grants = [Act(partial(grant, granted=one, claim=claim, site=site), one.request_id) for one in plan.grants]
-    noes = [Act(partial(tell, noes=part, claim=claim)) for part in _batches(plan.noes)]
-    return expiries + endings + grants + noes
+    return [
+        *(Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site)) for one in plan.expired),
+        *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
+        *(Act(f"grant request {one.request_id}", partial(grant, granted=one, site=site), one.request_id)
+          for one in plan.grants),
+        *(Act("tell requests why not", partial(tell, noes=part)) for part in _batches(plan.noes)),
+    ]
 
 
 def _batches(noes: Sequence[No], size: int = 100) -> list[tuple[No, ...]]:

@@ -44,9 +44,9 @@ def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> int:
     """One whole pass in one transaction; how many acts it had."""
     claim = flow.hold(tx, owner, now, 10.0)
     assert claim is not None
-    acts = flow.acts(flow.decide(flow.snapshot(tx, site), now), claim, site)
+    acts = flow.acts(flow.decide(flow.snapshot(tx, site), now), site)
     for act in acts:
-        act.flow(tx, now=now)
+        act.flow(tx, claim=claim, now=now)
     return len(acts)
 
 

@@ -1,0 +1,129 @@
+"""The resource manager's clockwork: holds the claim, watches for changes, runs passes and deadlines.
+
+Every second it asks the database whether anything has changed, and at least every ten seconds it runs a pass in any
+case; a wake-up makes it look at once. Only the server that holds the claim does anything: the others look every second
+whether it has run out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from cod.flows import deadlines, plan
+from cod.model import Effect, Refused, Site
+from cod.pool import Pool
+
+PERIOD = 1.0  # seconds between looks
+PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
+CLAIM = 15.0  # seconds that the claim outlives its owner's last sign; renewed at half of it
+
+log = logging.getLogger("cod.manager")
+
+
+class Manager(Service):
+    """One server's manager. `effects` carries out the wake-ups that flows return; `server` names this server."""
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: Site, server: str, clock: Callable[[], float],
+        effects: Callable[[Iterable[Effect]], object],
+    ) -> None:
+        self._reactor, self._pool, self._site = reactor, pool, site
+        self._server, self._clock, self._effects = server, clock, effects
+        self._claim: plan.Claim | None = None
+        self._pulse: object = None
+        self._next_pass = 0.0
+        self._woken = False
+        self._pause: Deferred[None] | None = None
+        self._life: Deferred[None] | None = None
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._life = ensureDeferred(self._live())
+
+    def stopService(self) -> Deferred[None] | None:
+        """End after the act that is under way, and let another server take over at once."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self.wake()
+        return self._life
+
+    def wake(self) -> None:
+        """Look now."""
+        self._woken = True
+        if self._pause is not None:
+            pause, self._pause = self._pause, None
+            pause.callback(None)
+
+    async def _live(self) -> None:
+        while self.running:
+            try:
+                await self._look()
+            except Exception as error:
+                away = self._pool.is_away(error)
+                log.error("the manager's pass failed: %s", error, exc_info=not away)
+            if self.running and not self._woken:
+                await self._rest()
+        if self._claim is not None:
+            await self._pool.run(plan.give_up, self._claim)
+
+    async def _rest(self) -> None:
+        self._pause = Deferred()
+        call = self._reactor.callLater(PERIOD, self.wake)
+        await self._pause
+        if call.active():
+            call.cancel()
+        else:
+            self._woken = False  # nobody woke it but the clock
+
+    async def _look(self) -> None:
+        woken, self._woken = self._woken, False
+        if not await self._hold():
+            return
+        now = self._clock()
+        self._effects(await self._pool.run(deadlines.run, self._site, now))
+        pulse = await self._pool.run(plan.pulse, now)
+        if woken or pulse != self._pulse or now >= self._next_pass:
+            self._pulse, self._next_pass = pulse, now + PATIENCE
+            await self._pass(now)
+
+    async def _hold(self) -> plan.Claim | None:
+        """The claim, renewed in time; None while it is another server's."""
+        now = self._clock()
+        if self._claim is None or self._claim.expires_at < now + CLAIM / 2:
+            before = self._claim
+            self._claim = await self._pool.run(plan.hold, self._server, now, CLAIM)
+            if (before is None) != (self._claim is None):
+                self._next_pass = 0.0
+                log.info("this server is %s the manager", "now" if self._claim else "no longer")
+        return self._claim
+
+    async def _pass(self, now: float) -> None:
+        seen = await self._pool.run(plan.snapshot, self._site)
+        for act in plan.acts(plan.decide(seen, now), self._site):
+            claim = await self._hold()
+            if claim is None or not self.running:
+                return
+            try:
+                await self._act(act, claim)
+            except plan.Lost as error:
+                self._claim = None
+                log.warning("%s; the rest of the plan is dropped", error)
+                return
+
+    async def _act(self, act: plan.Act, claim: plan.Claim) -> None:
+        try:
+            done = await self._pool.run(act.flow, claim=claim, now=self._clock())
+        except plan.Stale as error:
+            self._next_pass = 0.0
+            log.info("%s: the world has changed since the snapshot (%r)", act.name, error)
+        except Refused as refused:
+            log.warning("%s: %s", act.name, refused.sentence)
+            if act.request_id is not None:
+                await self._pool.run(plan.waits, act.request_id, refused)
+        else:
+            self._effects(done.effects)
