@@ -223,6 +223,7 @@ class Image:
 
     content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or ramdisk, served as is)
     digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder it is served from
+    source   while ingesting: the file on the server that is taken in
     """
 
     id: int
@@ -238,6 +239,7 @@ class Image:
     created_at: float
     reason: str
     content: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Ready:
 class Configuration:
     """A template, read.
 
+    name       '' in a document that was not checked against the schema
     requires   requirements document of the hardware, '' for none
     disk, table, partitions, verify   as in `model.Order`
     images     in order of preference for each target
@@ -77,6 +78,7 @@ class Configuration:
     seed       write a NoCloud seed with `user_data`
     """
 
+    name: str
     description: str
     requires: str
     disk: str
@@ -110,6 +112,7 @@ def parse(document: str) -> Configuration:
     root = ElementTree.fromstring(document)
     personalise = root.find("personalise")
     configuration = Configuration(
+        name=root.get("name", ""),
         description=(root.findtext("description") or "").strip(),
         requires=_tree(root.find("requires")),
         disk=_get(root.find("disk"), "select", "first"),

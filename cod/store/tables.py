@@ -188,11 +188,12 @@ images = _table(
     Column("size", BigInteger, nullable=False, default=0, comment="bytes on a disk"),
     Column("used", BigInteger, nullable=False, default=0, comment="bytes in its used chunks"),
     Column("stored", BigInteger, nullable=False, default=0, comment="bytes of the served form"),
-    Column("sha256", String(64), nullable=False, default="", comment="of the file that was added"),
+    Column("sha256", String(64), nullable=False, default="", comment="of the file that was added; before: what it must be"),
     Column("digest", String(64), nullable=False, default="", comment="BLAKE2b-256 of the manifest; its folder's name"),
     Column("created_at", Time, nullable=False),
     Column("reason", Text, nullable=False, default="", comment="why ingest failed"),
     Column("content", String(16), nullable=False, default="", comment="disk, partition or file (served as is)"),
+    Column("source", Text, nullable=False, default="", comment="while ingesting: the server's file that is taken in"),
     comment="Disk and partition images in their served form.",
 )
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, insert, select, update
 
 from cod.model import Template
+from cod.states import RequestState, VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -34,6 +35,48 @@ def find(tx: Tx, name: str) -> Template | None:
 def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
     """The documents of those revisions by id."""
     return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))}
+
+
+def newest(tx: Tx) -> list[Template]:
+    """The newest revision that is not retired of every template, by name."""
+    found = {row.name: row for row in live(tx)}
+    return [found[name] for name in sorted(found)]
+
+
+def live(tx: Tx) -> list[Template]:
+    """Every revision that is not retired, by name, then revision."""
+    query = select(*COLUMNS).where(_c.retired_at.is_(None)).order_by(_c.name, _c.revision)
+    return [Template(*row) for row in tx.execute(query)]
+
+
+def revisions(tx: Tx, name: str, *, lock: bool = False) -> list[Template]:
+    """Every revision of a template, retired ones too, oldest first."""
+    query = select(*COLUMNS).where(_c.name == name).order_by(_c.revision)
+    return [Template(*row) for row in tx.execute(query.with_for_update() if lock else query)]
+
+
+def add(tx: Tx, **columns: Any) -> Template:
+    """A new revision; `columns` as in the table. The unique (name, revision) settles a race."""
+    template = get(tx, tx.execute(insert(t.config_templates).values(**columns)).inserted_primary_key[0])
+    assert template is not None
+    return template
+
+
+def retire(tx: Tx, template_id: int, now: float) -> None:
+    """Mark a revision retired: nothing new may use it."""
+    tx.execute(update(t.config_templates).where(_c.id == template_id).values(retired_at=now))
+
+
+def in_use(tx: Tx) -> set[int]:
+    """Ids of the revisions that a vcluster that has not ended, one of its nodes, or a waiting request uses."""
+    v, q = t.vclusters.c, t.request_tuples.c
+    queries = (
+        select(v.template_id).where(v.state != VclusterState.ENDED),
+        select(t.nodes.c.template_id).where(t.nodes.c.template_id.is_not(None)),
+        select(q.template_id).join(t.node_requests, t.node_requests.c.id == q.request_id).where(
+            t.node_requests.c.state == RequestState.PENDING),
+    )
+    return {template_id for query in queries for template_id in tx.scalars(query.distinct())}
 
 
 def _one(tx: Tx, query: Select[Any]) -> Template | None:

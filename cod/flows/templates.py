@@ -1,0 +1,66 @@
+"""Configuration templates: added as revisions, found by name, retired.
+
+A document that comes here has been checked against schema/template.rng (`wire.xmldoc`).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from cod.model import Refused, Template
+from cod.policy import template
+from cod.store import images, templates
+from cod.store.engine import Tx
+
+
+def check(tx: Tx, *, document: str) -> template.Configuration:
+    """Read a document, and see that its images are there. Raises `Refused`."""
+    configuration = template.parse(document)
+    template.check_images(configuration, images.named(tx, template.image_names(configuration), lock=True))
+    return configuration
+
+
+def add(tx: Tx, *, document: str, group_id: int | None = None, now: float) -> Template:
+    """Add a document as the next revision of the template that it names. The newest one repeated changes nothing.
+
+    Raises `Refused`.
+    """
+    configuration = check(tx, document=document)
+    digest = blake2b(document.encode(), digest_size=32).hexdigest()
+    before = templates.revisions(tx, configuration.name, lock=True)
+    if before and before[-1].digest == digest and before[-1].retired_at is None:
+        return before[-1]
+    if before and before[-1].group_id != group_id:
+        raise Refused("forbidden", f"the template {configuration.name!r} belongs to somebody else", "name")
+    return templates.add(tx, name=configuration.name, revision=before[-1].revision + 1 if before else 1,
+                         group_id=group_id, document=document, digest=digest, created_at=now)
+
+
+def every(tx: Tx, *, name: str = "") -> list[Template]:
+    """The newest live revision of every template; with a `name`, all revisions of that one."""
+    return templates.revisions(tx, name) if name else templates.newest(tx)
+
+
+def resolve(tx: Tx, *, name: str) -> Template:
+    """The template that 'name' (its newest live revision) or 'name@revision' names. Raises `Refused`."""
+    found = templates.find(tx, name)
+    if found is None:
+        raise Refused("not_found", f"there is no template {name!r}", "template")
+    return found
+
+
+def retire(tx: Tx, *, name: str, now: float) -> list[Template]:
+    """Retire 'name@revision', or with a bare 'name' all its revisions; returns those that were retired.
+
+    Raises `Refused` while a vcluster, a node or a waiting request uses one of them.
+    """
+    wanted = [resolve(tx, name=name)] if "@" in name else templates.revisions(tx, name, lock=True)
+    wanted = [row for row in wanted if row.retired_at is None]
+    if not wanted:
+        raise Refused("not_found", f"there is no template {name!r} to retire", "template")
+    used = templates.in_use(tx)
+    if busy := [f"{row.name}@{row.revision}" for row in wanted if row.id in used]:
+        raise Refused("conflict", f"{', '.join(busy)} is in use", "template")
+    for row in wanted:
+        templates.retire(tx, row.id, now)
+    return wanted
