@@ -8,6 +8,7 @@ refused, with the nearest known one named: a misspelt rule that is silently igno
 from __future__ import annotations
 
 import difflib
+import socket
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,10 +43,12 @@ class ConfigError(Exception):
 class Settings:
     """What the server itself needs to know, beside the `model.Site` that flows see.
 
+    name     this server among those that share its database; the same after a restart
     listen   (address, port) pairs of the REST API over TCP; the UNIX socket is always there
     """
 
     path: Path
+    name: str
     data: Path
     database: str
     listen: tuple[tuple[str, int], ...]
@@ -95,6 +98,8 @@ class Table(BaseModel):
 class ServerTable(Table):
     """The server itself."""
 
+    name: str = Field("", max_length=64, description="this server's name among those that share its database; empty: "
+                      "the host's")
     data_dir: Path = Field(Path("/var/lib/cod"), description="everything COD keeps: boot/, images/, run/ and the "
                            "SQLite file live below it")
     database: str = Field("", description="database URL; empty: SQLite in the data folder. "
@@ -334,6 +339,7 @@ def _settings(file: SiteFile, path: Path) -> Settings:
     server = file.server
     return Settings(
         path=path.absolute(),
+        name=server.name or socket.gethostname()[:64],
         data=server.data_dir,
         database=server.database or f"sqlite:///{server.data_dir.absolute()}/cod.db",
         listen=tuple(address_and_port(pair) for pair in file.api.listen),

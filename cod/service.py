@@ -165,8 +165,23 @@ def _is_expected(error: Exception) -> bool:
 
 
 def edge(ground: Ground) -> list[Any]:
-    """DHCP, TFTP, confd and router advertisements, on each subnet's interface or server address."""
-    return []
+    """DHCP and router advertisements on each subnet's interface, TFTP and confd on each server address."""
+    from cod.net.confd import ConfdServer
+    from cod.net.dhcp import DhcpServer
+    from cod.net.ra import RouterAdvertiser
+    from cod.net.tftp import TftpServer
+
+    g, local = ground, {subnet.interface: subnet for subnet in ground.site.subnets if subnet.interface}
+    by_address = {subnet.server: subnet for subnet in ground.site.subnets}
+    confd = ConfdServer(g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port, g.clock,
+                        effects=g.wake.effects)
+    g.wake.on("orders", confd.poll)
+    return [
+        *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in local.values()),
+        *(RouterAdvertiser(g.reactor, interface) for interface in local),
+        *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
+        confd,
+    ]
 
 
 def images(ground: Ground) -> list[Any]:
@@ -180,7 +195,23 @@ def images(ground: Ground) -> list[Any]:
 
 def manager(ground: Ground) -> list[Any]:
     """The resource manager, deadlines and power."""
-    return []
+    from cod.net.manager import Manager
+    from cod.power.edge import PowerEdge
+    from cod.power.lab import LabDriver
+
+    g = ground
+    planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
+    power = PowerEdge(g.reactor, g.pool, {"lab": LabDriver(g.reactor)}, g.settings.name, g.clock)
+    g.wake.on("manager", planner.wake)
+    g.wake.on("power", power.wake)
+    return [planner, _Startable(power)]
+
+
+class _Startable:
+    """What has `start` and `stop` as a service."""
+
+    def __init__(self, inner: Any) -> None:
+        self.startService, self.stopService = inner.start, inner.stop
 
 
 def web(ground: Ground) -> list[Any]:

@@ -191,18 +191,19 @@ def retire(ctx: click.Context, names: tuple[str, ...]) -> None:
 @node.command("set")
 @name_argument
 @click.option("--name", "new_name", help="Its new name.")
+@click.option("--block", help="The block of nodes that are near it; '' for none.")
 @click.option("--power-driver", type=click.Choice(["none", "lab", "ipmi", "redfish", "wol", "pdu"]))
 @click.option("--power-address", help="The driver's address of the node.")
 @as_json
 @click.pass_context
-def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **power: str | None) -> None:
-    """Rename a node, or say how it is switched on and off.
+def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: str | None) -> None:
+    """Rename a node, or say in which block it is and how it is switched on and off.
 
     \b
     Example:
       cod node set node-525400000001 --name rack1-07 --power-driver ipmi --power-address 10.0.0.7
     """
-    body = {key: value for key, value in {"name": new_name, **power}.items() if value is not None}
+    body = {key: value for key, value in {"name": new_name, **more}.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --name, --power-driver or --power-address")
+        raise click.UsageError("say what to set: --name, --block, --power-driver or --power-address")
     shown(ctx, client(ctx).patch(path("nodes", name), body), lambda value: node_table([value]), as_json)

@@ -54,6 +54,7 @@ class NodePatch(Body):
     """What an administrator may change of a node; what is left out stays."""
 
     name: DnsLabel | None = None
+    block: str | None = Field(default=None, max_length=63, description="nodes near each other; '' takes it out of its")
     power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
     power_address: str | None = Field(default=None, max_length=200)
 
@@ -372,6 +373,20 @@ class RequestQuery(Query):
     vcluster: str | None = Field(default=None, max_length=63)
     state: str | None = Field(default=None, max_length=16)
     limit: int = Field(default=1000, ge=1, le=10_000)
+
+
+class TupleAsk(Body):
+    """One (count, attributes, template); '' stands for what the vcluster was created with."""
+
+    count: int = Field(ge=1, le=100_000)
+    attributes: Xml = ""
+    template: str = Field(default="", max_length=80)
+
+
+class RequestSubmit(Body):
+    """Nodes that a vcluster wants beside those it has."""
+
+    tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
 
 
 class TupleReply(Reply):

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from cod import states
-from cod.flows import groups, views
+from cod.flows import groups, nodes, requests, vclusters, views
 from cod.model import Site
 from cod.net import bodies as b
 
@@ -111,10 +111,35 @@ def _node_page(found: tuple[list[Any], int]) -> b.NodeList:
                       next=rows[limit - 1].node.name if more else None)
 
 
+def _on_node(flow: Flow, ask: Ask) -> Flow:
+    """An administrator's word about a node: the flow with what every such flow wants."""
+    said = {} if ask.body is None else ask.body.model_dump()
+    return partial(flow, name=ask.names["name"], site=ask.site, now=ask.now, actor=ask.actor, **said)
+
+
+def _changes(body: Any) -> dict[str, Any]:
+    """What a patch names; the node's new name is `new_name` to the flow."""
+    said = body.model_dump(exclude_unset=True)
+    return {"new_name" if key == "name" else key: value for key, value in said.items()}
+
+
 NODES = (
     route("GET", "/nodes", "List nodes", _page, shape=_node_page, reply=b.NodeList, query=b.NodeQuery),
     route("GET", "/nodes/{name}", "Show a node with its report, bindings and history",
           lambda a: partial(views.node_in_full, name=a.names["name"]), reply=b.NodeInFull),
+    route("PATCH", "/nodes/{name}", "Rename a node, or change its block or how it is switched",
+          lambda a: partial(nodes.change, name=a.names["name"], **_changes(a.body)),
+          reply=b.NodeReply, body=b.NodePatch),
+    route("POST", "/nodes/{name}/approve", "Accept a new machine: its disks are the site's from now on",
+          partial(_on_node, nodes.approve), reply=b.NodeReply),
+    route("POST", "/nodes/{name}/power", "Wish a node on, off or power-cycled",
+          partial(_on_node, nodes.power), reply=b.NodeReply, body=b.PowerWish, status=202),
+    route("POST", "/nodes/{name}/quarantine", "Set a node aside",
+          partial(_on_node, nodes.quarantine), reply=b.NodeReply, body=b.Because),
+    route("POST", "/nodes/{name}/restore", "Bring a node back from quarantine or retirement",
+          partial(_on_node, nodes.restore), reply=b.NodeReply),
+    route("POST", "/nodes/{name}/retire", "Take a node out of the site",
+          partial(_on_node, nodes.retire), reply=b.NodeReply),
 )
 
 # ---------------------------------------------------------------- vclusters, requests, groups
@@ -124,6 +149,23 @@ VCLUSTERS = (
           shape=listed(b.VclusterList, b.VclusterReply.of), reply=b.VclusterList, query=b.VclusterQuery),
     route("GET", "/vclusters/{name}", "Show a vcluster with its nodes",
           lambda a: partial(views.vcluster, name=a.names["name"]), reply=b.VclusterInFull),
+    route("POST", "/vclusters", "Create a vcluster; its nodes come when the manager grants them",
+          lambda a: partial(vclusters.create, key=a.key, site=a.site, now=a.now, **a.body.model_dump()),
+          reply=b.VclusterInFull, body=b.VclusterCreate, status=202),
+    route("POST", "/vclusters/{name}/resize", "Ask for more nodes, or give some back",
+          lambda a: partial(vclusters.resize, name=a.names["name"], size=a.body.size, key=a.key, site=a.site, now=a.now,
+                            actor=a.actor),
+          reply=b.VclusterInFull, body=b.Resize, status=202),
+    route("POST", "/vclusters/{name}/extend", "Extend the lease",
+          lambda a: partial(vclusters.extend, name=a.names["name"], lease=a.body.lease, now=a.now),
+          reply=b.VclusterInFull, body=b.Extend),
+    route("POST", "/vclusters/{name}/release", "Give back some nodes",
+          lambda a: partial(vclusters.release, name=a.names["name"], nodes_=a.body.nodes, site=a.site, now=a.now,
+                            actor=a.actor),
+          reply=b.VclusterInFull, body=b.Release, status=202),
+    route("DELETE", "/vclusters/{name}", "Give back all nodes and end the vcluster",
+          lambda a: partial(vclusters.delete, name=a.names["name"], site=a.site, now=a.now, actor=a.actor),
+          reply=b.VclusterInFull, status=202),
 )
 REQUESTS = (
     route("GET", "/requests", "List requests for nodes",
@@ -131,6 +173,14 @@ REQUESTS = (
           shape=listed(b.RequestList, b.RequestReply.of), reply=b.RequestList, query=b.RequestQuery),
     route("GET", "/requests/{id}", "Show a request and why it waits",
           lambda a: partial(views.request, request_id=number(a.names["id"])), reply=b.RequestReply),
+    route("POST", "/vclusters/{name}/requests", "Ask for more nodes: all of the tuples, or nothing",
+          lambda a: partial(requests.submit, vcluster=a.names["name"], key=a.key, now=a.now,
+                            wanted=[requests.Wanted(**each.model_dump()) for each in a.body.tuples]),
+          reply=b.RequestReply, body=b.RequestSubmit, status=202),
+    route("DELETE", "/requests/{id}", "Withdraw a request that waits",
+          lambda a: partial(requests.withdraw, request_id=number(a.names["id"]), reason=f"withdrawn by {a.actor}",
+                            now=a.now),
+          reply=b.RequestReply),
 )
 GROUPS = (
     route("GET", "/groups", "List groups", lambda a: groups.every,

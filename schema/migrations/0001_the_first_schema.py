@@ -106,6 +106,7 @@ def upgrade() -> None:
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('name', sa.String(length=63), nullable=False),
     sa.Column('user_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment="null: acts as the site's administrator"),
+    sa.Column('scope', sa.String(length=8), nullable=False, comment='admin, or read: may look, not change'),
     sa.Column('digest', sa.String(length=64), nullable=False, comment='BLAKE2b-256 of the token, hex'),
     sa.Column('created_at', sa.Double(), nullable=False),
     sa.Column('expires_at', sa.Double(), nullable=True, comment='null: never'),

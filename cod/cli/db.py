@@ -1,0 +1,87 @@
+"""`cod db`: the database itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from cod.cli.local import database
+
+
+@click.group()
+def db() -> None:
+    """Upgrade, back up, restore and check the database. Needs the site file, not the server.
+
+    \b
+    Example:
+      cod db backup /var/backups/cod.gz
+    """
+
+
+@db.command()
+@click.pass_context
+def upgrade(ctx: click.Context) -> None:
+    """Bring the schema up to this program's. Stop all servers and make a backup first.
+
+    \b
+    Example:
+      cod db upgrade
+    """
+    from cod.store import schema
+
+    with database(ctx, checked=False) as engine:
+        click.echo(f"schema {schema.upgrade(engine)}")
+
+
+@db.command()
+@click.pass_context
+def check(ctx: click.Context) -> None:
+    """Say whether the schema is this program's; exit code 1 if not.
+
+    \b
+    Example:
+      cod db check
+    """
+    from cod.store import schema
+
+    with database(ctx) as engine:
+        click.echo(f"schema {schema.current(engine)}: good")
+
+
+@db.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.pass_context
+def backup(ctx: click.Context, file: Path) -> None:
+    """Write every row to FILE, consistently, while the servers run. Image files are not in it.
+
+    \b
+    Example:
+      cod db backup /var/backups/cod-$(date +%F).gz
+    """
+    from cod.store.backup import backup as write
+
+    with database(ctx) as engine:
+        click.echo(f"{file}: {write(engine, file)} rows")
+
+
+@db.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--replace", is_flag=True, help="Replace what the database holds.")
+@click.pass_context
+def restore(ctx: click.Context, file: Path, replace: bool) -> None:
+    """Read a backup into the database; stop all servers first. Every node then counts as dirty until it reports.
+
+    \b
+    Example:
+      cod db restore /var/backups/cod-2026-01-31.gz --replace
+    """
+    from cod.store.backup import BadBackup
+    from cod.store.backup import restore as read
+
+    with database(ctx) as engine:
+        try:
+            click.echo(f"{file}: {read(engine, file, time.time(), replace=replace)} rows")
+        except BadBackup as error:
+            raise click.ClickException(str(error)) from None

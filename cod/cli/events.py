@@ -1,0 +1,36 @@
+"""`cod events`: what happens, live."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, size
+
+
+@click.command()
+@click.option("--after", type=click.IntRange(0), help="Begin after the event with this id; 0: from the beginning.")
+@as_json
+@click.pass_context
+def events(ctx: click.Context, after: int | None, as_json: bool) -> None:
+    """Follow transitions and priming progress until Ctrl-C; with --json one object a line.
+
+    \b
+    Example:
+      cod events --after 0
+    """
+    for kind, value in client(ctx).events(after):
+        click.echo(json.dumps({"event": kind, **value}) if as_json else line(kind, value))
+
+
+def line(kind: str, value: Any) -> str:
+    """An event as a line for people."""
+    if kind == "progress":
+        share = 100 * value["done"] // max(value["total"], 1)
+        return f"         {value['node']}: {value['state']} {share} %, {size(value['rate'])}/s"
+    at = time.strftime("%H:%M:%S", time.localtime(value["at"]))
+    way = f"{value['from_state'] or '(new)'} -> {value['to_state']}"
+    return f"{at} {value['node']}: {way}: {value['cause']} [{value['actor']}]"

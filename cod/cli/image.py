@@ -1,0 +1,138 @@
+"""`cod image`: disk and partition images."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.cli.show import SPAN, as_json, client, print_json, shown, size, table, when
+from cod.cli.wait import POLL, TimedOut
+from cod.client import Client, path
+
+name_argument = click.argument("name")
+
+
+@click.group()
+def image() -> None:
+    """Disk and partition images: raw, qcow2, gzip or zstd; taken in once, served in chunks.
+
+    \b
+    Example:
+      cod image add debian ./debian-12.qcow2 --wait
+    """
+
+
+def image_table(values: list[Any]) -> Any:
+    """Images for people."""
+    return table(
+        ("IMAGE", "STATE", "FORMAT", "SIZE", "USED", "STORED", "ADDED", "REASON"),
+        [(v["name"], v["state"], v["format"], size(v["size"]), size(v["used"]), size(v["stored"]),
+          when(v["created_at"]), v["reason"]) for v in values])
+
+
+@image.command("list")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List images.
+
+    \b
+    Example:
+      cod image list
+    """
+    values = client(ctx).every("/images")
+    shown(ctx, values, image_table, as_json)
+
+
+@image.command()
+@name_argument
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show an image.
+
+    \b
+    Example:
+      cod image show debian --json
+    """
+    shown(ctx, client(ctx).get(path("images", name)), lambda v: image_table([v]), as_json)
+
+
+@image.command()
+@name_argument
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--sha256", help="What the file's sha256 must be.")
+@click.option("--upload/--no-upload", default=None, help="Send the file, or name it to a server on this host. "
+              "[default: send it unless the server is reached through its UNIX socket]")
+@click.option("--wait", is_flag=True, help="Wait until it can be served; exit code 1 if it cannot.")
+@click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
+@as_json
+@click.pass_context
+def add(
+    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, wait: bool, timeout: float,
+    as_json: bool,
+) -> None:
+    """Add FILE as the image NAME.
+
+    \b
+    Example:
+      cod image add debian ./debian-12.qcow2 --sha256 9f2c... --wait
+    """
+    api = client(ctx)
+    if upload if upload is not None else api.server.startswith("http"):
+        with file.open("rb") as content:
+            value = api.upload(path("images", name, "content"), content, sha256=sha256)
+    else:
+        value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256})
+    if wait:
+        value = _taken_in(api, name, timeout)
+    shown(ctx, value, lambda v: image_table([v]), as_json)
+
+
+def _taken_in(api: Client, name: str, timeout: float) -> Any:
+    until = time.monotonic() + timeout
+    while (value := api.get(path("images", name)))["state"] == "ingesting":
+        if time.monotonic() > until:
+            raise TimedOut(f"{name} is still being taken in")
+        time.sleep(POLL)
+    if value["state"] != "ready":
+        raise click.ClickException(f"{name}: {value['reason']}")
+    return value
+
+
+@image.command()
+@name_argument
+@as_json
+@click.pass_context
+def verify(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Read an image again and compare every chunk with its digest; exit code 1 if one is damaged.
+
+    \b
+    Example:
+      cod image verify debian
+    """
+    value = client(ctx).post(path("images", name, "verify"))
+    if as_json:
+        print_json(value)
+    else:
+        click.echo(f"{name}: {value['chunks']} chunks, {'all sound' if value['ok'] else 'DAMAGED'}")
+        for fault in value["bad"]:
+            click.echo(f"  {fault}")
+    ctx.exit(0 if value["ok"] else 1)
+
+
+@image.command()
+@name_argument
+@click.pass_context
+def delete(ctx: click.Context, name: str) -> None:
+    """Delete an image that no template names.
+
+    \b
+    Example:
+      cod image delete debian
+    """
+    client(ctx).delete(path("images", name))
+    click.echo(f"{name}: deleted")

@@ -1,0 +1,53 @@
+"""The database from the command line, for the few commands that need no server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cod.client import SITE_FILE
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+@contextmanager
+def database(ctx: click.Context, *, checked: bool = True) -> Iterator[Engine]:
+    """The site's database; its schema is `checked` to be this program's."""
+    from sqlalchemy.exc import DBAPIError
+
+    from cod import config
+    from cod.store import schema
+    from cod.store.engine import connect
+
+    try:
+        _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
+    except config.ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    engine = connect(settings.database)
+    try:
+        if checked:
+            schema.check(engine)
+        yield engine
+    except schema.SchemaMismatch as error:
+        raise click.ClickException(str(error)) from None
+    except DBAPIError as error:
+        raise click.ClickException(f"the database cannot be used: {error.orig}") from None
+    finally:
+        engine.dispose()
+
+
+def run(ctx: click.Context, flow: Callable[..., Any], *args: Any) -> Any:
+    """Run a flow in one transaction."""
+    from cod.model import Refused
+    from cod.pool import in_transaction
+
+    with database(ctx) as engine:
+        try:
+            return in_transaction(engine, flow, *args)
+        except Refused as refused:
+            raise click.ClickException(refused.sentence) from None

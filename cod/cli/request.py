@@ -1,0 +1,83 @@
+"""`cod request`: requests for nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, console, live, print_json, shown, table, watching, when
+from cod.client import path
+
+
+@click.group()
+def request() -> None:
+    """Requests for nodes, and why they wait.
+
+    \b
+    Example:
+      cod request list --state pending
+    """
+
+
+def request_table(values: list[Any]) -> Any:
+    """Requests for people."""
+    return table(
+        ("ID", "VCLUSTER", "KIND", "STATE", "NODES", "TEMPLATE", "PRIORITY", "SUBMITTED", "DECIDED", "REASON"),
+        [(v["id"], v["vcluster"], v["kind"], v["state"], sum(t["count"] for t in v["tuples"]),
+          ", ".join(t["template"] for t in v["tuples"]), str(v["priority"]), when(v["submitted_at"]),
+          when(v["decided_at"]), v["reason"]) for v in values])
+
+
+@request.command("list")
+@click.option("--vcluster", help="Only this vcluster's.")
+@click.option("--state", help="pending, granted, rejected or withdrawn.")
+@as_json
+@watching
+@click.pass_context
+def list_(ctx: click.Context, vcluster: str | None, state: str | None, as_json: bool, watch: bool) -> None:
+    """List requests, oldest first.
+
+    \b
+    Example:
+      cod request list --state pending --watch
+    """
+    api = client(ctx)
+
+    def ask() -> list[Any]:
+        return api.every("/requests", vcluster=vcluster, state=state)
+
+    if as_json:
+        print_json(ask())
+    elif watch:
+        live(lambda: request_table(ask()))
+    else:
+        console().print(request_table(ask()))
+
+
+@request.command()
+@click.argument("number", type=click.IntRange(1))
+@as_json
+@click.pass_context
+def show(ctx: click.Context, number: int, as_json: bool) -> None:
+    """Show a request and why it waits.
+
+    \b
+    Example:
+      cod request show 12
+    """
+    shown(ctx, client(ctx).get(path("requests", number)), lambda v: request_table([v]), as_json)
+
+
+@request.command()
+@click.argument("number", type=click.IntRange(1))
+@click.pass_context
+def withdraw(ctx: click.Context, number: int) -> None:
+    """Withdraw a request that waits.
+
+    \b
+    Example:
+      cod request withdraw 12
+    """
+    client(ctx).delete(path("requests", number))
+    click.echo(f"{number}: withdrawn")

@@ -1,0 +1,105 @@
+"""`cod template`: configuration templates."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, print_json, shown, table, when
+from cod.client import path
+
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+
+@click.group()
+def template() -> None:
+    """Configuration templates: which images, on which disks, for which hardware (XML).
+
+    \b
+    Example:
+      cod template check web.xml && cod template add web.xml
+    """
+
+
+def template_table(values: list[Any]) -> Any:
+    """Templates for people."""
+    return table(("TEMPLATE", "REVISION", "ADDED", "RETIRED", "DIGEST"),
+                 [(v["name"], v["revision"], when(v["created_at"]), when(v["retired_at"]), v["digest"][:16])
+                  for v in values])
+
+
+@template.command("list")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List templates, newest revision of each.
+
+    \b
+    Example:
+      cod template list
+    """
+    shown(ctx, client(ctx).every("/templates"), template_table, as_json)
+
+
+@template.command()
+@click.argument("name", metavar="NAME[@REVISION]")
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Print a template's document.
+
+    \b
+    Example:
+      cod template show web@2
+    """
+    value = client(ctx).get(path("templates", name))
+    if as_json:
+        print_json(value)
+    else:
+        click.echo(value["document"])
+
+
+@template.command()
+@file_argument
+@as_json
+@click.pass_context
+def add(ctx: click.Context, file: Path, as_json: bool) -> None:
+    """Add the template in FILE; its name is in the document. A changed one becomes a new revision.
+
+    \b
+    Example:
+      cod template add web.xml
+    """
+    value = client(ctx).post("/templates", {"document": _text(file)})
+    shown(ctx, value, lambda v: template_table([v]), as_json)
+
+
+@template.command()
+@file_argument
+@as_json
+@click.pass_context
+def check(ctx: click.Context, file: Path, as_json: bool) -> None:
+    """Say what is wrong with the template in FILE, by line; exit code 1 if anything is. Nothing is stored.
+
+    \b
+    Example:
+      cod template check web.xml
+    """
+    value = client(ctx).post("/templates/check", {"document": _text(file)})
+    if as_json:
+        print_json(value)
+    elif value["ok"]:
+        click.echo(f"{file}: good")
+    for fault in () if as_json else value["faults"]:
+        click.echo(f"{file}:{fault['line']}: {fault['sentence']}", err=True)
+    sys.exit(0 if value["ok"] else 1)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{file} should be UTF-8") from None

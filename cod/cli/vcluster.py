@@ -1,0 +1,200 @@
+"""`cod vcluster`: virtual clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.cli.node import node_table
+from cod.cli.show import SPAN, ago, as_json, client, console, live, print_json, shown, table, watching, when
+from cod.cli.wait import wait_option, wait_until, wait_until_gone
+from cod.client import path
+
+name_argument = click.argument("name")
+
+
+@click.group()
+def vcluster() -> None:
+    """Virtual clusters: create, watch, resize, release.
+
+    \b
+    Example:
+      cod vcluster create web --size 4 --template debian --wait
+    """
+
+
+def vcluster_table(values: list[Any]) -> Any:
+    """Vclusters for people."""
+    return table(
+        ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "BLOCK", "EXPIRES"),
+        [(v["name"], v["state"], v["group"], v["template"], v["size"], str(v["states"].get("active", 0)),
+          v["first_address"] and f"{v['first_address']} - {v['last_address']}", ago(v["expires_at"])) for v in values])
+
+
+def in_full(value: Any) -> Any:
+    """A vcluster and its nodes for people."""
+    from rich.console import Group
+
+    parts = [vcluster_table([value])]
+    return Group(*parts, "", node_table(value["nodes"])) if value["nodes"] else Group(*parts)
+
+
+@vcluster.command("list")
+@click.option("--ended", is_flag=True, help="Also those that have ended.")
+@as_json
+@watching
+@click.pass_context
+def list_(ctx: click.Context, ended: bool, as_json: bool, watch: bool) -> None:
+    """List vclusters.
+
+    \b
+    Example:
+      cod vcluster list --watch
+    """
+    api = client(ctx)
+
+    def ask() -> list[Any]:
+        return api.every("/vclusters", ended=ended)
+
+    if as_json:
+        print_json(ask())
+    elif watch:
+        live(lambda: vcluster_table(ask()))
+    else:
+        console().print(vcluster_table(ask()))
+
+
+@vcluster.command()
+@name_argument
+@as_json
+@watching
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
+    """Show a vcluster and its nodes.
+
+    \b
+    Example:
+      cod vcluster show web --watch
+    """
+    api = client(ctx)
+    if watch:
+        live(lambda: in_full(api.get(path("vclusters", name))))
+    shown(ctx, api.get(path("vclusters", name)), in_full, as_json)
+
+
+@vcluster.command()
+@name_argument
+@click.option("--size", type=click.IntRange(1), required=True, help="Nodes.")
+@click.option("--template", required=True, help="NAME, or NAME@REVISION.")
+@click.option("--group", default="site", show_default=True, help="The group that owns it.")
+@click.option("--lease", type=SPAN, help="Such as 8h or 7d; else the group's default.")
+@click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="What its nodes must have (XML).")
+@click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
+@wait_option
+@as_json
+@click.pass_context
+def create(
+    ctx: click.Context, /, name: str, attributes: Path | None, key: str | None, wait: bool, timeout: float,
+    as_json: bool, **asked: Any,
+) -> None:
+    """Create a vcluster. Its nodes are granted, written and booted; --wait shows how far they are.
+
+    \b
+    Example:
+      cod vcluster create web --size 4 --template debian --lease 7d --wait
+    """
+    api = client(ctx)
+    body = {"name": name, "attributes": attributes.read_text() if attributes else "", **asked}
+    value = api.post("/vclusters", body, key)
+    if wait:
+        value = wait_until(api, name, _all_active, timeout, quiet=as_json)
+    shown(ctx, value, in_full, as_json)
+
+
+@vcluster.command()
+@name_argument
+@click.argument("size", type=click.IntRange(1))
+@click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
+@wait_option
+@as_json
+@click.pass_context
+def resize(
+    ctx: click.Context, name: str, size: int, key: str | None, wait: bool, timeout: float, as_json: bool
+) -> None:
+    """Ask for more nodes, or give some back.
+
+    \b
+    Example:
+      cod vcluster resize web 8 --wait
+    """
+    api = client(ctx)
+    value = api.post(path("vclusters", name, "resize"), {"size": size}, key)
+    if wait:
+        value = wait_until(api, name, lambda v: len(v["nodes"]) == size and _all_active(v), timeout, quiet=as_json)
+    shown(ctx, value, in_full, as_json)
+
+
+@vcluster.command()
+@name_argument
+@click.argument("lease", type=SPAN)
+@click.pass_context
+def extend(ctx: click.Context, name: str, lease: float) -> None:
+    """Let the lease last LEASE from now.
+
+    \b
+    Example:
+      cod vcluster extend web 7d
+    """
+    value = client(ctx).post(path("vclusters", name, "extend"), {"lease": lease})
+    click.echo(f"{name}: until {when(value['expires_at'])}")
+
+
+@vcluster.command()
+@name_argument
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@wait_option
+@as_json
+@click.pass_context
+def release(
+    ctx: click.Context, name: str, nodes: tuple[str, ...], wait: bool, timeout: float, as_json: bool
+) -> None:
+    """Give back nodes, by host name or by the site's name. Their disks are erased.
+
+    \b
+    Example:
+      cod vcluster release web web-3 web-4 --wait
+    """
+    api = client(ctx)
+    before = api.get(path("vclusters", name))["nodes"]
+    leaving = {n["name"] for n in before if n["name"] in nodes or n["hostname"] in nodes}
+    value = api.post(path("vclusters", name, "release"), {"nodes": list(nodes)})
+    if wait:
+        value = wait_until(api, name, lambda v: not leaving & {n["name"] for n in v["nodes"]}, timeout, quiet=as_json)
+    shown(ctx, value, in_full, as_json)
+
+
+@vcluster.command()
+@name_argument
+@wait_option
+@click.pass_context
+def delete(ctx: click.Context, name: str, wait: bool, timeout: float) -> None:
+    """Give back all nodes and end the vcluster. Their disks are erased.
+
+    \b
+    Example:
+      cod vcluster delete web --wait
+    """
+    api = client(ctx)
+    value = api.delete(path("vclusters", name))
+    if wait:
+        wait_until_gone(api, name, timeout)
+        value = {"state": "ended"}
+    click.echo(f"{name}: {value['state']}")
+
+
+def _all_active(value: Any) -> bool:
+    nodes = value["nodes"]
+    return value["state"] == "active" and len(nodes) == value["size"] and all(n["state"] == "active" for n in nodes)

@@ -1,0 +1,148 @@
+"""`--wait`: until a vcluster is as wished, with a bar for each node while its disk is written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from cod.cli.show import SPAN, console, duration, size
+from cod.client import ApiError, Client, path
+
+POLL = 0.5  # seconds
+WAY = {"trampoline": 0.05, "wipe": 0.1, "prime": 0.15, "boot": 0.85, "active": 1.0}  # how far along a state is
+
+
+class TimedOut(click.ClickException):
+    """Exit code 4."""
+
+    exit_code = 4
+
+
+def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--wait` and `--timeout`."""
+    command = click.option("--timeout", type=SPAN, default=1800.0, show_default="30m", help="For --wait.")(command)
+    return click.option("--wait", is_flag=True, help="Wait until it is done; exit code 4 if it takes long.")(command)
+
+
+def wait_until(
+    api: Client, name: str, done: Callable[[Any], bool], timeout: float, *, quiet: bool = False,
+    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+) -> Any:
+    """Ask for the vcluster until it is `done`; its last value. Ends early where what it asked for was rejected."""
+    return _watched(api, name, lambda value: value is not None and done(value), timeout, quiet, clock, sleep)
+
+
+def wait_until_gone(
+    api: Client, name: str, timeout: float, *,
+    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Ask for the vcluster until there is none."""
+    _watched(api, name, lambda value: value is None, timeout, False, clock, sleep)
+
+
+def _watched(
+    api: Client, name: str, done: Callable[[Any], bool], timeout: float, quiet: bool, clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Any:
+    until = clock() + timeout
+    with Silent() if quiet else Bars() if sys.stdout.isatty() else Lines() as view:
+        while True:
+            value = _ask(api, name)
+            view.show(value["nodes"] if value else [])
+            if done(value):
+                return value
+            _check_not_rejected(api, name, ended=value is None)
+            if clock() > until:
+                raise TimedOut(f"{name} is not as wished after {duration(timeout)}; it goes on without being watched")
+            sleep(POLL)
+
+
+def _ask(api: Client, name: str) -> Any:
+    try:
+        return api.get(path("vclusters", name))
+    except ApiError as error:
+        if error.code == "not_found":
+            return None
+        raise
+
+
+def _check_not_rejected(api: Client, name: str, ended: bool) -> None:
+    requests = api.get("/requests", vcluster=name)["items"]
+    if requests and requests[-1]["state"] == "rejected":
+        raise ApiError(409, "conflict", f"{name}: {requests[-1]['reason']}")
+    if ended:
+        raise ApiError(409, "conflict", f"{name} has ended")
+
+
+class Silent:
+    """Shows nothing."""
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, nodes: list[Any]) -> None:
+        """Nothing."""
+
+
+class Lines(Silent):
+    """A line for each change of a node's state: for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}
+
+    def show(self, nodes: list[Any]) -> None:
+        """What changed."""
+        for node in nodes:
+            if self._states.get(node["name"]) != node["state"]:
+                self._states[node["name"]] = node["state"]
+                where = f" {node['address']}" if node["address"] else ""
+                click.echo(f"{node['hostname'] or node['name']} ({node['name']}): {node['state']}{where}")
+
+
+class Bars(Silent):
+    """A bar for each node."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+        self._bars: dict[str, TaskID] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn(),
+            console=console())
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, nodes: list[Any]) -> None:
+        """Move the bars."""
+        for node in nodes:
+            name = node["name"]
+            if name not in self._bars:
+                self._bars[name] = self._progress.add_task(node["hostname"] or name, total=1.0, state="")
+            self._progress.update(self._bars[name], completed=far(node), state=_about(node))
+
+
+def far(node: Any) -> float:
+    """How far a node is on its way to active, 0 to 1; most of the way is the writing of its disk."""
+    progress = node["progress"]
+    start = WAY.get(node["state"], 0.0)
+    if node["state"] == "prime" and progress:
+        return float(start + (WAY["boot"] - start) * progress["done"] / progress["total"])
+    return start
+
+
+def _about(node: Any) -> str:
+    if node["progress"]:
+        return f"{node['state']} {size(node['progress']['rate'])}/s"
+    return f"{node['state']} {node['reason']}" if node["state"] == "quarantined" else str(node["state"])
