@@ -222,7 +222,7 @@ class Image:
     """A row of `images`. `size` is of the image as written to a disk; `stored` of its served form.
 
     content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or ramdisk, served as is)
-    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder it is served from
+    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder that is served
     source   while ingesting: the file on the server that is taken in
     """
 

@@ -8,6 +8,7 @@ the file are still there and the next one begins anew; folders that no row names
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 
 from cod.model import Effect, Image, Ingested, Refused, Result
 from cod.policy import template
@@ -53,9 +54,7 @@ def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[
 
 def finish(tx: Tx, *, image_id: int, ingested: Ingested) -> None:
     """The image is in its served form. Repeating it does no harm, nor does an image that was deleted meanwhile."""
-    images.change(
-        tx, image_id, state="ready", format=ingested.format, content=ingested.content, size=ingested.size,
-        used=ingested.used, stored=ingested.stored, sha256=ingested.sha256, digest=ingested.digest, source="", reason="")
+    images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
 
 
 def fail(tx: Tx, *, image_id: int, reason: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,66 +15,72 @@ from cod.wire import manifest
 from cod.wire.manifest import BadManifest, Chunk, Manifest
 
 
-class Damaged(Exception):
-    """A stored image is not what its name promises; the text says what is wrong."""
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What reading an image found: how many chunks (used ones and holes), and a phrase for each fault."""
+
+    chunks: int
+    bad: tuple[str, ...]
 
 
-def verify(root: Path, digest: str) -> int:
-    """Read every byte of the image, used chunks and holes; returns how many. Raises Damaged."""
+class _Damaged(Exception):
+    """The image as a whole cannot be checked further."""
+
+
+def verify(root: Path, digest: str) -> Checked:
+    """Read every byte of the image. Faults are returned, not raised."""
     folder = root / digest
     try:
         if (folder / "file").exists():
-            return _verify_plain(folder / "file", digest)
-        found = read_manifest(root, digest)
+            return Checked(1, tuple(_plain_faults(folder / "file", digest)))
+        found = _manifest(folder, digest)
         with (folder / "data.zst").open("rb") as data:
-            return _verify_data(data, found)
-    except OSError as error:
-        raise Damaged(f"it cannot be read: {error}") from None
+            frames = seekable.read_seek_table(data)
+            return Checked(len(frames), tuple(_faults(data, frames, found)))
+    except _Damaged as error:
+        return Checked(0, (str(error),))
+    except (OSError, ValueError) as error:
+        return Checked(0, (f"it cannot be read: {error}",))
 
 
-def read_manifest(root: Path, digest: str) -> Manifest:
-    """The manifest of an image. Raises Damaged, or OSError."""
-    data = (root / digest / "manifest.json").read_bytes()
+def _manifest(folder: Path, digest: str) -> Manifest:
+    data = (folder / "manifest.json").read_bytes()
     if manifest.digest(data) != digest:
-        raise Damaged("its manifest's digest is not its name")
+        raise _Damaged("its manifest's digest is not its name")
     try:
         return manifest.decode(data)
     except BadManifest as error:
-        raise Damaged(f"its manifest: {error}") from None
+        raise _Damaged(f"its manifest: {error}") from None
 
 
-def _verify_plain(path: Path, digest: str) -> int:
+def _plain_faults(path: Path, digest: str) -> Iterator[str]:
     with path.open("rb") as file:
-        found = manifest.digest_of(file)
-    if found != digest:
-        raise Damaged("its digest is not its name")
-    return path.stat().st_size
+        if manifest.digest_of(file) != digest:
+            yield "its digest is not its name"
 
 
-def _verify_data(data: BinaryIO, found: Manifest) -> int:
-    try:
-        frames = seekable.read_seek_table(data)
-    except ValueError as error:
-        raise Damaged(f"data.zst: {error}") from None
+def _faults(data: BinaryIO, frames: list[seekable.Frame], found: Manifest) -> Iterator[str]:
     used = {chunk.raw_offset: chunk for chunk in found.chunks}
     raw_offset = offset = 0
     data.seek(0)
     for length, raw_length in frames:
-        _verify_frame(data.read(length), raw_offset, offset, raw_length, used.pop(raw_offset, None))
+        frame, chunk = data.read(length), used.pop(raw_offset, None)
+        if chunk and (chunk.raw_length, chunk.offset, chunk.length) != (raw_length, offset, length):
+            yield f"the chunk at {raw_offset} is not where the manifest says"
+        elif fault := _fault(frame, raw_length, chunk):
+            yield f"the chunk at {raw_offset}: {fault}"
         raw_offset, offset = raw_offset + raw_length, offset + length
-    if used or raw_offset != found.size or data.seek(0, 2) != found.stored:
-        raise Damaged("data.zst and the manifest do not describe the same image")
-    return found.stored
+    if used or raw_offset != found.size or os.fstat(data.fileno()).st_size != found.stored:
+        yield "data.zst and the manifest do not describe the same image"
 
 
-def _verify_frame(frame: bytes, raw_offset: int, offset: int, raw_length: int, chunk: Chunk | None) -> None:
-    if chunk and (chunk.raw_length, chunk.offset, chunk.length) != (raw_length, offset, len(frame)):
-        raise Damaged(f"the chunk at {raw_offset} is not where the manifest says")
+def _fault(frame: bytes, raw_length: int, chunk: Chunk | None) -> str:
     if chunk and manifest.digest(frame) != chunk.digest:
-        raise Damaged(f"the chunk at {raw_offset} has a wrong digest")
+        return "its digest is wrong"
     try:
         raw = zstandard.ZstdDecompressor().decompress(frame, max_output_size=manifest.LARGEST_CHUNK)
     except zstandard.ZstdError as error:
-        raise Damaged(f"the chunk at {raw_offset}: {error}") from None
-    if len(raw) != raw_length or (chunk is None and any(raw)):
-        raise Damaged(f"the chunk at {raw_offset} does not hold what the manifest says")
+        return str(error)
+    if len(raw) != raw_length:
+        return f"it has {len(raw)} bytes, not {raw_length}"
+    return "it is not empty, but the manifest leaves it out" if chunk is None and any(raw) else ""

@@ -49,7 +49,8 @@ def digests(tx: Tx) -> set[str]:
 
 def add(tx: Tx, **columns: Any) -> Image:
     """A new row; `columns` as in the table."""
-    image = get(tx, tx.execute(insert(t.images).values(**columns)).inserted_primary_key[0])
+    added = tx.execute(insert(t.images).values(**columns)).inserted_primary_key
+    image = get(tx, added[0]) if added else None
     assert image is not None
     return image
 

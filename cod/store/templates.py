@@ -57,7 +57,8 @@ def revisions(tx: Tx, name: str, *, lock: bool = False) -> list[Template]:
 
 def add(tx: Tx, **columns: Any) -> Template:
     """A new revision; `columns` as in the table. The unique (name, revision) settles a race."""
-    template = get(tx, tx.execute(insert(t.config_templates).values(**columns)).inserted_primary_key[0])
+    added = tx.execute(insert(t.config_templates).values(**columns)).inserted_primary_key
+    template = get(tx, added[0]) if added else None
     assert template is not None
     return template
 
