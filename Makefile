@@ -26,7 +26,7 @@ build: venv system-demo
 	.venv/bin/python -m images.build hello-a hello-b opaque
 
 demo: build
-	.venv/bin/python -m cod.lab.demo
+	.venv/bin/python -m cod.demo.story
 
 test: system-test check build
 	$(PYTEST) -n $(WORKERS) --dist loadgroup

@@ -27,6 +27,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
                 {"twisted", "h11", "dnslib", "jinja2", "pydantic", "prometheus_client", "zope", "pydantic_core"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", *LEAVES}, {"twisted", "prometheus_client", "zope"}),
     "cod.lab": ({"cod.lab", *LEAVES}, {"click", "rich"}),
+    "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data"}, {"rich"}),
     "cod.client": (set(LEAVES), set()),
     "cod.cli": ({"cod.cli", "cod.client", "cod.data", *LEAVES}, {"click", "rich"}),
     "trampoline": ({"trampoline", "cod.model", "cod.wire.manifest", "cod.wire.confd", "cod.wire.confdxml"}, set()),

@@ -1,0 +1,146 @@
+"""What the demo plays on: a lab of virtual machines and a COD server in the lab's network namespace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cod import data
+from cod.client import ApiError, Client, Unreachable
+from cod.lab import control
+from cod.lab.spec import LabDisk, LabNode, LabSpec
+
+LAB = "demo"
+MACHINES = (
+    LabNode("bios1", "bios", nic="virtio-net-pci", disks=(LabDisk(2 << 30, "virtio"),)),
+    LabNode("bios2", "bios", nic="e1000", disks=(LabDisk(2 << 30, "ahci"),)),
+    LabNode("uefi1", "uefi", nic="virtio-net-pci", memory=768, disks=(LabDisk(2 << 30, "virtio"),)),
+)
+SITE = """\
+# The demo's site. A real one is written by `cod init`, every key explained.
+name = "demo"
+domain = "cod.demo"
+
+[server]
+data_dir = "{data}"
+
+[policy]
+auto_approve = true    # a demo has no administrator to ask
+patience = 3.0         # emulated processors are slow
+
+[[subnet]]
+name = "lab"
+network = "10.77.0.0/16"
+server = "10.77.0.1"
+router = "10.77.0.1"
+interface = "br0"
+boot_pool = ["10.77.1.0", "10.77.4.255"]
+block_pool = ["10.77.128.0", "10.77.255.254"]
+
+[[power]]
+driver = "lab"
+address = "{switches}#{{mac}}"
+"""
+
+
+class StageError(Exception):
+    """The stage cannot be set up; the sentence says why and where to look."""
+
+
+class Stage:
+    """Lab and server while the demo runs; everything is taken down at the end, whatever happened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.site_file = folder / "site.toml"
+        self.socket = folder / "data" / "run" / "api.sock"
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Stage:
+        control.down(LAB)  # what a killed demo left behind
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        try:
+            status = control.up(LabSpec(LAB, MACHINES))
+            self.machines = {node["mac"]: node for node in status["nodes"]}
+            self._make_site(str(status["socket"]))
+            self._serve()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(Exception):
+            consoles = self.folder / "console"
+            shutil.copytree(control.console(LAB, MACHINES[0].name).parent, consoles, dirs_exist_ok=True)
+        if self._server is not None and self._server.poll() is None:
+            self._server.terminate()
+            try:
+                self._server.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._server.pid, signal.SIGKILL)
+                self._server.wait()
+        control.down(LAB)
+
+    def client(self) -> Client:
+        """A client of the server's API."""
+        return Client(str(self.socket))
+
+    def cod(self, *words: str) -> Any:
+        """Run a command of `cod` as a person would; returns its JSON."""
+        done = subprocess.run(
+            [sys.executable, "-m", "cod", "--site", str(self.site_file), *words, "--json"],
+            capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StageError(f"cod {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+        return json.loads(done.stdout)
+
+    def inside(self, argv: Sequence[str], timeout: float) -> str:
+        """What `argv` prints, run in the lab's network; '' when it fails or takes too long."""
+        process = control.run_inside(LAB, list(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            out, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return ""
+        return bytes(out).decode(errors="replace") if process.returncode == 0 else ""
+
+    def disk(self, name: str) -> Path:
+        """The file that is machine `name`'s disk."""
+        return next(Path(control.status(LAB)["folder"]).glob(f"disks/{name}-*.img"))
+
+    def _make_site(self, switches: str) -> None:
+        self.site_file.write_text(SITE.format(data=self.folder / "data", switches=switches))
+        subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
+                        str(self.folder / "data")], check=True, capture_output=True)
+        built = data.path("build/trampoline/lab")
+        for name in ("vmlinuz", "ramdisk"):
+            shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
+
+    def _serve(self) -> None:
+        with open(self.folder / "server.log", "ab") as log:
+            self._server = control.run_inside(
+                LAB, [sys.executable, "-m", "cod", "--site", str(self.site_file), "serve"], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True)
+        until = time.monotonic() + 30
+        while True:
+            try:
+                with self.client() as client:
+                    client.get("/health")
+                    return
+            except (Unreachable, ApiError):
+                if self._server.poll() is not None or time.monotonic() > until:
+                    raise StageError(f"the server does not answer; see {self.folder / 'server.log'}") from None
+            time.sleep(0.1)

@@ -1,0 +1,197 @@
+"""The demo's story: three machines are powered on, two become a vcluster, one of those moves on to another.
+
+    python -m cod.demo.story [--out build/demo]
+
+Writes OUT/report.json: nodes (name, firmware, states: [{state, at}], bytes_written, mb_per_second), vclusters (name,
+members), total_seconds. Exit status 0 only if every step was seen to be true, on the machines themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cod import data
+from cod.client import Client
+from cod.demo.stage import LAB, MACHINES, Stage, StageError
+from cod.demo.timeline import Timeline
+from cod.lab import control
+
+IMAGES = ("hello-a", "hello-b")
+BOOT_LIMIT, PRIME_LIMIT = 600.0, 900.0  # seconds; emulated machines on a busy host are slow
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The demo; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m cod.demo.story", description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("build/demo"))
+    out = parser.parse_args(arguments).out.resolve()
+    console = Console(highlight=False)
+    begin = time.time()
+    try:
+        with Stage(out) as stage:
+            timeline = Timeline(stage.client, {mac: node["name"] for mac, node in stage.machines.items()}, console)
+            timeline.start()
+            try:
+                members = Story(stage, timeline).play()
+            finally:
+                timeline.stop()
+            report = written_report(stage, timeline, members, time.time() - begin)
+    except StageError as error:
+        console.print(f"The demo failed: {error}", style="bold red")
+        console.print(f"Look into {out}: server.log, and console/ for what the machines said.")
+        return 1
+    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    console.print(f"\nAll of it happened, in {report['total_seconds']:.0f} s. Report: {out / 'report.json'}",
+                  style="bold green")
+    return 0
+
+
+class Story:
+    """The steps, each waiting for what it names."""
+
+    def __init__(self, stage: Stage, timeline: Timeline) -> None:
+        self._stage, self._timeline = stage, timeline
+        self._api: Client = stage.client()
+
+    def play(self) -> list[dict[str, Any]]:
+        """All steps; returns the vclusters with their members."""
+        self._begin()
+        self._power_on()
+        first = self._vcluster("web", 2, "hello-a")
+        moved = self._release_one("web", first)
+        second = self._second("lab", "hello-b", moved)
+        return [self._members("web", [member for member in first if member["name"] != moved]),
+                self._members("lab", second)]
+
+    def _begin(self) -> None:
+        say = self._timeline.say
+        say("The server runs. Its API, from another terminal:")
+        say(f"  cod --site {self._stage.site_file} node list --watch", "")
+        say(f"  curl --unix-socket {self._stage.socket} http://localhost/api/v1/nodes", "")
+        say("Images are taken in and cut into chunks")
+        for name in IMAGES:
+            image = next(data.path(f"build/images/{name}").glob("*.img"))
+            self._stage.cod("image", "add", name, str(image), "--wait")
+            self._stage.cod("template", "add", name, str(data.path(f"images/{name}.xml")))
+
+    def _power_on(self) -> None:
+        self._timeline.say(f"Somebody presses {len(MACHINES)} power buttons: "
+                           + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nic})" for m in MACHINES))
+        for machine in MACHINES:
+            control.power(LAB, machine.name, "on")
+        self._wait("all machines idle in the warm reserve", BOOT_LIMIT,
+                   lambda: self._in_state("inactive") == len(MACHINES))
+
+    def _vcluster(self, name: str, size: int, template: str) -> list[Any]:
+        self._timeline.say(f"A vcluster {name!r} of {size} nodes with template {template}")
+        self._stage.cod("vcluster", "create", name, "--size", str(size), "--template", template)
+        return self._until_active(name, size, template)
+
+    def _until_active(self, name: str, size: int, template: str) -> list[Any]:
+        self._wait(f"{name} has {size} active nodes", PRIME_LIMIT,
+                   lambda: [node["state"] for node in self._nodes(name)] == ["active"] * size)
+        found = self._nodes(name)
+        for node in found:
+            self._check_page(node, template)
+        return found
+
+    def _check_page(self, node: Any, template: str) -> None:
+        """The node itself says who it is, over HTTP, at its own address."""
+        page = ""
+
+        def answers() -> bool:
+            nonlocal page
+            page = self._stage.inside(["busybox", "wget", "-q", "-T", "5", "-O", "-", f"http://{node['address']}/"], 10)
+            return bool(page)
+
+        self._wait(f"{node['hostname']} serves its page", 120, answers)
+        words = " ".join(page.split())
+        for wanted in (node["hostname"], node["address"], template):
+            if wanted not in words:
+                raise StageError(f"the page of {node['hostname']} does not say {wanted!r}: {words[:300]}")
+        self._timeline.say(f"http://{node['address']}/ says: {words[:110]}", "green")
+
+    def _release_one(self, name: str, members: list[Any]) -> str:
+        leaving = members[-1]
+        machine = self._stage.machines[leaving["boot_mac"]]["name"]
+        self._timeline.say(f"{name} releases {leaving['hostname']} ({machine})")
+        disk = self._stage.disk(machine)
+        if not allocated(disk):
+            raise StageError(f"{disk} was empty before the release: the wipe would prove nothing")
+        self._stage.cod("vcluster", "release", name, leaving["hostname"])
+        self._wait("the released node is wiped and back in the reserve", BOOT_LIMIT,
+                   lambda: self._node(leaving["name"])["state"] == "inactive")
+        if is_zero(disk):
+            self._timeline.say(f"Every byte of {machine}'s disk reads back as zero", "green")
+        else:
+            raise StageError(f"{disk} is not empty after the wipe")
+        return str(leaving["name"])
+
+    def _second(self, name: str, template: str, moved: str) -> list[Any]:
+        found = self._vcluster(name, 2, template)
+        if moved not in [node["name"] for node in found]:
+            raise StageError(f"{name} did not get {moved}")
+        return found
+
+    def _members(self, name: str, found: list[Any]) -> dict[str, Any]:
+        return {"name": name, "members": [
+            {"node": self._stage.machines[node["boot_mac"]]["name"], "hostname": node["hostname"],
+             "address": node["address"], "template": node["template"]} for node in found]}
+
+    def _node(self, name: str) -> Any:
+        return self._api.get(f"/nodes/{name}")
+
+    def _nodes(self, vcluster: str) -> list[Any]:
+        return list(self._api.get(f"/vclusters/{vcluster}")["nodes"])
+
+    def _in_state(self, state: str) -> int:
+        return len([node for node in self._api.every("/nodes") if node["state"] == state])
+
+    def _wait(self, what: str, seconds: float, true: Callable[[], bool]) -> None:
+        until = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > until:
+                raise StageError(f"not within {seconds:.0f} s: {what}")
+            bad = [node for node in self._api.every("/nodes") if node["state"] == "quarantined"]
+            if bad:
+                raise StageError(f"{bad[0]['name']} is quarantined: {bad[0]['reason']}")
+            if self._timeline.failure:
+                raise StageError(self._timeline.failure)
+            time.sleep(0.5)
+
+
+def allocated(path: Path) -> bool:
+    """Does the (sparse) file hold any data?"""
+    return path.stat().st_blocks > 0
+
+
+def is_zero(path: Path) -> bool:
+    """Does every byte of the file read back as zero?"""
+    zero = bytes(1 << 20)
+    with open(path, "rb") as file:
+        return all(block == zero[:len(block)] for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def written_report(stage: Stage, timeline: Timeline, vclusters: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """What `report.json` holds."""
+    nodes = []
+    for machine in stage.machines.values():
+        name = machine["name"]
+        primes = [row for row in timeline.written[name] if row["state"] == "prime"]
+        nodes.append({
+            "name": name, "firmware": machine["firmware"], "states": timeline.states[name],
+            "bytes_written": sum(int(row["bytes"]) for row in primes),
+            "mb_per_second": round(max((row["mb_per_second"] for row in primes), default=0.0), 1)})
+    return {"nodes": nodes, "vclusters": vclusters, "total_seconds": round(seconds, 1)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""One stand-in for a bare-metal machine, run inside a network namespace of its own: ``python -m tests.system.machine``.
+
+Everything that it says to the server is said by the real thing: BusyBox's DHCP client (as PXE firmware, as iPXE, as the
+trampoline, as an operating system), real HTTP fetches of script and secret, the real agent working on a file as its
+disk. What it leaves out is the firmware and the kernels, which the QEMU tests bring. Killing the process group is
+pulling the plug; stopping it is a machine that hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+MARK = b"COD-TEST-OS "  # an image that "boots" begins with this and its name
+
+LEASE = """#!/bin/sh
+case $1 in bound|renew)
+  ip addr flush dev $interface
+  ip addr add $ip/${mask:-16} dev $interface
+  env > LEASE.new && mv LEASE.new LEASE ;;
+esac
+"""
+
+
+class Failed(Exception):
+    """A stage of the boot did not work; the firmware starts again."""
+
+
+class Machine:
+    """The machine's life from power-on to the moment the plug is pulled."""
+
+    def __init__(self, folder: Path, mac: str, arch: int) -> None:
+        self.folder, self.mac, self.arch = folder, mac, arch
+        self.lease_file = folder / "lease"
+        self.script = folder / "udhcpc.sh"
+        self.script.write_text(LEASE.replace("LEASE", str(self.lease_file)))
+        self.script.chmod(0o755)
+
+    def say(self, line: str) -> None:
+        print(f"{time.time():.3f} {line}", flush=True)
+
+    def run(self) -> None:
+        """Boot, and boot again whenever that ends, until an orderly power-off."""
+        while not (self.folder / "off").exists():
+            try:
+                self.boot()
+            except (Failed, OSError, http.client.HTTPException) as error:
+                self.say(f"boot failed: {error}")
+                time.sleep(0.5)  # the firmware starts over
+
+    def boot(self) -> None:
+        vendor = f"PXEClient:Arch:{self.arch:05d}:UNDI:002001"
+        options = ["-V", vendor, "-x", f"0x5d:{self.arch:04x}"]
+        first = self.dhcp(options)
+        self.say(f"firmware: {first.get('ip')} loads {first.get('boot_file')}")
+        if not first.get("boot_file"):
+            raise Failed("no boot file")
+        second = self.dhcp([*options, "-x", "0x4d:69505845"])  # user class "iPXE"
+        script = self.fetch(second["boot_file"]).decode()
+        self.say("ipxe: " + script.splitlines()[1])
+        if "sanboot" in script:
+            self.boot_disk()
+        elif kernel := re.search(r"^kernel (\S+) (.*)$", script, re.M):
+            self.trampoline(script, kernel[2])
+        else:
+            raise Failed("nothing to boot")
+
+    def dhcp(self, options: list[str], tries: int = 5) -> dict[str, str]:
+        """One exchange; returns what the client's script was told."""
+        self.lease_file.unlink(missing_ok=True)
+        subprocess.run(
+            ["busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", str(tries), "-T", "1", "-s", str(self.script),
+             *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if not self.lease_file.exists():
+            raise Failed("nobody answers DHCP")
+        return dict(line.partition("=")[::2] for line in self.lease_file.read_text().splitlines())
+
+    def fetch(self, url: str) -> bytes:
+        """The body at `url`."""
+        parts = urlsplit(url)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port or 80, timeout=10)
+        connection.request("GET", parts.path)
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise Failed(f"{url}: HTTP {answer.status}")
+        return body
+
+    def trampoline(self, script: str, cmdline: str) -> None:
+        """The secret, the trampoline's own address, the real agent."""
+        urls = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
+        found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,}\n?)", self.fetch(urls[0]))
+        if found is None:
+            raise Failed("no secret in the secret's archive")
+        secret = self.folder / "secret"
+        secret.write_bytes(found[1])
+        secret.with_name("secret.session").unlink(missing_ok=True)  # RAM does not outlive a reset
+        self.dhcp(["-V", "cod-trampoline"], tries=90)
+        confd = re.search(r"cod\.confd=(\S+)", cmdline)
+        assert confd is not None
+        subprocess.run(
+            [sys.executable, "-m", "trampoline.ctramp", "--confd", confd[1], "--mac", self.mac, "--secret", str(secret),
+             "--root", str(self.folder / "root"), "--disk", str(self.folder / "disk"), "--reboot-command", "true",
+             "--poweroff-command", f"touch {self.folder}/off"], check=False)
+
+    def boot_disk(self) -> None:
+        """The system on the disk, if there is one: it asks for its address as any system does, and then runs."""
+        with open(self.folder / "disk", "rb") as disk:
+            head = disk.read(64)
+        if not head.startswith(MARK):
+            raise Failed("no bootable device")
+        name = head[len(MARK):].split(b"\0")[0].decode().strip()
+        lease = self.dhcp(["-V", f"udhcp {name}"], tries=60)
+        (self.folder / "os").write_text(f"{name} {lease['ip']} {lease.get('hostname', '')} {lease.get('domain', '')}")
+        self.say(f"running {name} as {lease.get('hostname')} at {lease['ip']}")
+        while True:
+            time.sleep(3600)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--mac", required=True)
+    parser.add_argument("--arch", type=int, default=0)
+    options = parser.parse_args()
+    os.chdir(Path(__file__).resolve().parents[2])
+    Machine(options.folder, options.mac, options.arch).run()
+
+
+if __name__ == "__main__":
+    main()
