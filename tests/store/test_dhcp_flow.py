@@ -439,25 +439,29 @@ def test_few_secrets_are_live_at_once(tx: Tx, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("engine")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_address_is_ever_bound_to_two_machines(engine: Engine, site: Site, data: st.DataObject) -> None:
     """Whatever 6 machines say in a pool of 4 addresses: each live ACK is the only one for its address."""
     tiny = small(site, 4)
+    offered: dict[str, str] = {}
     promised: dict[str, tuple[str, float]] = {}  # address -> (mac, until)
     now = NOW
-    kinds = st.sampled_from(["DISCOVER", "REQUEST", "RELEASE", "DECLINE"])
+    kinds = st.sampled_from(["DISCOVER", "DISCOVER", "REQUEST", "REQUEST", "RELEASE", "DECLINE"])
     with engine.connect() as tx:
-        for _ in range(data.draw(st.integers(1, 8))):
+        for _ in range(data.draw(st.integers(2, 8))):
             now += data.draw(st.sampled_from([0.0, 1.0, 70.0, 1000.0]))
             batch = []
-            said = st.tuples(kinds, st.integers(0, 5), st.integers(1, 4))
+            said = st.tuples(kinds, st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 2]))
             for kind, n, last in data.draw(st.lists(said, max_size=8)):
-                own = f"10.77.1.{last}"
-                batch.append(ask(kind, f"52:54:00:00:00:{n:02x}", requested=own, ciaddr=own))
+                mac = f"52:54:00:00:00:{n:02x}"
+                own = f"10.77.1.{last}" if last else offered.get(mac, "10.77.1.1")
+                batch.append(ask(kind, mac, requested=own, ciaddr=own))
             for query, answer in zip(batch, flow.answer(tx, batch, tiny, now), strict=True):
                 if query.kind in ("RELEASE", "DECLINE") and promised.get(query.ciaddr, ("", 0.0))[0] == query.mac:
                     del promised[query.ciaddr]
+                if answer is not None and answer.kind == "OFFER":
+                    offered[query.mac] = answer.yiaddr
                 if answer is None or answer.kind != "ACK":
                     continue
                 mac, until = promised.get(answer.yiaddr, (query.mac, 0.0))

@@ -1,0 +1,135 @@
+"""The DHCP socket over loopback: drained batches, replies after the commit, poison, and rubbish."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cod.flows import dhcp as flow
+from cod.model import DhcpQuery, Site
+from cod.net.dhcp import DhcpServer
+from cod.pool import Pool
+from cod.wire import dhcp as wire
+
+HERE = "127.0.0.1"
+InReactor = Callable[..., Any]
+
+
+class Stand:
+    """A server on a port of its own, and a client behind a relay whose address is 127.0.0.1."""
+
+    def __init__(self, server: DhcpServer, client: socket.socket, port: int) -> None:
+        self.server = server
+        self.client = client
+        self.port = port
+
+    def send(self, *packets: bytes) -> None:
+        for packet in packets:
+            self.client.sendto(packet, (HERE, self.port))
+
+    def receive(self) -> wire.Packet:
+        return wire.decode(self.client.recv(2048))
+
+
+def discover(number: int, kind: int = 1, **options: bytes) -> bytes:
+    values = {53: bytes([kind]), 60: b"PXEClient:Arch:00000:UNDI:002001", 77: b"iPXE", 93: b"\0\0"}
+    values |= {int(code[1:]): value for code, value in options.items()}
+    chaddr = (0x525400000000 + number).to_bytes(6, "big") + bytes(10)
+    return wire.encode(wire.Packet(1, 1, 6, 1, number, 0, 0, bytes(4), bytes(4), bytes(4),
+                                   socket.inet_aton(HERE), chaddr, bytes(64), bytes(128), values))
+
+
+@pytest.fixture
+def stand(reactor: Any, in_reactor: InReactor, pool: Pool, site: Site) -> Iterator[Stand]:
+    lab = replace(site.subnets[0], interface=None, server=HERE, relay=HERE)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((HERE, 0))
+        port = probe.getsockname()[1]
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**21)
+    client.bind((HERE, 0))
+    client.settimeout(10)
+    server = DhcpServer(reactor, pool, replace(site, subnets=(lab,)), lab, port=port,
+                        reply_ports={67: client.getsockname()[1]})
+    in_reactor(server.startService)
+    yield Stand(server, client, port)
+    in_reactor(server.stopService)
+    client.close()
+
+
+def test_a_machine_gets_its_address_and_its_script(stand: Stand) -> None:
+    stand.send(discover(1))
+    offer = stand.receive()
+    assert offer.options[53] == b"\2"
+    stand.send(discover(1, 3, o50=offer.yiaddr, o54=offer.options[54], o82=b"\1\4port"))
+    ack = stand.receive()
+    assert (ack.options[53], ack.yiaddr, ack.options[82]) == (b"\5", offer.yiaddr, b"\1\4port")
+    assert ack.file.rstrip(b"\0") == b"http://127.0.0.1:8069/boot/52:54:00:00:00:01/script.ipxe"
+    assert stand.server.counts["stage", "ipxe"] == 1
+
+
+def test_what_waits_in_the_socket_is_one_transaction(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    first_is_in, go_on = threading.Event(), threading.Event()
+    real = flow.answer
+
+    def slow(tx: Any, queries: list[DhcpQuery], site: Site, now: float) -> Any:
+        sizes.append(len(queries))
+        first_is_in.set()
+        assert go_on.wait(10)
+        return real(tx, queries, site, now)
+
+    monkeypatch.setattr(flow, "answer", slow)
+    stand.send(discover(1))
+    assert first_is_in.wait(10)
+    stand.send(*(discover(n) for n in range(2, 52)))
+    go_on.set()
+    addresses = {stand.receive().yiaddr for _ in range(51)}
+    assert len(addresses) == 51
+    assert sizes == [1, 50]
+
+
+def test_a_message_that_trips_a_bug_harms_itself_alone(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    first_is_in, go_on = threading.Event(), threading.Event()
+    real = flow.answer
+
+    def poisoned(tx: Any, queries: list[DhcpQuery], site: Site, now: float) -> Any:
+        first_is_in.set()
+        assert go_on.wait(10)
+        if any(query.mac.endswith(":09") for query in queries):
+            raise RuntimeError("poison")
+        return real(tx, queries, site, now)
+
+    monkeypatch.setattr(flow, "answer", poisoned)
+    stand.send(discover(1))
+    assert first_is_in.wait(10)
+    stand.send(*(discover(n) for n in range(2, 12)))
+    go_on.set()
+    answered = {stand.receive().chaddr[5] for _ in range(10)}
+    assert answered == {*range(1, 12)} - {9}
+    assert stand.server.counts["dropped", "failed"] == 1
+
+
+def test_rubbish_is_dropped_and_the_next_good_client_answered(stand: Stand) -> None:
+    rng = random.Random(1)
+    good = discover(1)
+    for turn in range(2000):
+        if turn % 2:
+            stand.send(rng.randbytes(rng.randrange(600)))
+        else:
+            broken = bytearray(good[:rng.randrange(len(good))])
+            stand.send(bytes(broken))
+        if turn % 100 == 99:
+            stand.send(discover(10_000 + turn))
+            while stand.receive().xid != 10_000 + turn:
+                pass
+    assert stand.server.counts["dropped", "malformed"] > 1000
+    assert stand.server.counts["dropped", "failed"] == 0
