@@ -107,15 +107,16 @@ class Download:
             return self._some(view)
         started = time.monotonic()
         try:
-            got = self._response.readinto(view[: min(len(view), end - self.at, BLOCK)])
+            data = self._response.read1(min(len(view), end - self.at, BLOCK))  # what is there: a stall loses nothing
         except TimeoutError:
             raise _Broken(f"nothing came for {self._patience.stall:g} seconds") from None
         except (OSError, HTTPException, ValueError, AttributeError) as error:  # the last two: closed by another thread
             raise _Broken(_words(error)) from None
-        if not got:
+        if not data:
             raise _Broken("the connection ended early")
-        self._check_speed(got, time.monotonic() - started)
-        return got
+        view[: len(data)] = data
+        self._check_speed(len(data), time.monotonic() - started)
+        return len(data)
 
     def _check_speed(self, got: int, seconds: float) -> None:
         self._few, self._slow = self._few + got, self._slow + seconds
