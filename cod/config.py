@@ -1,34 +1,25 @@
 """The site file: one annotated TOML file, validated whole, made into a `model.Site` and `Settings`.
 
-The pydantic tables below are the only description of the file. `annotated` writes the file out of them, with every
-key's explanation and default; `load` reads one; errors name the key and say what to do. A key that is not known is
-refused, with the nearest known one named: a misspelt rule that is silently ignored is worse than no rule.
+Errors name the key and say what to do. A key that is not known is refused, with the nearest known one named: a
+misspelt rule that is silently ignored is worse than no rule.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import socket
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from pydantic import ValidationError
 
 from cod import model
+from cod.sitefile import SiteFile, SubnetTable, address_and_port
 
-LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DOMAIN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
-DIALECTS = ("sqlite", "mysql", "mariadb")
-
-Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Pool = tuple[IPv4Address, IPv4Address]
+LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
 
 class ConfigError(Exception):
@@ -67,6 +58,11 @@ class Settings:
         return self.data / "images"
 
     @property
+    def incoming(self) -> Path:
+        """Uploaded files that are yet to be taken in."""
+        return self.data / "incoming"
+
+    @property
     def run(self) -> Path:
         """Sockets and the metrics of running processes; nothing that must survive a restart."""
         return self.data / "run"
@@ -75,208 +71,6 @@ class Settings:
     def socket(self) -> Path:
         """The REST API's UNIX socket, for the local administrator."""
         return self.run / "api.sock"
-
-
-# ---------------------------------------------------------------- the file's tables
-
-
-def _file_name(name: str) -> str:
-    if name.startswith("/") or ".." in Path(name).parts:
-        raise ValueError("should be a file name below the boot root, without '..'")
-    return name
-
-
-FileName = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
-
-
-class Table(BaseModel):
-    """What all tables share: unknown keys are refused, values are kept as written."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ServerTable(Table):
-    """The server itself."""
-
-    name: str = Field("", max_length=64, description="this server's name among those that share its database; empty: "
-                      "the host's")
-    data_dir: Path = Field(Path("/var/lib/cod"), description="everything COD keeps: boot/, images/, run/ and the "
-                           "SQLite file live below it")
-    database: str = Field("", description="database URL; empty: SQLite in the data folder. "
-                          "MariaDB: mysql+pymysql://cod:PASSWORD@localhost/cod")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error "
-                                                                    "(re-read on SIGHUP)")
-    log_format: Literal["text", "json"] = Field("text", description="text for people, json for programs; one line each")
-
-    @field_validator("database")
-    @classmethod
-    def _known_database(cls, url: str) -> str:
-        if not url:
-            return url
-        try:
-            dialect = make_url(url).get_backend_name()
-        except ArgumentError:
-            raise ValueError("should be a URL such as sqlite:////var/lib/cod/cod.db") from None
-        if dialect not in DIALECTS:
-            raise ValueError(f"should be a sqlite, mysql or mariadb URL, not {dialect}")
-        return url
-
-
-class ApiTable(Table):
-    """The REST API. A UNIX socket for the local administrator (run/api.sock) is always there."""
-
-    listen: tuple[str, ...] = Field((), description="ADDRESS:PORT pairs for TCP; callers show a token (`cod token "
-                                    "create`). There is no TLS here: put a proxy in front of other than loopback")
-    upload_limit: int = Field(256 * 2**30, gt=0, description="largest image upload, bytes")
-
-    @field_validator("listen")
-    @classmethod
-    def _pairs(cls, listen: tuple[str, ...]) -> tuple[str, ...]:
-        for pair in listen:
-            address_and_port(pair)
-        return listen
-
-
-class BootTable(Table):
-    """How nodes boot. Loaders are file names below the boot root (DATA_DIR/boot)."""
-
-    http_port: Port = Field(8069, description="boot and image server, on each subnet's server address")
-    confd_port: Port = Field(8070, description="where the nodes' agents connect, on each subnet's server address")
-    bios_loader: FileName = Field("undionly.kpxe", description="first-stage loader for BIOS machines")
-    uefi_loader: FileName = Field("snponly.efi", description="first-stage loader for UEFI x64 machines")
-    console: str = Field("ttyS0,115200", description="kernel console of the trampoline; empty for none")
-
-
-class PolicyTable(Table):
-    """The site's rules. Re-read on SIGHUP."""
-
-    unknown: Literal["discover", "known-only"] = Field("discover", description="PXE clients that are not in the "
-        "database: 'discover' answers and registers them, 'known-only' leaves them to another server")
-    auto_approve: bool = Field(False, description="new machines need no administrator's approval. With true, any "
-                               "machine that network-boots here may have its disks wiped")
-    patience: Positive = Field(1.0, description="factor on every deadline of the node lifecycle (slow firmware)")
-    binding_time: Positive = Field(3600.0, description="seconds of a DHCP binding given to an operating system")
-    boot_time: Positive = Field(900.0, description="seconds of a DHCP binding given to firmware and trampoline")
-    heartbeat: Positive = Field(5.0, description="seconds between an agent's signs of life; three missed are a loss")
-    secret_time: Positive = Field(300.0, description="seconds in which a boot's secret must be used")
-    default_lease: Positive = Field(86400.0, description="seconds of a vcluster's lease where its group says nothing")
-    power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
-
-
-class SubnetTable(Table):
-    """One IPv4 network that COD answers on. Repeat the table for more."""
-
-    name: str = Field(pattern=LABEL, description="its name in listings, a DNS label")
-    network: IPv4Network = Field(description="the network, ADDRESS/BITS")
-    server: IPv4Address = Field(description="COD's own address on it (behind a relay: the address that nodes reach)")
-    interface: str | None = Field(None, min_length=1, max_length=15, description="the server's interface on it; leave "
-                                  "out for a network behind a relay")
-    relay: IPv4Address | None = Field(None, description="address by which a DHCP relay names this network (giaddr)")
-    router: IPv4Address | None = Field(None, description="default router given to nodes")
-    dns: tuple[IPv4Address, ...] = Field((), description="name servers given to nodes")
-    boot_pool: Pool = Field(description="first and last address for firmware and trampoline")
-    block_pool: Pool = Field(description="first and last address from which vclusters get their blocks")
-    block_size: int = Field(64, ge=2, le=2**20, description="addresses in one vcluster's block, a power of two")
-
-    @model_validator(mode="after")
-    def _coherent(self) -> SubnetTable:
-        problems = list(_subnet_problems(self))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
-
-
-class PowerTable(Table):
-    """How machines are switched on and off. The first rule that fits a new machine is used; repeat for more."""
-
-    match: str = Field("*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'")
-    driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] = Field(
-        "none", description="none, lab, ipmi, redfish, wol or pdu")
-    address: str = Field("", description="the driver's address of the node; {name} and {mac} are filled in")
-
-    @field_validator("address")
-    @classmethod
-    def _fillable(cls, address: str) -> str:
-        try:
-            address.format(name="", mac="")
-        except (KeyError, IndexError, ValueError, AttributeError):
-            raise ValueError("may name {name} and {mac} only") from None
-        return address
-
-
-class SiteFile(Table):
-    """The whole file."""
-
-    name: str = Field("site", min_length=1, max_length=63, description="the site's name, for people")
-    domain: str = Field("cod.internal", pattern=DOMAIN, max_length=200,
-                        description="DNS suffix: a vcluster's nodes are NODE.VCLUSTER.DOMAIN")
-    server: ServerTable = ServerTable.model_validate({})
-    api: ApiTable = ApiTable.model_validate({})
-    boot: BootTable = BootTable.model_validate({})
-    policy: PolicyTable = PolicyTable.model_validate({})
-    subnet: tuple[SubnetTable, ...] = Field(min_length=1)
-    power: tuple[PowerTable, ...] = ()
-
-    @model_validator(mode="after")
-    def _coherent(self) -> SiteFile:
-        problems = list(_site_problems(self))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
-
-
-# ---------------------------------------------------------------- rules that span keys
-
-
-def _subnet_problems(subnet: SubnetTable) -> Iterator[str]:
-    net = subnet.network
-    on_it = {"router": subnet.router, "server": subnet.server if subnet.interface else None}
-    for key, address in on_it.items():
-        if address is not None and address not in net:
-            yield f"{key} {address} should be inside the network {net}"
-    for key in ("boot_pool", "block_pool"):
-        first, last = getattr(subnet, key)
-        if last < first:
-            yield f"{key} should name its first address before its last"
-        elif first not in net or last not in net:
-            yield f"{key} {first} - {last} should be inside the network {net}"
-        elif any(own is not None and first <= own <= last for own in (subnet.server, subnet.router)):
-            yield f"{key} {first} - {last} should hold neither the server's nor the router's address"
-        elif first == net.network_address or last == net.broadcast_address:
-            yield f"{key} {first} - {last} should leave out the network's first and last address"
-    if _overlap(subnet.boot_pool, subnet.block_pool):
-        yield "boot_pool and block_pool should not overlap"
-    if subnet.block_size & (subnet.block_size - 1):
-        yield f"block_size should be a power of two, not {subnet.block_size}"
-    elif int(subnet.block_pool[1]) - int(subnet.block_pool[0]) + 1 < subnet.block_size:
-        yield "block_pool should hold at least one block of block_size addresses"
-    if subnet.interface is None and subnet.relay is None:
-        yield "interface or relay should be set: how do its packets reach this server?"
-
-
-def _overlap(one: Pool, other: Pool) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
-
-
-def _site_problems(file: SiteFile) -> Iterator[str]:
-    if file.boot.http_port == file.boot.confd_port:
-        yield "boot.http_port and boot.confd_port should differ"
-    for n, subnet in enumerate(file.subnet):
-        for other in file.subnet[:n]:
-            if subnet.name == other.name:
-                yield f"subnet.{n}.name: {subnet.name!r} is used twice"
-            if subnet.network.overlaps(other.network):
-                yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
-            if subnet.interface is not None and subnet.interface == other.interface and subnet.relay is None:
-                yield f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one needs a relay"
-
-
-def address_and_port(pair: str) -> tuple[str, int]:
-    """Split 'ADDRESS:PORT' ('[::1]:80' for IPv6). Raises ValueError with a sentence."""
-    address, colon, port = pair.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535 or not address:
-        raise ValueError(f"{pair!r} should be ADDRESS:PORT, such as 127.0.0.1:8080")
-    return address.strip("[]"), int(port)
 
 
 # ---------------------------------------------------------------- reading
@@ -337,7 +131,7 @@ def _table_of(annotation: Any) -> Any:
 
 def _settings(file: SiteFile, path: Path) -> Settings:
     server = file.server
-    return Settings(
+    settings = Settings(
         path=path.absolute(),
         name=server.name or socket.gethostname()[:64],
         data=server.data_dir,
@@ -347,6 +141,9 @@ def _settings(file: SiteFile, path: Path) -> Settings:
         log_format=server.log_format,
         upload_limit=file.api.upload_limit,
     )
+    if len(os.fsencode(settings.socket)) > LONGEST_SOCKET:
+        raise ConfigError(path, [f"server.data_dir: {settings.socket} is too long for a UNIX socket; choose another"])
+    return settings
 
 
 def _site(file: SiteFile) -> model.Site:

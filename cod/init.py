@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from cod import config, data
 from cod.pool import in_transaction
+from cod.sitefile import SiteFile
 from cod.store import groups, schema
 from cod.store.engine import connect
 
@@ -106,8 +107,8 @@ def copy_trampoline(folder: Path) -> list[str]:
 
 def annotated(values: Mapping[str, Any]) -> str:
     """The site file as TOML, every key explained; `values` by key (nested by table) stand in for defaults."""
-    lines = [*_comment(HEAD), *_keys(config.SiteFile, values)]
-    for key, field in config.SiteFile.model_fields.items():
+    lines = [*_comment(HEAD), *_keys(SiteFile, values)]
+    for key, field in SiteFile.model_fields.items():
         table = table_class(field)
         if table is None:
             continue

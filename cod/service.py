@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from cod import config, logs, supervisor
 from cod.config import ConfigError, Settings
 from cod.model import Site
-from cod.store import schema
 from cod.store.engine import connect
 
 if TYPE_CHECKING:
@@ -54,10 +53,15 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
     try:
         site, settings = config.load(site_file)
         logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
-        _check_database(settings)
-        _prepare(settings)
-    except (ConfigError, schema.SchemaMismatch) as error:
+        if supervisor.PARENT not in os.environ:
+            _check_database(settings)
+            _prepare(settings)
+    except ConfigError as error:
         logs.set_up("info", "text", "serve")
+        for problem in str(error).splitlines():
+            log.error("%s", problem)
+        return failed
+    except Unusable as error:
         log.error("%s", error)
         return failed
     if alone:
@@ -65,10 +69,22 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
     return supervisor.Supervisor(names, site_file).run()
 
 
+class Unusable(Exception):
+    """The database or the data folder is not fit to be served from; the sentence says what to do."""
+
+
 def _check_database(settings: Settings) -> None:
+    from sqlalchemy.exc import DBAPIError
+
+    from cod.store import schema
+
     engine = connect(settings.database)
     try:
         schema.check(engine)
+    except schema.SchemaMismatch as error:
+        raise Unusable(str(error)) from None
+    except DBAPIError as error:
+        raise Unusable(f"the database cannot be used: {error.orig}") from None
     finally:
         engine.dispose()
 
@@ -76,12 +92,15 @@ def _check_database(settings: Settings) -> None:
 def _prepare(settings: Settings) -> None:
     """The run folder, and the files that the processes of this host count in (before prometheus_client is imported)."""
     counters = settings.run / "metrics"
-    counters.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        counters.mkdir(exist_ok=True)
+    except OSError as error:
+        raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
-    if supervisor.PARENT not in os.environ:
-        for file in counters.glob("*.db"):
-            if not Path(f"/proc/{file.stem.rpartition('_')[2]}").exists():
-                file.unlink(missing_ok=True)
+    for file in counters.glob("*.db"):
+        if not Path(f"/proc/{file.stem.rpartition('_')[2]}").exists():
+            file.unlink(missing_ok=True)
 
 
 def run(name: str, site: Site, settings: Settings) -> int:
@@ -185,12 +204,15 @@ def edge(ground: Ground) -> list[Any]:
 
 
 def images(ground: Ground) -> list[Any]:
-    """The HTTP boot and image server."""
+    """The HTTP boot and image server, and what takes new images in."""
     from cod.net.http import HttpServer
+    from cod.net.ingest import Ingester
 
-    settings, addresses = ground.settings, sorted({subnet.server for subnet in ground.site.subnets})
-    return [HttpServer(ground.reactor, ground.pool, ground.site, settings.boot, settings.images, addresses,
-                       ground.site.http_port, ground.clock)]
+    g, settings, addresses = ground, ground.settings, sorted({subnet.server for subnet in ground.site.subnets})
+    return [
+        HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, g.site.http_port, g.clock),
+        Ingester(g.reactor, g.pool, settings.images, settings.images / "incoming", settings.name, g.clock),
+    ]
 
 
 def manager(ground: Ground) -> list[Any]:
@@ -220,7 +242,7 @@ def web(ground: Ground) -> list[Any]:
 
     settings = ground.settings
     return [ApiServer(ground.reactor, ground.pool, ground.site, settings.socket, settings.listen,
-                      settings.images / "incoming", settings.upload_limit, ground.wake.effects, ground.clock)]
+                      settings.images, settings.incoming, settings.upload_limit, ground.wake.effects, ground.clock)]
 
 
 PARTS: dict[str, Callable[[Ground], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}

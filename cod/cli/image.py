@@ -67,13 +67,14 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--sha256", help="What the file's sha256 must be.")
 @click.option("--upload/--no-upload", default=None, help="Send the file, or name it to a server on this host. "
               "[default: send it unless the server is reached through its UNIX socket]")
+@click.option("--plain", is_flag=True, help="Serve it as it is: a kernel or ramdisk for a diskless template.")
 @click.option("--wait", is_flag=True, help="Wait until it can be served; exit code 1 if it cannot.")
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
 @as_json
 @click.pass_context
 def add(
-    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, wait: bool, timeout: float,
-    as_json: bool,
+    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, plain: bool, wait: bool,
+    timeout: float, as_json: bool,
 ) -> None:
     """Add FILE as the image NAME.
 
@@ -84,9 +85,9 @@ def add(
     api = client(ctx)
     if upload if upload is not None else api.server.startswith("http"):
         with file.open("rb") as content:
-            value = api.upload(path("images", name, "content"), content, sha256=sha256)
+            value = api.upload(path("images", name, "content"), content, sha256=sha256, plain=plain or None)
     else:
-        value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256})
+        value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256, "plain": plain})
     if wait:
         value = _taken_in(api, name, timeout)
     shown(ctx, value, lambda v: image_table([v]), as_json)

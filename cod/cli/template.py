@@ -98,6 +98,20 @@ def check(ctx: click.Context, file: Path, as_json: bool) -> None:
     sys.exit(0 if value["ok"] else 1)
 
 
+@template.command()
+@click.argument("name", metavar="NAME[@REVISION]")
+@click.pass_context
+def retire(ctx: click.Context, name: str) -> None:
+    """Retire a revision, or all of a template's, that nothing uses.
+
+    \b
+    Example:
+      cod template retire web@1
+    """
+    for each in client(ctx).delete(path("templates", name))["items"]:
+        click.echo(f"{each['name']}@{each['revision']}: retired")
+
+
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from cod.net.bodies import Problem
-from cod.net.routes import ROUTES, Route
+from cod.net.routes import Route
+from cod.net.table import ROUTES
 
 PREFIX = "/api/v1"
 _REF = "#/components/schemas/{model}"

@@ -1,0 +1,162 @@
+"""Bodies about nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from cod import model
+from cod.net.bodies.base import Body, DnsLabel, Query, Reason, Reply
+
+
+class NodeQuery(Query):
+    """Which nodes to list."""
+
+    state: str | None = Field(default=None, max_length=16)
+    vcluster: str | None = Field(default=None, max_length=63)
+    after: str = Field(default="", max_length=63, description="names after this one: the last page's `next`")
+    limit: int = Field(default=1000, ge=1, le=10_000)
+
+
+class NodePatch(Body):
+    """What an administrator may change of a node; what is left out stays."""
+
+    name: DnsLabel | None = None
+    block: str | None = Field(default=None, max_length=63, description="nodes near each other; '' takes it out of its")
+    power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
+    power_address: str | None = Field(default=None, max_length=200)
+
+    @model_validator(mode="after")
+    def _something(self) -> NodePatch:
+        if not self.model_fields_set:
+            raise ValueError("names nothing to change")
+        return self
+
+
+class PowerWish(Body):
+    """What the node's power shall be."""
+
+    desired: Literal["on", "off", "cycle"]
+
+
+class Because(Body):
+    """Why."""
+
+    reason: Reason
+
+
+class Progress(Reply):
+    """Bytes written or erased of the running step; `rate` in bytes per second."""
+
+    done: int
+    total: int
+    rate: float
+
+
+class Power(Reply):
+    """A node's power: as last verified, as last wished, and by what it is switched."""
+
+    state: str
+    wanted: str | None
+    driver: str
+    address: str
+
+
+class NodeReply(Reply):
+    """A node."""
+
+    name: str
+    state: str
+    since: float
+    reason: str
+    deadline: float | None
+    attempts: int
+    firmware: str | None
+    boot_mac: str
+    macs: tuple[str, ...]
+    uuid: str | None
+    type: str | None
+    vcluster: str | None
+    template: str | None
+    hostname: str | None
+    address: str | None
+    disk: str
+    power: Power
+    progress: Progress | None
+    reported_at: float | None
+    last_seen: float | None
+
+    @classmethod
+    def of(cls, view: model.NodeView) -> NodeReply:
+        """From the view."""
+        return cls(**_node(view))
+
+
+class BindingReply(Reply):
+    """An address bound to the node."""
+
+    address: str
+    mac: str | None
+    kind: str
+    subnet: str
+    hostname: str | None
+    state: str
+    expires_at: float
+
+
+class Transition(Reply):
+    """A row of a node's history."""
+
+    id: int
+    at: float
+    event: str
+    from_state: str | None
+    to_state: str
+    cause: str
+    actor: str
+    bytes_written: int | None
+    rate: float | None
+
+
+class NodeInFull(NodeReply):
+    """A node with its last hardware report (XML), bindings and history (oldest first)."""
+
+    attributes: str | None
+    bindings: list[BindingReply]
+    history: list[Transition]
+
+    @classmethod
+    def of_parts(
+        cls, parts: tuple[model.NodeView, list[model.Binding], list[Mapping[str, Any]]]
+    ) -> NodeInFull:
+        """From the view, the bindings and the history's rows."""
+        view, bindings, history = parts
+        return cls(
+            **_node(view),
+            attributes=view.node.attributes,
+            bindings=[_binding(each) for each in bindings],
+            history=[Transition(**{key: row[key] for key in Transition.model_fields}) for row in history],
+        )
+
+
+class NodeList(Reply):
+    """One page of nodes, by name; `next` is the `after` of the next page, or null on the last."""
+
+    items: list[NodeReply]
+    next: str | None
+
+
+def _node(view: model.NodeView) -> dict[str, Any]:
+    node = view.node
+    progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate)
+    own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
+    joined = {key: getattr(view, key) for key in ("macs", "type", "vcluster", "template", "address")}
+    power = Power(state=node.power, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address)
+    return own | joined | {"power": power, "progress": progress if node.progress_total else None}
+
+
+def _binding(binding: model.Binding) -> BindingReply:
+    own = {key: getattr(binding, key) for key in BindingReply.model_fields if key != "address"}
+    return BindingReply(address=model.dotted(binding.address), **own)

@@ -1,0 +1,95 @@
+"""Bodies about the server itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from cod import model
+from cod.net.bodies.base import Query, Reply
+
+
+class ConflictReply(Reply):
+    """Address or identity trouble."""
+
+    id: int
+    at: float
+    kind: str
+    subnet: str | None
+    address: str | None
+    mac: str | None
+    about: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> ConflictReply:
+        """From the table's row."""
+        own = {key: row[key] for key in cls.model_fields}
+        return cls(**own | {"address": None if row["address"] is None else model.dotted(row["address"])})
+
+
+class ConflictList(Reply):
+    """The newest conflicts first."""
+
+    items: list[ConflictReply]
+
+
+class Arrow(Reply):
+    """An arrow of the lifecycle."""
+
+    state: str
+    event: str
+    to: str
+
+
+class StateReply(Reply):
+    """A state of the lifecycle; `deadline` in seconds, null where nothing is owed."""
+
+    name: str
+    kind: str
+    about: str
+    deadline: float | None
+    retries: int
+
+
+class Lifecycle(Reply):
+    """The nodes' lifecycle as it is compiled into this server."""
+
+    states: list[StateReply]
+    arrows: list[Arrow]
+
+
+class Health(Reply):
+    """The server answers and its database too; `counts` by thing and label."""
+
+    ok: bool
+    counts: dict[str, dict[str, int]]
+
+
+class ServerInfo(Reply):
+    """What this server is."""
+
+    name: str
+    domain: str
+    version: str
+    subnets: list[str]
+    http_port: int
+    confd_port: int
+
+
+class EventQuery(Query):
+    """From where to follow the events."""
+
+    after: int | None = Field(default=None, ge=0, description="id of the last event seen; left out: only new ones")
+
+
+class Problem(Reply):
+    """An error (RFC 9457). `code` is stable; `field` names the part of the input that is meant, if one is."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | None = None

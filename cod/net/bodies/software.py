@@ -1,0 +1,103 @@
+"""Bodies about images and templates."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from cod.net.bodies.base import Body, Query, Reply, Sha256
+
+
+class ImageAdd(Body):
+    """A file on the server to take in as an image; only the local administrator may name one."""
+
+    name: str = Field(min_length=1, max_length=63)
+    path: str = Field(min_length=1, max_length=4096, pattern="^/")
+    sha256: Sha256 | None = None
+    plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+
+
+class ImageUpload(Query):
+    """What is said of an upload in its query string."""
+
+    sha256: Sha256 | None = None
+    plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+
+
+class ImageReply(Reply):
+    """An image. `size` is of the disk, `used` of its used chunks, `stored` of the served form."""
+
+    name: str
+    state: str
+    format: str
+    content: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
+    created_at: float
+    reason: str
+
+
+class ImageList(Reply):
+    """Images, by name."""
+
+    items: list[ImageReply]
+
+
+class Verified(Reply):
+    """What reading an image again found: `bad` names damaged chunks."""
+
+    ok: bool
+    chunks: int
+    bad: list[str]
+
+
+class TemplateDocument(Body):
+    """A template's XML."""
+
+    document: Annotated[str, Field(min_length=1, max_length=2**20)]
+
+
+class TemplateQuery(Query):
+    """Which templates to list."""
+
+    name: str = Field(default="", max_length=63, description="all revisions of this one, not the newest of each")
+
+
+class TemplateReply(Reply):
+    """A revision of a template."""
+
+    name: str
+    revision: int
+    digest: str
+    created_at: float
+    retired_at: float | None
+
+
+class TemplateInFull(TemplateReply):
+    """A revision of a template with its XML."""
+
+    document: str
+
+
+class TemplateList(Reply):
+    """Templates."""
+
+    items: list[TemplateReply]
+
+
+class TemplateFault(Reply):
+    """One fault of a template's document."""
+
+    line: int
+    sentence: str
+
+
+class TemplateCheck(Reply):
+    """What is wrong with a template's document; nothing, if `ok`."""
+
+    ok: bool
+    faults: list[TemplateFault]

@@ -1,0 +1,179 @@
+"""Bodies about vclusters, requests and groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from cod import model
+from cod.net.bodies.base import Body, DnsLabel, Query, Reply, Seconds, TemplateName, Xml
+from cod.net.bodies.nodes import NodeReply
+
+
+class VclusterCreate(Body):
+    """A new vcluster."""
+
+    name: DnsLabel
+    size: int = Field(ge=1, le=100_000, description="nodes")
+    template: TemplateName
+    group: str = Field(default="site", min_length=1, max_length=63)
+    attributes: Xml = Field(default="", description="requirements for its nodes (XML); empty for any")
+    lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
+
+
+class VclusterQuery(Query):
+    """Which vclusters to list."""
+
+    ended: bool = Field(default=False, description="also those that have ended")
+
+
+class Resize(Body):
+    """How many nodes the vcluster shall have."""
+
+    size: int = Field(ge=1, le=100_000)
+
+
+class Extend(Body):
+    """How long from now the lease shall last."""
+
+    lease: Seconds
+
+
+class Release(Body):
+    """Which nodes (by name or host name) the vcluster gives back."""
+
+    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(min_length=1, max_length=100_000)
+
+
+class VclusterReply(Reply):
+    """A vcluster. `states` counts its nodes by state; `first_address`, `last_address` bound its block."""
+
+    name: str
+    group: str
+    state: str
+    template: str
+    size: int
+    creation_size: int
+    attributes: str
+    subnet: str | None
+    first_address: str | None
+    last_address: str | None
+    lease_time: float
+    expires_at: float | None
+    created_at: float
+    ended_at: float | None
+    states: dict[str, int]
+
+    @classmethod
+    def of(cls, view: model.VclusterView) -> VclusterReply:
+        """From the view."""
+        return cls(**_vcluster(view))
+
+
+class VclusterInFull(VclusterReply):
+    """A vcluster with its nodes."""
+
+    nodes: list[NodeReply]
+
+    @classmethod
+    def of_parts(cls, parts: tuple[model.VclusterView, list[model.NodeView]]) -> VclusterInFull:
+        """From the view and its nodes."""
+        return cls(**_vcluster(parts[0]), nodes=[NodeReply.of(each) for each in parts[1]])
+
+
+class VclusterList(Reply):
+    """Vclusters, by name."""
+
+    items: list[VclusterReply]
+
+
+def _vcluster(view: model.VclusterView) -> dict[str, Any]:
+    own = {key: getattr(view.vcluster, key) for key in VclusterReply.model_fields if hasattr(view.vcluster, key)}
+    for key in ("first_address", "last_address"):
+        own[key] = None if own[key] is None else model.dotted(own[key])
+    return own | {"group": view.group, "template": view.template, "states": dict(view.states)}
+
+
+class RequestQuery(Query):
+    """Which requests to list."""
+
+    vcluster: str | None = Field(default=None, max_length=63)
+    state: str | None = Field(default=None, max_length=16)
+    limit: int = Field(default=1000, ge=1, le=10_000)
+
+
+class TupleAsk(Body):
+    """One (count, attributes, template); '' stands for what the vcluster was created with."""
+
+    count: int = Field(ge=1, le=100_000)
+    attributes: Xml = ""
+    template: str = Field(default="", max_length=80)
+
+
+class RequestSubmit(Body):
+    """Nodes that a vcluster wants beside those it has."""
+
+    tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
+
+
+class TupleReply(Reply):
+    """One (count, attributes, template) of a request."""
+
+    count: int
+    attributes: str
+    template: str
+
+
+class RequestReply(Reply):
+    """A request for nodes; `reason` says why it waits or was rejected."""
+
+    id: int
+    vcluster: str
+    kind: str
+    state: str
+    reason: str
+    priority: int
+    submitted_at: float
+    decided_at: float | None
+    tuples: list[TupleReply]
+
+    @classmethod
+    def of(cls, view: model.RequestView) -> RequestReply:
+        """From the view."""
+        request = view.request
+        own = {key: getattr(request, key) for key in cls.model_fields if key not in ("vcluster", "tuples")}
+        tuples = [TupleReply(count=each.count, attributes=each.attributes, template=name)
+                  for each, name in zip(request.tuples, view.templates, strict=True)]
+        return cls(**own, vcluster=view.vcluster, tuples=tuples)
+
+
+class RequestList(Reply):
+    """The newest requests, oldest first."""
+
+    items: list[RequestReply]
+
+
+class GroupCreate(Body):
+    """A new group; leases in seconds."""
+
+    name: DnsLabel
+    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="larger goes first")
+    default_lease: Seconds | None = None
+    max_lease: Seconds | None = None
+
+
+class GroupReply(Reply):
+    """A group."""
+
+    name: str
+    priority: int
+    default_lease: float | None
+    max_lease: float | None
+    created_at: float
+
+
+class GroupList(Reply):
+    """Groups, by name."""
+
+    items: list[GroupReply]
