@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,11 +34,11 @@ def mariadb_engine(mariadb: MariaDB) -> Iterator[Engine]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.mariadb)])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path, empty_sqlite: Path) -> Iterator[Engine]:
     """An empty database with every table, of either kind."""
     if request.param == "sqlite":
+        shutil.copy(empty_sqlite, tmp_path / "cod.db")
         engine = connect(f"sqlite:///{tmp_path}/cod.db")
-        tables.metadata.create_all(engine)
         yield engine
         engine.dispose()
         return

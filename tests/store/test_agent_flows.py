@@ -1,0 +1,659 @@
+"""What agents' messages, and their absence, do to nodes: every row of the lifecycle table that confd can cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select
+
+from cod.flows import deadlines, orders, progress, report
+from cod.flows import sessions as flow
+from cod.model import BootSecret, Node, Order, Peer, Policy, Refused, RequestTuple, Result, Site, Vcluster
+from cod.policy import lifecycle
+from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
+from cod.store import bindings, conflicts, groups, holding, nodes, requests, secrets, sessions, steps, vclusters
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+NOW = 1000.0
+KEY = bytes(32)
+MOTION = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
+TEMPLATE = ('<template cache="{cache}" verify="yes"><image target="disk" url="http://10.0.0.9/a.zst" size="1000000" '
+            f'sha256="{"ab" * 32}" compression="zstd"/>{{more}}'
+            '<personalise seed="nocloud"><user-data>#cloud-config</user-data></personalise></template>')
+
+
+def mac(number: int, nic: int = 0) -> str:
+    return f"52:54:00:00:{nic:02x}:{number:02x}"
+
+
+def hardware(*macs: str, uuid: str | None = None, mib: int = 2048) -> str:
+    system = f'<system uuid="{uuid}"/>' if uuid else "<system/>"
+    nics = "".join(f'<nic name="eth{n}" mac="{one}" link="up" boot="no"/>' for n, one in enumerate(macs))
+    return (f'<node version="1">{system}<firmware kind="uefi"/><memory mib="{mib}"/>'
+            f'<cpu count="1" sockets="1" arch="x86_64"/>{nics}<kernel release="6"/></node>')
+
+
+def uuid(number: int) -> str:
+    return f"4c4c4544-0042-3510-8054-{number:012x}"
+
+
+@dataclass
+class Lab:
+    """A site's database, a clock that is moved by hand, and machines."""
+
+    tx: Tx
+    site: Site
+    now: float = NOW
+    minted: int = 0
+
+    def node(self, number: int) -> Node:
+        node = nodes.by_mac(self.tx, mac(number))
+        assert node is not None
+        return node
+
+    def machine(self, number: int, state: str = "new", **columns: Any) -> Node:
+        """A machine in some state, as if it had come there; deadlines run from now."""
+        deadline = NODE_RULES[NodeState(state)].deadline
+        if state != "new":
+            columns = {"attributes": hardware(mac(number)), "reported_at": self.now, "disk": Disk.CLEAN} | columns
+        return nodes.add(self.tx, name=f"node{number}", boot_mac=mac(number), now=self.now, cause="test", actor="test",
+                         state=state, deadline=None if deadline is None else self.now + deadline,
+                         power_driver="lab", **columns)
+
+    def mint(self, number: int, kind: str = "boot", lives: float = 300.0) -> str:
+        self.minted += 1
+        secret = BootSecret(f"s{self.minted}", mac(number), kind, "10.77.1.1", KEY[:16], KEY, KEY, self.now + lives)
+        secrets.add(self.tx, secret)
+        return secret.id
+
+    def open(self, number: int, secret: str | None = None, session: str = "", server: str = "a") -> Peer:
+        """The agent connects, by default with a new boot's secret."""
+        made = BootSecret(session or f"session{number}.{self.minted}", mac(number), "session", "10.77.1.1", KEY[:16],
+                          KEY, KEY, 0.0)
+        opened = flow.open(self.tx, secret or self.mint(number), made, server, self.site, self.now).value
+        assert isinstance(opened, flow.Opened)
+        return opened.peer
+
+    def again(self, number: int, server: str = "a") -> Peer:
+        """The agent connects again, with its session's secret."""
+        return self.open(number, self.mint(number, "session"), server=server)
+
+    def report(self, peer: Peer, *macs: str, **more: Any) -> Result:
+        document = hardware(*(macs or [peer.mac]), **more)
+        return report.report(self.tx, peer, document, self.site, self.now)
+
+    def boots(self, number: int) -> Peer:
+        peer = self.open(number)
+        value = self.report(peer).value
+        assert isinstance(value, Peer)
+        return value
+
+    def order(self, number: int) -> Order:
+        return orders.current(self.tx, self.node(number), self.site, self.now, "10.77.1.1")
+
+    def done(self, peer: Peer, order_id: str, **figures: float) -> Result:
+        return progress.done(self.tx, peer, order_id, figures, self.site, self.now)
+
+    def failed(self, peer: Peer, order_id: str, reason: str = "no disk") -> Result:
+        return progress.failed(self.tx, peer, order_id, reason, self.site, self.now)
+
+    def progress(self, peer: Peer, order_id: str, done: int, total: int = 100) -> None:
+        progress.progress(self.tx, peer, order_id, done, total, 5.0, self.site, self.now)
+
+    def tick(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        deadlines.run(self.tx, self.site, self.now)
+
+    def template(self, cache: str = "no", more: str = "", revision: int = 1, document: str = TEMPLATE) -> int:
+        row = {"name": "debian", "revision": revision, "document": document.format(cache=cache, more=more),
+               "digest": "0" * 64, "created_at": 0.0}
+        return int(self.tx.execute(insert(t.config_templates).values(**row)).inserted_primary_key[0])
+
+    def vcluster(self, template_id: int, group: str = "physics", name: str = "vc") -> Vcluster:
+        owner = groups.ensure(self.tx, group, 0.0)
+        made = vclusters.add(self.tx, name=name, group_id=owner.id, template_id=template_id, size=1, attributes="",
+                             lease_time=1e6, subnet=self.site.subnets[0], now=self.now)
+        assert made is not None
+        return made
+
+    def assign(self, number: int, vcluster: Vcluster, template_id: int | None = None) -> Node:
+        """Give a node of the reserve to a vcluster, as the manager does."""
+        request = requests.add(self.tx, vcluster_id=vcluster.id, kind="create", priority=0, now=self.now,
+                               tuples=[RequestTuple(1, "", template_id or vcluster.template_id)])
+        held = holding.take(self.tx, self.node(number), vcluster=vcluster, request_id=request.id,
+                            template_id=template_id or vcluster.template_id, hostname="n1", now=self.now)
+        wanted = steps.wanted(self.tx, held)
+        assert wanted is not None
+        return steps.apply(self.tx, held, lifecycle.assign(held, wanted), now=self.now, actor="test",
+                           policy=self.site.policy)
+
+    def install(self, number: int) -> Any:
+        i = t.install_images.c
+        return self.tx.execute(select(i.state, i.generation).where(i.node_id == self.node(number).id)).one_or_none()
+
+    def events(self, number: int) -> list[str]:
+        return [row["event"] for row in nodes.history(self.tx, self.node(number).id)]
+
+    def wishes(self, number: int) -> list[str]:
+        c = t.power_actions.c
+        return list(self.tx.scalars(select(c.desired).where(c.node_id == self.node(number).id).order_by(c.id)))
+
+
+@pytest.fixture
+def lab(tx: Tx, site: Site) -> Lab:
+    return Lab(tx, site)
+
+
+@pytest.fixture
+def primed(lab: Lab) -> tuple[Lab, Peer]:
+    """Node 1 is being primed for a vcluster; its agent is connected."""
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    return lab, peer
+
+
+# ---------------------------------------------------------------- the whole way
+
+
+def test_a_new_machine_idles(lab: Lab) -> None:
+    lab.machine(1)
+    peer = lab.boots(1)
+    node = lab.node(1)
+    assert (node.state, node.firmware, node.boot_mac) == ("inactive", "uefi", mac(1))
+    assert (node.disk, node.type_id is not None) == (Disk.FOREIGN, True)
+    assert lab.events(1) == ["seen", "registered", "approved", "idled"]
+    assert lab.order(1).action == "wait"
+    lab.report(peer)
+    assert lab.node(1).generation == node.generation
+
+
+def test_approval_is_waited_for(lab: Lab) -> None:
+    lab.site = replace(lab.site, policy=Policy(auto_approve=False))
+    lab.machine(1)
+    peer = lab.boots(1)
+    lab.tick(1e6)
+    assert (lab.node(1).state, lab.order(1).action) == ("registering", "wait")
+    lab.report(peer)
+    assert lab.node(1).state == "registering"
+    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.APPROVED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    lab.tick(1)
+    assert lab.node(1).state == "inactive"
+
+
+def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    order = lab.order(1)
+    assert (order.action, order.wipe, order.verify, order.table) == ("prime", False, True, "keep")
+    assert [(i.target, i.url, i.compression, i.size) for i in order.images] == [
+        ("disk", "http://10.0.0.9/a.zst", "zstd", 1_000_000)]
+    assert '"local-hostname": "n1"' in order.seed["meta-data"]
+    assert order.seed["user-data"] == "#cloud-config"
+    assert lab.install(1) == ("pending", lab.node(1).generation)
+    lab.now += 100
+    lab.done(peer, order.id, bytes_written=1_000_000)
+    node = lab.node(1)
+    assert (node.state, node.disk, lab.order(1).action) == ("boot", Disk.DIRTY, "reboot")
+    assert lab.install(1)[0] == "done"
+    row = nodes.history(lab.tx, node.id)[-1]
+    assert (row["event"], row["bytes_written"], row["rate"]) == ("primed", 1_000_000, 10_000)
+    flow.lost(lab.tx, peer, lab.site, lab.now)  # the agent goes down to reboot
+    assert lab.node(1).generation == node.generation
+    steps.apply(lab.tx, node, Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
+    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+                  policy=lab.site.policy)
+    assert (lab.node(1).state, lab.node(1).vcluster_id, lab.wishes(1)) == ("trampoline", None, ["cycle"])
+    assert bindings.of_node(lab.tx, node.id) == []
+    peer = lab.boots(1)
+    order = lab.order(1)
+    assert (lab.node(1).state, order.action) == ("wipe", "wipe")
+    lab.done(peer, order.id)
+    node = lab.node(1)
+    assert (node.state, node.disk, node.released, lab.install(1)) == ("inactive", Disk.CLEAN, 0, None)
+
+
+# ---------------------------------------------------------------- said twice, late, or by somebody else
+
+
+def test_what_is_repeated_changes_nothing(primed: tuple[Lab, Peer]) -> None:
+    lab, peer = primed
+    order = lab.order(1)
+    lab.done(peer, order.id)
+    before, events = lab.node(1), lab.events(1)
+    for message in (lab.done, lab.failed):
+        assert message(peer, order.id) == Result(None)
+    lab.progress(peer, order.id, 50)
+    assert (lab.node(1), lab.events(1)) == (before, events)
+    assert lab.done(peer, lab.order(1).id) == Result(None)  # of the reboot: the boot is not over by that
+    assert lab.node(1) == before
+
+
+def test_nobody_speaks_of_another_nodes_order(primed: tuple[Lab, Peer]) -> None:
+    lab, _peer = primed
+    lab.machine(2, "trampoline")
+    other = lab.boots(2)
+    before = lab.node(1)
+    for message in (lab.done, lab.failed, lambda peer, order_id: lab.progress(peer, order_id, 1)):
+        with pytest.raises(Refused) as refused:
+            message(other, lab.order(1).id)
+        assert refused.value.code == "forbidden"
+    assert lab.node(1) == before
+
+
+def test_an_older_connection_says_nothing_more(primed: tuple[Lab, Peer]) -> None:
+    lab, older = primed
+    newer = lab.again(1, server="b")
+    before = lab.node(1)
+    for message in (lambda: lab.done(older, lab.order(1).id), lambda: lab.report(older),
+                    lambda: lab.progress(older, lab.order(1).id, 1)):
+        with pytest.raises(Refused, match="newer connection"):
+            message()
+    assert flow.lost(lab.tx, older, lab.site, lab.now) == Result(False)
+    assert lab.node(1) == before
+    assert sessions.get(lab.tx, before.id).epoch == newer.epoch > older.epoch  # type: ignore[union-attr]
+
+
+def test_only_progress_moves_the_deadline(primed: tuple[Lab, Peer]) -> None:
+    lab, peer = primed
+    order_id, first = lab.order(1).id, lab.node(1).deadline
+    assert first == lab.now + NODE_RULES[NodeState.PRIME].deadline
+    lab.now += 200
+    lab.progress(peer, order_id, 10)
+    moved = lab.node(1).deadline
+    assert moved == lab.now + NODE_RULES[NodeState.PRIME].deadline
+    lab.now += 200
+    lab.progress(peer, order_id, 10)
+    assert lab.node(1).deadline == moved
+    assert (lab.node(1).progress_done, lab.node(1).progress_rate) == (10, 5.0)
+    lab.tick(101)
+    assert lab.node(1).state == "trampoline"
+
+
+# ---------------------------------------------------------------- trouble
+
+
+def test_a_failure_is_followed_by_a_rest_and_another_try(primed: tuple[Lab, Peer]) -> None:
+    lab, peer = primed
+    first = lab.order(1)
+    lab.failed(peer, first.id, "the image server is down")
+    node = lab.node(1)
+    assert (node.state, node.reason, node.attempts) == ("trampoline", "the image server is down", 1)
+    assert lab.install(1)[0] == "failed"
+    lab.report(peer)
+    lab.tick(lifecycle.FIRST_REST - 1)
+    assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
+    lab.tick(1)
+    second = lab.order(1)
+    assert (lab.node(1).state, second.action, second.wipe) == ("prime", "prime", True)
+    assert second.id != first.id
+    assert lab.install(1) == ("pending", lab.node(1).generation)
+
+
+@pytest.mark.parametrize("state", ["prime", "wipe"])
+def test_a_node_that_keeps_failing_is_set_aside_with_its_reason(lab: Lab, state: str) -> None:
+    lab.machine(1, "trampoline", disk=Disk.CLEAN if state == "prime" else Disk.DIRTY)
+    peer = lab.boots(1)
+    if state == "prime":
+        lab.assign(1, lab.vcluster(lab.template()))
+    tries = 0
+    while lab.node(1).state != "quarantined":
+        assert lab.node(1).state == state
+        tries += 1
+        lab.failed(peer, lab.order(1).id, "disk too small")
+        lab.tick(lifecycle.LONGEST_REST)
+    node = lab.node(1)
+    assert tries == NODE_RULES[NodeState(state)].retries + 1
+    assert (node.reason, node.disk, lab.order(1).action) == ("disk too small", Disk.DIRTY, "wait")
+    lab.tick(1e6)
+    assert lab.node(1) == node
+
+
+def test_a_vcluster_whose_node_is_set_aside_asks_for_another(primed: tuple[Lab, Peer]) -> None:
+    lab, peer = primed
+    vcluster_id = lab.node(1).vcluster_id
+    for _ in range(3):
+        lab.failed(peer, lab.order(1).id)
+        lab.tick(lifecycle.LONGEST_REST)
+    node = lab.node(1)
+    assert (node.state, node.vcluster_id, node.hostname) == ("quarantined", None, None)
+    assert bindings.of_node(lab.tx, node.id) == []
+    assert lab.install(1) is None
+    assert [(r.kind, r.state, r.tuples[0].count) for r in requests.every(lab.tx, vcluster_id=vcluster_id)] == [
+        ("create", "pending", 1), ("replace", "pending", 1)]
+
+
+@pytest.mark.parametrize("state", MOTION)
+def test_what_takes_too_long_is_cycled_and_then_set_aside(lab: Lab, state: NodeState) -> None:
+    rule = NODE_RULES[state]
+    lab.machine(1, state, attempts=0)
+    assert rule.deadline is not None
+    lab.tick(rule.deadline - 0.1)
+    assert lab.node(1).state == state
+    assert lab.wishes(1) == []
+    lab.tick(0.1)
+    assert (lab.node(1).state, lab.wishes(1), lab.node(1).attempts) == ("trampoline", ["cycle"], 1)
+    assert state in lab.node(1).reason
+    for _ in range(4):
+        lab.tick(NODE_RULES[NodeState.TRAMPOLINE].deadline or 0)
+    assert lab.node(1).state == "quarantined"
+    assert lab.wishes(1) == ["cycle"] * 3
+
+
+def test_patience_stretches_deadlines(lab: Lab) -> None:
+    lab.site = replace(lab.site, policy=Policy(auto_approve=True, patience=3.0))
+    lab.machine(1, "trampoline", disk=Disk.DIRTY)
+    lab.boots(1)
+    assert lab.node(1).deadline == lab.now + 3 * (NODE_RULES[NodeState.WIPE].deadline or 0)
+
+
+def test_a_site_may_forbid_power_cycles(lab: Lab) -> None:
+    lab.site = replace(lab.site, policy=Policy(power_cycle=False))
+    lab.machine(1, "boot")
+    lab.tick(1e6)
+    assert (lab.node(1).state, lab.wishes(1)) == ("trampoline", [])
+
+
+AFTER_REBOOT = {
+    "new": ("new", 0), "registering": ("registering", 0), "off": ("trampoline", 0), "trampoline": ("trampoline", 0),
+    "inactive": ("trampoline", 0), "wipe": ("trampoline", 1), "prime": ("trampoline", 1), "boot": ("trampoline", 1),
+    "capture": ("trampoline", 1), "active": ("active", 0), "quarantined": ("quarantined", 0), "retired": ("retired", 0),
+}
+AFTER_LOSS = AFTER_REBOOT | {"off": ("off", 0), "boot": ("boot", 0)}
+
+
+@pytest.mark.parametrize("state", NodeState)
+def test_a_reboot_in_every_state(lab: Lab, state: NodeState) -> None:
+    lab.machine(1, state)
+    lab.open(1)
+    assert (lab.node(1).state, lab.node(1).attempts) == AFTER_REBOOT[state]
+
+
+@pytest.mark.parametrize("state", NodeState)
+def test_a_lost_agent_in_every_state(lab: Lab, state: NodeState) -> None:
+    lab.machine(1, state)
+    peer = lab.again(1)
+    assert lab.node(1).state == state
+    assert flow.lost(lab.tx, peer, lab.site, lab.now).value is True
+    assert (lab.node(1).state, lab.node(1).attempts) == AFTER_LOSS[state]
+    assert sessions.get(lab.tx, lab.node(1).id) is None
+
+
+@pytest.mark.parametrize("state", NodeState)
+def test_a_reconnect_and_its_report_disturb_no_state(lab: Lab, state: NodeState) -> None:
+    lab.machine(1, state)
+    before = lab.node(1)
+    peer = lab.again(1)
+    assert isinstance(lab.report(peer, mib=4096).value, Peer)
+    after = lab.node(1)
+    assert after.attributes == hardware(mac(1), mib=4096)
+    expected = {"new": "inactive", "registering": "inactive", "trampoline": "inactive"}.get(state, state)
+    assert after.state == expected
+    if expected == state:
+        assert after.generation == before.generation
+
+
+@pytest.mark.parametrize(("state", "action"), [
+    ("new", "wait"), ("registering", "wait"), ("trampoline", "wait"), ("inactive", "wait"), ("quarantined", "wait"),
+    ("retired", "wait"), ("wipe", "wipe"), ("capture", "capture"), ("boot", "reboot"), ("active", "reboot"),
+    ("off", "off")])
+def test_the_order_of_each_state(lab: Lab, state: str, action: str) -> None:
+    node = lab.machine(1, state, generation=7)
+    assert (lab.order(1).id, lab.order(1).action) == (f"{node.id}.7", action)
+
+
+def test_a_warm_node_that_no_server_holds_is_noticed(lab: Lab) -> None:
+    lab.machine(1, "inactive")
+    lab.machine(2, "inactive")
+    lab.machine(3, "inactive")
+    lab.again(1, server="dead")
+    lab.again(2, server="alive")
+    lab.tick(deadlines.SILENCE * lab.site.policy.heartbeat - 1)
+    assert lab.node(3).state == "inactive"
+    flow.held(lab.tx, "alive", lab.now)
+    lab.tick(2)
+    assert [lab.node(n).state for n in (1, 2, 3)] == ["trampoline", "inactive", "trampoline"]
+
+
+# ---------------------------------------------------------------- secrets and sessions
+
+
+def test_a_boots_secret_opens_once_and_takes_the_older_ones_along(lab: Lab) -> None:
+    lab.machine(1, "trampoline")
+    older, used, newer = (lab.mint(1, lives=lives) for lives in (100, 200, 300))
+    old_session = lab.mint(1, "session", lives=1e6)
+    lab.open(1, used, "mine")
+    assert [secrets.get(lab.tx, one) is None for one in (older, used, newer, old_session)] == [True, True, False, True]
+    mine = secrets.get(lab.tx, "mine")
+    assert mine is not None
+    assert mine.kind == "session"
+    with pytest.raises(Refused, match="has been used"):
+        lab.open(1, used, "thief")
+    assert secrets.get(lab.tx, "thief") is None
+
+
+def test_opening_may_be_run_again(lab: Lab) -> None:
+    """A commit whose outcome is unknown is run again with the same arguments."""
+    lab.machine(1, "prime")
+    secret = lab.mint(1)
+    first = lab.open(1, secret, "mine")
+    second = lab.open(1, secret, "mine")
+    assert second.epoch > first.epoch
+    assert (lab.node(1).attempts, lab.events(1)) == (1, ["seen", "asked"])
+
+
+@pytest.mark.parametrize(("who", "address", "later"), [(2, "10.77.1.1", 0), (1, "10.77.1.2", 0), (1, "10.77.1.1", 300)])
+def test_a_secret_is_good_for_one_machine_at_one_address_for_a_while(
+    lab: Lab, who: int, address: str, later: float
+) -> None:
+    secret = lab.mint(1)
+    assert flow.lookup(lab.tx, secret, mac(1), "10.77.1.1", lab.now) is not None
+    assert flow.lookup(lab.tx, secret, mac(who), address, lab.now + later) is None
+    assert flow.lookup(lab.tx, "unknown", mac(1), "10.77.1.1", lab.now) is None
+
+
+def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
+    lab.machine(1, "trampoline")
+    lab.machine(2, "trampoline")
+    peer = lab.open(1, server="a")
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == []  # not before its report
+    lab.report(peer)
+    lab.report(lab.open(2, server="b"))
+    assert orders.any_waiting(lab.tx, "a")
+    ((node_id, epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
+    assert (node_id, epoch, order) == (peer.node_id, peer.epoch, lab.order(1))
+    assert not orders.any_waiting(lab.tx, "a")
+    again = lab.again(1, server="a")
+    lab.report(again)
+    ((_, epoch, same),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
+    assert (epoch, same) == (again.epoch, order)
+    assert {peer.node_id for peer in flow.inherited(lab.tx, "b")} == {lab.node(2).id}
+
+
+def test_an_order_that_cannot_be_made_is_a_failure(lab: Lab) -> None:
+    lab.machine(1, "trampoline")
+    lab.boots(1)
+    document = '<template><image target="disk" name="gone"/></template>'
+    lab.assign(1, lab.vcluster(lab.template(document=document)))
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == []
+    assert (lab.node(1).state, "no image 'gone'" in lab.node(1).reason) == ("trampoline", True)
+
+
+def test_signs_of_life(lab: Lab) -> None:
+    lab.machine(1, "inactive")
+    lab.machine(2, "inactive")
+    lab.now += 50
+    flow.seen(lab.tx, [(lab.node(1).id, 1040.0), (lab.node(2).id, 1041.0)])
+    assert [lab.node(n).last_seen for n in (1, 2)] == [1040.0, 1041.0]
+    flow.seen(lab.tx, [])
+
+
+# ---------------------------------------------------------------- disks that are kept, nodes without
+
+
+@pytest.mark.parametrize(("group", "revision", "state", "wipe"), [
+    ("physics", 1, "boot", None), ("physics", 2, "prime", True), ("biology", 1, "prime", True)])
+def test_a_kept_disk_serves_the_same_group_and_revision_only(
+    lab: Lab, group: str, revision: int, state: str, wipe: bool | None
+) -> None:
+    templates = {1: lab.template("yes"), 2: lab.template("yes", revision=2)}
+    owner = groups.ensure(lab.tx, "physics", 0.0)
+    lab.machine(1, "inactive", disk=Disk.CACHED, cached_template_id=templates[1], cached_group_id=owner.id)
+    lab.boots(1)
+    assert lab.node(1).disk == Disk.CACHED
+    lab.assign(1, lab.vcluster(templates[revision], group))
+    assert lab.node(1).state == state
+    if wipe is not None:
+        assert lab.order(1).wipe is wipe
+
+
+def test_a_kept_disk_that_does_not_boot_is_primed_anew(lab: Lab) -> None:
+    template_id = lab.template("yes")
+    owner = groups.ensure(lab.tx, "physics", 0.0)
+    lab.machine(1, "inactive", disk=Disk.CACHED, cached_template_id=template_id, cached_group_id=owner.id)
+    lab.boots(1)
+    lab.assign(1, lab.vcluster(template_id))
+    lab.boots(1)
+    assert (lab.node(1).state, lab.node(1).disk) == ("trampoline", Disk.DIRTY)
+    lab.tick(lifecycle.FIRST_REST)
+    assert (lab.node(1).state, lab.order(1).wipe) == ("prime", True)
+
+
+def test_a_disk_is_kept_if_its_template_says_so_and_it_ran(lab: Lab) -> None:
+    template_id = lab.template("yes")
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    vcluster = lab.vcluster(template_id)
+    lab.assign(1, vcluster)
+    lab.done(peer, lab.order(1).id)
+    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+                  policy=lab.site.policy)
+    lab.boots(1)
+    node = lab.node(1)
+    assert (node.state, node.disk, node.cached_template_id, node.cached_group_id) == (
+        "inactive", Disk.CACHED, template_id, vcluster.group_id)
+
+
+def test_a_diskless_template_skips_priming(lab: Lab) -> None:
+    document = '<template><boot mode="diskless"><kernel url="http://x/k"/></boot></template>'
+    lab.machine(1, "trampoline")
+    lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template(document=document)))
+    assert (lab.node(1).state, lab.order(1).action) == ("boot", "reboot")
+
+
+@pytest.mark.parametrize("end", ["failed", "lost", "reboot", "timeout", "release"])
+@pytest.mark.parametrize("disk", [Disk.CLEAN, Disk.FOREIGN, Disk.CACHED])
+def test_however_a_prime_is_cut_short_the_disk_is_dirty(lab: Lab, disk: Disk, end: str) -> None:
+    lab.machine(1, "trampoline", disk=disk)
+    peer = lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    assert (lab.node(1).disk, lab.order(1).wipe) == (disk, disk != Disk.CLEAN)
+    ends: dict[str, Callable[[], object]] = {
+        "failed": lambda: lab.failed(peer, lab.order(1).id),
+        "lost": lambda: flow.lost(lab.tx, peer, lab.site, lab.now),
+        "reboot": lambda: lab.open(1),
+        "timeout": lambda: lab.tick(300),
+        "release": lambda: steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now,
+                                         actor="x", policy=lab.site.policy),
+    }
+    ends[end]()
+    assert (lab.node(1).state, lab.node(1).disk) == ("trampoline", Disk.DIRTY)
+
+
+# ---------------------------------------------------------------- identity
+
+
+def test_a_report_joins_the_machines_nics(lab: Lab) -> None:
+    lab.machine(1)
+    lab.report(lab.open(1), mac(1), mac(1, 1), mac(1, 2), uuid=uuid(1))
+    assert nodes.macs_of(lab.tx, lab.node(1).id) == [mac(1), mac(1, 1), mac(1, 2)]
+    assert lab.node(1).uuid == uuid(1)
+
+
+def test_a_nic_that_was_taken_for_a_machine_is_absorbed(lab: Lab) -> None:
+    lab.machine(1)
+    lab.machine(2)
+    lab.report(lab.open(1), mac(1), mac(2), uuid=uuid(1))
+    assert lab.node(1) == lab.node(2)
+    assert len(nodes.every(lab.tx)) == 1
+
+
+def test_another_machines_nic_is_a_conflict_and_disturbs_nobody(lab: Lab) -> None:
+    lab.machine(1)
+    real = lab.open(1)
+    lab.report(real, mac(1), mac(1, 1), uuid=uuid(1))
+    lab.machine(2)
+    impostor = lab.open(2)
+    before = lab.node(1)
+    for claimed in (mac(1), mac(1, 1)):
+        for own in (uuid(1), uuid(2), None):
+            sentence = lab.report(impostor, mac(2), claimed, uuid=own).value
+            assert isinstance(sentence, str)
+            assert claimed in sentence
+    assert lab.node(1) == before
+    assert sessions.get(lab.tx, before.id).epoch == real.epoch  # type: ignore[union-attr]
+    assert (lab.node(2).state, lab.node(2).attributes) == ("new", None)
+    assert [(c["kind"], c["mac"]) for c in conflicts.every(lab.tx)] == [("identity", mac(2))]
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value[0][0] == before.id
+
+
+def test_a_report_of_another_machine_is_refused(lab: Lab) -> None:
+    lab.machine(1)
+    sentence = lab.report(lab.open(1), mac(7), uuid=uuid(7)).value
+    assert isinstance(sentence, str)
+    assert "another machine" in sentence
+
+
+@pytest.mark.parametrize("state", ["off", "trampoline", "registering"])
+def test_a_machine_with_a_new_network_card_is_known_by_its_uuid(lab: Lab, state: str) -> None:
+    old = lab.machine(1, state, uuid=uuid(1))
+    lab.machine(2)
+    peer = lab.report(lab.open(2), mac(2), uuid=uuid(1)).value
+    assert isinstance(peer, Peer)
+    node = lab.node(2)
+    assert (peer.node_id, node.id, node.name, node.state) == (old.id, old.id, "node1", "inactive")
+    assert nodes.macs_of(lab.tx, old.id) == [mac(2)]
+    assert len(nodes.every(lab.tx)) == 1
+    lab.report(peer, mac(2), uuid=uuid(1))
+    assert lab.order(2).action == "wait"
+
+
+@pytest.mark.parametrize("state", ["inactive", "active", "prime", "quarantined"])
+def test_a_uuid_does_not_take_over_a_machine_that_is_elsewhere(lab: Lab, state: str) -> None:
+    lab.machine(1, state, uuid=uuid(1))
+    before = lab.node(1)
+    lab.machine(2)
+    lab.report(lab.open(2), mac(2), uuid=uuid(1))
+    assert lab.node(1) == before
+    assert (lab.node(2).id != before.id, lab.node(2).uuid) == (True, None)
+
+
+def test_nor_one_whose_agent_is_connected(lab: Lab) -> None:
+    lab.machine(1, "trampoline", uuid=uuid(1), attempts=3)
+    lab.open(1)
+    lab.machine(2)
+    lab.report(lab.open(2), mac(2), uuid=uuid(1))
+    assert lab.node(1).id != lab.node(2).id
+
+
+def test_bogus_uuids_are_ignored(lab: Lab) -> None:
+    for number in (1, 2):
+        lab.machine(number)
+        lab.report(lab.open(number), mac(number), uuid="03000200-0400-0500-0006-000700080009")
+    assert (lab.node(1).uuid, lab.node(2).uuid) == (None, None)
+    assert lab.node(1).id != lab.node(2).id
+
+
+def test_machines_that_are_equal_have_one_type(lab: Lab) -> None:
+    for number, mib in ((1, 2048), (2, 2048), (3, 8192)):
+        lab.machine(number)
+        lab.report(lab.open(number), mib=mib)
+    one, two, three = (lab.node(number).type_id for number in (1, 2, 3))
+    assert one == two != three
