@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, print_json, shown, size, table, when
+from cod.cli.show import SPAN, as_json, client, print_json, said, shown, size, table, when
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, path
 
@@ -127,8 +127,9 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @image.command()
 @name_argument
+@as_json
 @click.pass_context
-def delete(ctx: click.Context, name: str) -> None:
+def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete an image that no template names.
 
     \b
@@ -136,4 +137,4 @@ def delete(ctx: click.Context, name: str) -> None:
       cod image delete debian
     """
     client(ctx).delete(path("images", name))
-    click.echo(f"{name}: deleted")
+    said({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)

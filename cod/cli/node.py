@@ -113,79 +113,88 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
                 [(when(h["at"]), h["event"], h["to_state"], h["cause"], h["actor"]) for h in value["history"]])
 
 
-def _each(ctx: click.Context, names: tuple[str, ...], verb: str, body: Any = None) -> None:
+def _each(ctx: click.Context, names: tuple[str, ...], verb: str, as_json: bool, body: Any = None) -> None:
     """POST `verb` for each name; the first refusal ends it."""
     api = client(ctx)
+    values = []
     for name in names:
-        value = api.post(path("nodes", name, verb), body)
-        click.echo(f"{name}: {value['state']}")
+        values.append(api.post(path("nodes", name, verb), body))
+        if not as_json:
+            click.echo(f"{name}: {values[-1]['state']}")
+    if as_json:
+        print_json(values)
 
 
 @node.command()
 @names_argument
+@as_json
 @click.pass_context
-def approve(ctx: click.Context, names: tuple[str, ...]) -> None:
+def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Accept new machines into the site. From then on COD may erase their disks.
 
     \b
     Example:
       cod node approve node-525400000001 node-525400000002
     """
-    _each(ctx, names, "approve")
+    _each(ctx, names, "approve", as_json)
 
 
 @node.command()
 @click.argument("desired", type=click.Choice(["on", "off", "cycle"]))
 @names_argument
+@as_json
 @click.pass_context
-def power(ctx: click.Context, desired: str, names: tuple[str, ...]) -> None:
+def power(ctx: click.Context, desired: str, names: tuple[str, ...], as_json: bool) -> None:
     """Wish nodes on, off or power-cycled; the power edge sees to it.
 
     \b
     Example:
       cod node power cycle node-525400000001
     """
-    _each(ctx, names, "power", {"desired": desired})
+    _each(ctx, names, "power", as_json, {"desired": desired})
 
 
 @node.command()
 @names_argument
 @click.option("--reason", required=True, help="Shown with the node.")
+@as_json
 @click.pass_context
-def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str) -> None:
+def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Set nodes aside.
 
     \b
     Example:
       cod node quarantine n7 --reason "fan is loud"
     """
-    _each(ctx, names, "quarantine", {"reason": reason})
+    _each(ctx, names, "quarantine", as_json, {"reason": reason})
 
 
 @node.command()
 @names_argument
+@as_json
 @click.pass_context
-def restore(ctx: click.Context, names: tuple[str, ...]) -> None:
+def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Bring nodes back from quarantine or retirement; they are wiped before they serve again.
 
     \b
     Example:
       cod node restore n7
     """
-    _each(ctx, names, "restore")
+    _each(ctx, names, "restore", as_json)
 
 
 @node.command()
 @names_argument
+@as_json
 @click.pass_context
-def retire(ctx: click.Context, names: tuple[str, ...]) -> None:
+def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Take nodes out of the site.
 
     \b
     Example:
       cod node retire n7
     """
-    _each(ctx, names, "retire")
+    _each(ctx, names, "retire", as_json)
 
 
 @node.command("set")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, console, live, print_json, shown, table, watching, when
+from cod.cli.show import as_json, client, console, live, print_json, said, shown, table, watching, when
 from cod.client import path
 
 
@@ -71,13 +71,13 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
+@as_json
 @click.pass_context
-def withdraw(ctx: click.Context, number: int) -> None:
+def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
     """Withdraw a request that waits.
 
     \b
     Example:
       cod request withdraw 12
     """
-    client(ctx).delete(path("requests", number))
-    click.echo(f"{number}: withdrawn")
+    said(client(ctx).delete(path("requests", number)), f"{number}: withdrawn", as_json)

@@ -72,6 +72,14 @@ def shown(ctx: click.Context, value: Any, make: Callable[[Any], Any], flag_json:
         console().print(make(value))
 
 
+def said(value: Any, sentence: str, flag_json: bool) -> None:
+    """Print what became of something: the value as JSON, or a sentence."""
+    if flag_json:
+        print_json(value)
+    else:
+        click.echo(sentence)
+
+
 def when(at: float | None) -> str:
     """A time, local, to the second."""
     return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, print_json, shown, table, when
+from cod.cli.show import as_json, client, print_json, said, shown, table, when
 from cod.client import path
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -100,16 +100,17 @@ def check(ctx: click.Context, file: Path, as_json: bool) -> None:
 
 @template.command()
 @click.argument("name", metavar="NAME[@REVISION]")
+@as_json
 @click.pass_context
-def retire(ctx: click.Context, name: str) -> None:
+def retire(ctx: click.Context, name: str, as_json: bool) -> None:
     """Retire a revision, or all of a template's, that nothing uses.
 
     \b
     Example:
       cod template retire web@1
     """
-    for each in client(ctx).delete(path("templates", name))["items"]:
-        click.echo(f"{each['name']}@{each['revision']}: retired")
+    gone = client(ctx).delete(path("templates", name))["items"]
+    said(gone, "\n".join(f"{each['name']}@{each['revision']}: retired" for each in gone), as_json)
 
 
 def _text(file: Path) -> str:

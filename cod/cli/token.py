@@ -8,7 +8,7 @@ import time
 import click
 
 from cod.cli.local import run
-from cod.cli.show import SPAN, as_json, print_json, print_table, when
+from cod.cli.show import SPAN, as_json, print_json, print_table, said, when
 
 
 @click.group()
@@ -25,8 +25,9 @@ def token() -> None:
 @click.argument("name")
 @click.option("--read-only", is_flag=True, help="May look, not change: for monitoring.")
 @click.option("--expires", type=SPAN, metavar="TIME", help="Such as 8h or 90d; else never.")
+@as_json
 @click.pass_context
-def create(ctx: click.Context, name: str, read_only: bool, expires: float | None) -> None:
+def create(ctx: click.Context, name: str, read_only: bool, expires: float | None, as_json: bool) -> None:
     """Make a token and print it. It is shown this once and not kept.
 
     \b
@@ -37,7 +38,7 @@ def create(ctx: click.Context, name: str, read_only: bool, expires: float | None
 
     made = f"cod_{secrets.token_urlsafe(32)}"
     run(ctx, tokens.create, name, made, "read" if read_only else "admin", expires, time.time())
-    click.echo(made)
+    said({"name": name, "token": made}, made, as_json)
 
 
 @token.command("list")
@@ -64,8 +65,9 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 @token.command()
 @click.argument("name")
+@as_json
 @click.pass_context
-def revoke(ctx: click.Context, name: str) -> None:
+def revoke(ctx: click.Context, name: str, as_json: bool) -> None:
     """Make a token worthless, at once.
 
     \b
@@ -75,4 +77,4 @@ def revoke(ctx: click.Context, name: str) -> None:
     from cod.flows import tokens
 
     run(ctx, tokens.revoke, name)
-    click.echo(f"{name}: revoked")
+    said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)

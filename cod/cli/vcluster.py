@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.node import node_table
-from cod.cli.show import SPAN, ago, as_json, client, console, live, print_json, shown, table, watching, when
+from cod.cli.show import SPAN, ago, as_json, client, console, live, print_json, said, shown, table, watching, when
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
 
@@ -140,8 +140,9 @@ def resize(
 @vcluster.command()
 @name_argument
 @click.argument("lease", type=SPAN)
+@as_json
 @click.pass_context
-def extend(ctx: click.Context, name: str, lease: float) -> None:
+def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
     """Let the lease last LEASE from now.
 
     \b
@@ -149,7 +150,7 @@ def extend(ctx: click.Context, name: str, lease: float) -> None:
       cod vcluster extend web 7d
     """
     value = client(ctx).post(path("vclusters", name, "extend"), {"lease": lease})
-    click.echo(f"{name}: until {when(value['expires_at'])}")
+    said(value, f"{name}: until {when(value['expires_at'])}", as_json)
 
 
 @vcluster.command()
@@ -179,8 +180,9 @@ def release(
 @vcluster.command()
 @name_argument
 @wait_option
+@as_json
 @click.pass_context
-def delete(ctx: click.Context, name: str, wait: bool, timeout: float) -> None:
+def delete(ctx: click.Context, name: str, wait: bool, timeout: float, as_json: bool) -> None:
     """Give back all nodes and end the vcluster. Their disks are erased.
 
     \b
@@ -190,9 +192,9 @@ def delete(ctx: click.Context, name: str, wait: bool, timeout: float) -> None:
     api = client(ctx)
     value = api.delete(path("vclusters", name))
     if wait:
-        wait_until_gone(api, name, timeout)
-        value = {"state": "ended"}
-    click.echo(f"{name}: {value['state']}")
+        wait_until_gone(api, name, timeout, quiet=as_json)
+        value |= {"state": "ended", "nodes": []}
+    said(value, f"{name}: {value['state']}", as_json)
 
 
 def _all_active(value: Any) -> bool:

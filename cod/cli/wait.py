@@ -37,11 +37,11 @@ def wait_until(
 
 
 def wait_until_gone(
-    api: Client, name: str, timeout: float, *,
+    api: Client, name: str, timeout: float, *, quiet: bool = False,
     clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Ask for the vcluster until there is none."""
-    _watched(api, name, lambda value: value is None, timeout, False, clock, sleep)
+    _watched(api, name, lambda value: value is None, timeout, quiet, clock, sleep)
 
 
 def _watched(
