@@ -1,0 +1,52 @@
+"""The DHCP part alone, as a process that can be put into a network namespace: ``python -m tests.dhcp_service``.
+
+Prints "ready" when it listens; ends by SIGTERM, printing its counts as JSON. For system tests and the benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from cod.model import Policy, Site, Subnet
+from cod.net.dhcp import DhcpServer
+from cod.net.ra import RouterAdvertiser
+from cod.pool import Pool
+from cod.store import tables
+from cod.store.engine import connect
+
+reactor: Any = _reactor
+
+
+def _subnet(values: dict[str, Any]) -> Subnet:
+    arguments: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return Subnet(**arguments)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--subnet", required=True, action="append", help="Subnet as JSON; the first listens")
+    parser.add_argument("--unknown", default="discover")
+    options = parser.parse_args()
+    subnets = tuple(_subnet(json.loads(text)) for text in options.subnet)
+    site = Site("test", "cod.test", subnets, Policy(unknown=options.unknown))
+    engine = connect(options.url)
+    tables.metadata.create_all(engine)
+    pool = Pool(engine, reactor)
+    server = DhcpServer(reactor, pool, site, subnets[0])
+    advertiser = RouterAdvertiser(reactor, subnets[0].interface or "")
+    server.startService()
+    advertiser.startService()
+    reactor.callWhenRunning(lambda: print("ready", flush=True))
+    reactor.run()
+    pool.close()
+    counts = {"/".join(key): count for key, count in server.counts.items()}
+    print(json.dumps(counts | {"advertised": advertiser.count}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Foreign clients against the DHCP server, in network namespaces: BusyBox's, ISC's relay, a router solicitation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.model import Binding
+from cod.store import bindings, nodes
+from cod.store.engine import Tx, connect
+
+pytestmark = pytest.mark.system
+
+PXE = ("-V", "PXEClient:Arch:00007:UNDI:003016", "-x", "0x5d:0007")
+NEAR: dict[str, Any] = {
+    "name": "near", "network": "10.77.0.0/16", "server": "10.77.0.1", "interface": "vs", "router": "10.77.0.1",
+    "boot_pool": ["10.77.1.0", "10.77.4.255"], "block_pool": ["10.77.128.0", "10.77.255.255"]}
+FAR: dict[str, Any] = {
+    "name": "far", "network": "10.88.0.0/24", "server": "10.77.0.1", "router": "10.88.0.1",
+    "boot_pool": ["10.88.0.10", "10.88.0.99"], "block_pool": ["10.88.0.128", "10.88.0.255"]}
+SCRIPT = """#!/bin/sh
+case $1 in bound|renew) echo "GOT $ip boot=$boot_file siaddr=$siaddr router=$router domain=$domain host=$hostname";;
+nak) echo NAK;; esac
+"""
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Network:
+    """Server `s` - wire - client `c`; and behind client `c`'s host as a relay, `f`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.s, self.c, self.f = (f"dhcpt{os.getpid()}{name}" for name in "scf")
+        self.server: subprocess.Popen[str] | None = None
+
+    def open(self) -> None:
+        for namespace in (self.s, self.c, self.f):
+            ip("netns", "add", namespace)
+            for setting in ("all", "default"):  # addresses without a second's wait for duplicates
+                ip("netns", "exec", namespace, "sysctl", "-qw", f"net.ipv6.conf.{setting}.accept_dad=0")
+            ip("-n", namespace, "link", "set", "lo", "up")
+        self.wire(self.s, "vs", self.c, "vc")
+        self.wire(self.c, "rel0", self.f, "far0")
+        ip("-n", self.s, "address", "add", "10.77.0.1/16", "dev", "vs")
+        ip("-n", self.s, "route", "add", "10.88.0.0/24", "via", "10.77.0.9")
+        (self.folder / "script").write_text(SCRIPT)
+        (self.folder / "script").chmod(0o755)
+        self.server = self.serve()
+
+    def wire(self, one: str, left: str, two: str, right: str) -> None:
+        ip("-n", one, "link", "add", left, "type", "veth", "peer", "name", right, "netns", two)
+        ip("-n", one, "link", "set", left, "up")
+        ip("-n", two, "link", "set", right, "up")
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.folder}/cod.db"
+
+    def serve(self) -> subprocess.Popen[str]:
+        server = subprocess.Popen(
+            ["ip", "netns", "exec", self.s, sys.executable, "-m", "tests.dhcp_service", "--url", self.url,
+             "--subnet", json.dumps(NEAR), "--subnet", json.dumps(FAR)], stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        return server
+
+    def udhcpc(self, namespace: str, interface: str, *options: str) -> str:
+        """Run BusyBox's client once; what its script printed."""
+        done = subprocess.run(
+            ["ip", "netns", "exec", namespace, "busybox", "udhcpc", "-i", interface, "-n", "-q", "-f", "-t", "4",
+             "-T", "1", "-s", str(self.folder / "script"), *options], capture_output=True, text=True, check=False)
+        return done.stdout
+
+    def stop(self) -> dict[str, int]:
+        """End the server; its counts."""
+        assert self.server is not None
+        self.server.send_signal(signal.SIGTERM)
+        output, _ = self.server.communicate(timeout=20)
+        counts: dict[str, int] = json.loads(output)
+        return counts
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    network = Network(tmp_path)
+    try:
+        network.open()
+        yield network
+    finally:
+        if network.server is not None and network.server.poll() is None:
+            network.stop()
+        for namespace in (network.s, network.c, network.f):
+            subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
+
+
+def tx_of(network: Network) -> Engine:
+    return connect(network.url)
+
+
+def only_binding(tx: Tx, name: str) -> Binding:
+    node = nodes.by_name(tx, name)
+    assert node is not None
+    [binding] = bindings.of_node(tx, node.id)
+    return binding
+
+
+def mac_of(namespace: str, interface: str) -> str:
+    shown = subprocess.run(["ip", "-n", namespace, "-json", "link", "show", interface], capture_output=True, check=True)
+    return str(json.loads(shown.stdout)[0]["address"])
+
+
+def test_busybox_as_uefi_firmware_gets_an_address_and_a_loader(network: Network) -> None:
+    said = network.udhcpc(network.c, "vc", *PXE)
+    found = re.search(r"GOT (10\.77\.[1-4]\.\d+) boot=snponly.efi siaddr=10.77.0.1 router=10.77.0.1", said)
+    assert found, said
+    with tx_of(network).begin() as tx:
+        binding = only_binding(tx, f"node-{mac_of(network.c, 'vc').replace(':', '')}")
+    assert binding.state == "bound"
+    assert network.udhcpc(network.c, "vc", *PXE) == said  # the same address again
+    assert network.stop()["out/ACK"] == 2
+
+
+def test_busybox_as_a_foreign_system_hears_nothing(network: Network) -> None:
+    assert "GOT" not in network.udhcpc(network.c, "vc")
+    assert not any(key.startswith("out/") for key in network.stop())
+
+
+def test_through_a_real_relay(network: Network) -> None:
+    ip("-n", network.c, "address", "add", "10.77.0.9/16", "dev", "vc")
+    ip("-n", network.c, "address", "add", "10.88.0.1/24", "dev", "rel0")
+    subprocess.run(["ip", "netns", "exec", network.c, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
+    relay = subprocess.Popen(
+        ["ip", "netns", "exec", network.c, "dhcrelay", "-4", "-d", "-a", "-m", "append", "-i", "rel0", "-i", "vc",
+         "--no-pid", "10.77.0.1"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert relay.stderr is not None
+        while "Sending on   Socket" not in relay.stderr.readline():
+            assert relay.poll() is None
+        said = network.udhcpc(network.f, "far0", *PXE)
+    finally:
+        relay.terminate()
+        relay.communicate(timeout=10)
+    assert re.search(r"GOT 10\.88\.0\.\d+ boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said), said
+
+
+def test_a_router_solicitation_is_answered_with_an_empty_advertisement(network: Network) -> None:
+    code = """
+import socket, struct, sys
+s = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"vc")
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
+index = socket.if_nametoindex("vc")
+for turn in range(8):
+    s.settimeout(1)
+    try:
+        s.sendto(struct.pack("!BBHI", 133, 0, 0, 0), ("ff02::2", 0, 0, index))
+        while True:
+            data, extra, _, source = s.recvmsg(1500, 64)
+            if data[0] == 134:
+                print(data.hex(), struct.unpack("i", extra[0][2])[0], source[0][:4])
+                sys.exit()
+    except TimeoutError:
+        pass
+"""
+    done = subprocess.run(["ip", "netns", "exec", network.c, sys.executable, "-c", code], capture_output=True,
+                          text=True, check=True, timeout=60)
+    advertisement, hop_limit, source = done.stdout.split()
+    data = bytes.fromhex(advertisement)
+    assert len(data) == 16  # no prefix, no option at all
+    assert struct.unpack("!H", data[6:8]) == (0,)  # router lifetime
+    assert (hop_limit, source) == ("255", "fe80")
+    assert network.stop()["advertised"] >= 1
+
+
+def test_fifty_machines_ask_at_once(network: Network) -> None:
+    """A broadcast storm of 50 machines in one instant: each has an address of its own."""
+    hosts = [f"mv{n}" for n in range(50)]
+    for host in hosts:
+        ip("-n", network.c, "link", "add", host, "link", "vc", "type", "macvlan", "mode", "bridge")
+        ip("-n", network.c, "link", "set", host, "up")
+    command = ["ip", "netns", "exec", network.c, "busybox", "udhcpc", "-n", "-q", "-f", "-t", "5", "-T", "2", "-s",
+               str(network.folder / "script"), *PXE, "-i"]
+    clients = [subprocess.Popen([*command, host], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+               for host in hosts]
+    said = [client.communicate(timeout=60)[0] for client in clients]
+    addresses = [found[1] for text in said if (found := re.search(r"GOT (\S+)", text))]
+    assert len(addresses) == len(set(addresses)) == 50

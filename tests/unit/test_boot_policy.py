@@ -1,0 +1,165 @@
+"""The boot decision's story, as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from cod.model import DhcpClient, DhcpQuery, Image, Policy, Site, Subnet
+from cod.policy import boot
+from cod.policy.template import parse
+from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState
+
+MAC, SECOND = "52:54:00:00:00:01", "52:54:00:00:00:02"
+SUBNET = Subnet("lab", "10.77.0.0/16", "10.77.0.1", ("10.77.1.0", "10.77.4.255"), ("10.77.128.0", "10.77.255.255"))
+SITE = Site("test", "cod.test", (SUBNET,))
+SERVED = 1000.0
+PXE = ("firmware", "ipxe", "pxelinux", "httpclient")
+LOCAL = parse('<template><image target="disk" name="debian"/></template>')
+DISKLESS = parse('<template><boot mode="diskless"><kernel image="k"/><ramdisk url="http://h/r"/>'
+                 '<cmdline>quiet</cmdline></boot></template>')
+
+
+def client(state: str, served: float | None = None) -> DhcpClient:
+    return DhcpClient(1, "n1", state, MAC, None, served, None, None, None)
+
+
+def decide(
+    state: str | None, stage: str = "ipxe", *, kind: str = "DISCOVER", after: float | None = None, xid: int = 2,
+    mac: str = MAC, unknown: str = "discover",
+) -> boot.Verdict:
+    """`after`: seconds since the boot was served, None when it was not. The last exchange had xid 1."""
+    known = None if state is None else client(state, None if after is None else SERVED)
+    query = DhcpQuery(kind, mac, xid, "lab", stage)
+    return boot.decide(query, known, 1, Policy(unknown=unknown), SERVED + (after or 0))
+
+
+@pytest.mark.parametrize("stage", PXE)
+def test_strangers_that_ask_to_network_boot_are_discovered_if_the_site_wants_it(stage: str) -> None:
+    assert decide(None, stage) == boot.Verdict("boot", "a machine never seen before", new=True)
+    assert decide(None, stage, unknown="known-only").pool == "none"
+    assert decide(None, stage, kind="REQUEST").pool == "none"
+
+
+def test_foreign_systems_and_retired_machines_meet_silence() -> None:
+    assert decide(None, "os").pool == "none"
+    assert all(decide("retired", stage).pool == "none" for stage in (*PXE, "os", "trampoline"))
+
+
+@pytest.mark.parametrize("state", sorted(set(NodeState) - {"retired"}))
+def test_the_trampoline_always_has_its_address(state: str) -> None:
+    assert decide(state, "trampoline", after=500).pool == "boot"
+    assert decide(state, "trampoline").event is None
+
+
+@pytest.mark.parametrize("state", sorted(NodeState))
+def test_systems_are_answered_where_a_vcluster_runs(state: str) -> None:
+    assert decide(state, "os").pool == ("vcluster" if state in ("boot", "active") else "none")
+
+
+@pytest.mark.parametrize("stage", PXE)
+@pytest.mark.parametrize("state", ["off", "inactive", "wipe", "prime", "capture"])
+def test_a_reset_is_noticed_once(state: str, stage: str) -> None:
+    assert decide(state, stage).event is NodeEvent.ASKED
+    assert decide(state, stage, xid=1).event is None  # the same exchange, repeated
+    assert decide(state, stage, kind="REQUEST").event is None
+
+
+@pytest.mark.parametrize("state", ["new", "registering", "trampoline", "quarantined"])
+def test_where_the_trampoline_is_expected_asking_is_no_news(state: str) -> None:
+    verdict = decide(state)
+    assert (verdict.pool, verdict.event) == ("boot", None)
+
+
+@pytest.mark.parametrize(("stage", "after", "xid", "mac", "pool", "event"), [
+    ("firmware", None, 2, MAC, "boot", None),  # the first stage of this boot
+    ("ipxe", None, 2, MAC, "boot", None),  # the second
+    ("ipxe", None, 3, MAC, "boot", None),  # the loader's second try
+    ("ipxe", 0.5, 1, MAC, "boot", None),  # a duplicate under way
+    ("firmware", 1.0, 9, MAC, "boot", None),  # a duplicate of the first stage under way
+    ("ipxe", 30.0, 1, MAC, "boot", None),  # a late duplicate
+    ("ipxe", 30.0, 2, MAC, "boot", NodeEvent.BOOT_FAILED),  # QEMU's ROM is an iPXE
+    ("firmware", 5.0, 2, MAC, "boot", NodeEvent.BOOT_FAILED),
+    ("pxelinux", 30.0, 2, MAC, "boot", NodeEvent.BOOT_FAILED),
+    ("firmware", 90.0, 1, MAC, "boot", NodeEvent.BOOT_FAILED),  # a ROM whose xid is always the same
+    ("httpclient", 10.0, 2, MAC, "none", None),  # UEFI tries HTTP after PXE, before the disk
+    ("firmware", 10.0, 2, SECOND, "none", None),  # BIOS tries the next card
+    ("httpclient", 200.0, 2, MAC, "boot", NodeEvent.BOOT_FAILED),  # it boots by HTTP alone, and is back
+    ("firmware", 200.0, 2, SECOND, "boot", NodeEvent.BOOT_FAILED),
+])
+def test_when_a_boot_has_failed(
+    stage: str, after: float | None, xid: int, mac: str, pool: str, event: NodeEvent | None
+) -> None:
+    verdict = decide("boot", stage, after=after, xid=xid, mac=mac)
+    assert (verdict.pool, verdict.event) == (pool, event), verdict.why
+
+
+def test_an_active_node_that_asks_boots_again() -> None:
+    for after in (None, 0.5, 30.0, 1e6):
+        verdict = decide("active", after=after)
+        assert (verdict.pool, verdict.event) == ("boot", None)
+    assert decide("active", "httpclient", after=10.0).pool == "none"
+
+
+@pytest.mark.parametrize("state", sorted(NodeState))
+def test_every_event_that_is_told_has_an_arrow(state: str) -> None:
+    for stage in (*PXE, "os", "trampoline"):
+        for after in (None, 0.5, 30.0, 500.0):
+            event = decide(state, stage, after=after).event
+            assert event is None or (NodeState(state), event) in NODE_TRANSITIONS
+
+
+# ---------------------------------------------------------------- loaders and scripts
+
+
+@pytest.mark.parametrize(("stage", "arch", "name"), [
+    ("firmware", 0, "undionly.kpxe"),
+    ("firmware", None, "undionly.kpxe"),
+    ("firmware", 7, "snponly.efi"),
+    ("firmware", 9, "snponly.efi"),
+    ("httpclient", 16, "http://10.77.0.1:8069/files/snponly.efi"),
+    ("ipxe", 0, f"http://10.77.0.1:8069/boot/{MAC}/script.ipxe"),
+    ("ipxe", 7, f"http://10.77.0.1:8069/boot/{MAC}/script.ipxe"),
+    ("pxelinux", 0, None),
+    ("trampoline", None, None),
+    ("os", None, None),
+])
+def test_the_next_thing_to_load_is_never_the_last_one(stage: str, arch: int | None, name: str | None) -> None:
+    assert boot.bootfile(DhcpQuery("DISCOVER", MAC, 1, "lab", stage, arch=arch), SUBNET, SITE) == name
+
+
+def test_what_each_state_boots() -> None:
+    for state in NodeState:
+        action = boot.plan(state, LOCAL, {}, MAC, SUBNET, SITE).action
+        expected = {"boot": "local", "active": "local", "retired": "none"}.get(state, "trampoline")
+        assert action == expected, state
+
+
+def test_the_trampoline_finds_its_server_and_carries_no_secret() -> None:
+    plan = boot.plan("inactive", None, {}, MAC, SUBNET, SITE)
+    assert plan.kernel == "http://10.77.0.1:8069/files/trampoline/vmlinuz"
+    assert plan.initrds == ("http://10.77.0.1:8069/files/trampoline/ramdisk",
+                            f"http://10.77.0.1:8069/boot/{MAC}/secret.cpio")
+    assert plan.cmdline == f"cod.confd=10.77.0.1:8070 cod.mac={MAC} quiet panic=10 console=ttyS0,115200"
+
+
+def test_a_diskless_node_boots_its_templates_kernel() -> None:
+    image = Image(1, "k", None, "ready", "raw", 1, 1, 1, "", "d" * 64, 0.0, "", "file")
+    plan = boot.plan("active", DISKLESS, {"k": image}, MAC, SUBNET, SITE)
+    assert (plan.action, plan.kernel, plan.initrds, plan.cmdline) == (
+        "kernel", f"http://10.77.0.1:8069/images/{'d' * 64}/file", ("http://h/r",), "quiet")
+
+
+def test_what_cannot_be_booted_says_why() -> None:
+    assert "no image" in boot.plan("active", DISKLESS, {}, MAC, SUBNET, SITE).why
+    assert "without a template" in boot.plan("boot", None, {}, MAC, SUBNET, SITE).why
+
+
+@pytest.mark.parametrize(("uuid", "unique"), [
+    (None, False),
+    ("00000000-0000-0000-0000-000000000000", False),
+    ("ffffffff-ffff-ffff-ffff-ffffffffffff", False),
+    ("03000200-0400-0500-0006-000700080009", False),
+    ("6b1d3a52-0c6e-4a8e-9a56-2f0e6f1b7a11", True),
+])
+def test_uuids_that_makers_left_in_tell_nobody_apart(uuid: str | None, unique: bool) -> None:
+    assert boot.is_unique(uuid) == unique

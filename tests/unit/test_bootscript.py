@@ -1,0 +1,92 @@
+"""Boot scripts, word for word, and what must never get into them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cod.model import BootPlan
+from cod.wire import bootscript
+
+TRAMPOLINE = BootPlan("trampoline", "state new", "http://h:1/files/trampoline/vmlinuz",
+                      ("http://h:1/files/trampoline/ramdisk", "http://h:1/boot/aa/secret.cpio"), "quiet panic=10")
+
+
+def test_the_trampolines_script_word_for_word() -> None:
+    assert bootscript.ipxe(TRAMPOLINE) == """\
+#!ipxe
+# state new
+kernel http://h:1/files/trampoline/vmlinuz initrd=initrd0 initrd=initrd1 quiet panic=10 || goto failed
+initrd --name initrd0 http://h:1/files/trampoline/ramdisk || goto failed
+initrd --name initrd1 http://h:1/boot/aa/secret.cpio || goto failed
+boot || goto failed
+:failed
+echo COD: the boot files could not be loaded; trying again
+imgfree
+sleep 5
+chain --replace --autofree ${filename} || reboot
+"""
+
+
+def test_the_local_disk() -> None:
+    assert bootscript.ipxe(BootPlan("local", "state active")) == """\
+#!ipxe
+# state active
+iseq ${platform} efi && exit 1 ||
+sanboot --no-describe --drive 0x80 || exit 1
+"""
+
+
+def test_pxelinux_word_for_word() -> None:
+    assert bootscript.pxelinux(TRAMPOLINE) == """\
+# state new
+DEFAULT cod
+PROMPT 0
+LABEL cod
+ KERNEL trampoline/vmlinuz
+ INITRD trampoline/ramdisk,boot/aa/secret.cpio
+ APPEND quiet panic=10
+"""
+    assert bootscript.pxelinux(BootPlan("local", "state active")).endswith("LABEL cod\n LOCALBOOT 0\n")
+
+
+@pytest.mark.parametrize("cmdline", [
+    "quiet\nsanboot", "a || shell", "a && b", "a ; b", "${net0/ip}", "a\tb", "\u00e9", "#x", "a\rb", "a\x00b"])
+def test_a_command_line_that_would_be_more_than_one_is_refused(cmdline: str) -> None:
+    plan = BootPlan("kernel", "why", "http://h/k", (), cmdline)
+    assert bootscript.ipxe(plan).splitlines()[-1] == "reboot"
+    assert "kernel http" not in bootscript.ipxe(plan)
+    assert "reboot.c32" in bootscript.pxelinux(plan)
+
+
+@pytest.mark.parametrize("url", ["http://h/a b", "file:///etc/passwd", "http://h/\nx", "", "http://h/${x}", "//h/x"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    for plan in (BootPlan("kernel", "", url), BootPlan("kernel", "", "http://h/k", (url,))):
+        assert bootscript.ipxe(plan).splitlines()[-1] == "reboot"
+
+
+@given(st.text(), st.text(), st.text())
+def test_no_value_adds_a_line_or_an_expansion(why: str, kernel: str, cmdline: str) -> None:
+    plan = BootPlan("kernel", why, kernel, (kernel,), cmdline)
+    lengths = {len(bootscript.ipxe(BootPlan(action, why)).split("\n")) for action in ("none", "kernel")} | {11, 12, 13}
+    for text in (bootscript.ipxe(plan), bootscript.ipxe(BootPlan("none", why))):
+        lines = text.split("\n")
+        assert len(lines) in lengths
+        assert not any("${" in line for line in lines if "${filename}" not in line)
+        assert all(" " <= character <= "~" or character == "\n" for character in text)
+        words = {line.split(" ")[0] for line in lines}
+        assert words <= {"#!ipxe", "#", "kernel", "initrd", "boot", ":failed", "echo", "imgfree", "sleep", "chain",
+                         "reboot", ""}
+
+
+def test_the_secrets_archive_is_one_that_cpio_reads(tmp_path: Path) -> None:
+    archive = bootscript.cpio_newc({"cod/secret": b"id:key\n", "cod/a/b": b""})
+    assert len(archive) % 512 == 0
+    subprocess.run(["cpio", "-idm", "--quiet"], input=archive, cwd=tmp_path, check=True)
+    assert (tmp_path / "cod/secret").read_bytes() == b"id:key\n"
+    assert (tmp_path / "cod/secret").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "cod/a/b").read_bytes() == b""
