@@ -25,6 +25,7 @@ Act = Callable[[Order, Tell], Mapping[str, float]]
 
 SILENCE = 3  # heartbeats of the server missed before the connection counts as dead
 PROGRESS_EVERY = 1.0  # seconds
+REPORT_AGAIN = 60.0  # seconds until a report that was not acknowledged, or was refused, is made anew
 PATIENCE = 10.0  # seconds for the handshake, and for the acknowledgement of the last word before a reboot
 LEAVING = ("reboot", "off")
 REFUSALS = 6  # in a row, of all secrets: only a new boot brings another
@@ -89,12 +90,13 @@ class Agent:
     act     carries out an order
     wake    makes the shell call `tick` soon; called from jobs' threads
     log     one line for the console
+    keep    remembers a secret for an agent that is started after this one in the same boot
     leave   'reboot' or 'off' once the machine is to go; the shell does it
     """
 
     def __init__(self, mac: str, secrets: confd.Secrets, scan: Callable[[], str], act: Act,
                  wake: Callable[[], None], log: Callable[[str], None],
-                 keep: Callable[[confd.Secret], None] = lambda secret: None) -> None:
+                 keep: Callable[[confd.Secret], None]) -> None:
         self.leave: str | None = None
         self.welcomed = False
         self._mac, self._secrets, self._scan, self._act, self._wake, self._log = mac, secrets, scan, act, wake, log
@@ -106,7 +108,7 @@ class Agent:
         self._next: Order | None = None
         self._refusals = 0
         self._interval = 0.0
-        self._heard_at = self._beat_at = self._progress_at = self._leave_at = 0.0
+        self._heard_at = self._beat_at = self._report_at = self._progress_at = self._leave_at = 0.0
         self._said: Done | Failed | None = None
 
     # ------------------------------------------------------------ what the shell tells
@@ -123,8 +125,8 @@ class Agent:
         self._heard_at = now
         for event in self._side.receive(data):
             if isinstance(event, confd.NewSecret):
-                self._keep(event.secret)
                 self._secrets.learned(event.secret)  # before the proof leaves: see cod.wire.confd
+                self._keep(self._secrets.current())
             else:
                 self._hear(event, now)
         self._output += self._side.to_send()
@@ -139,6 +141,9 @@ class Agent:
             return
         if now >= self._heard_at + SILENCE * self._interval:
             raise Disconnect(f"nothing heard for {now - self._heard_at:.0f} s")
+        if self._report_at and now >= self._report_at:
+            self._report_at = now + REPORT_AGAIN
+            self._say(Report(self._scan()))
         self._say_progress(now)
         self._say_result(now)
         if now >= self._beat_at:
@@ -149,10 +154,9 @@ class Agent:
         """When `tick` is wanted next, if nothing else happens."""
         if not self.welcomed:
             return self._heard_at + PATIENCE
-        times = [self._beat_at, self._heard_at + SILENCE * self._interval]
-        if self._job and self._job.is_running():
-            times.append(self._progress_at)
-        return min([*times, self._leave_at] if self._leave_at else times)
+        running = self._job is not None and self._job.is_running()
+        optional = [self._report_at, self._leave_at, self._progress_at if running else 0.0]
+        return min(self._beat_at, self._heard_at + SILENCE * self._interval, *filter(None, optional))
 
     def to_send(self) -> bytes:
         """Bytes for the server; empty when there are none."""
@@ -182,8 +186,8 @@ class Agent:
     def _open(self, welcome: Welcome, now: float) -> None:
         self.welcomed, self._refusals = True, 0
         self._interval, self._beat_at = welcome.heartbeat, now + welcome.heartbeat
+        self._report_at = now
         self._log(f"{welcome.node}: reporting to its server")
-        self._say(Report(self._scan()))
 
     def _obey(self, order: Order) -> None:
         if order.id == self._order and not self._next:
@@ -207,7 +211,9 @@ class Agent:
             self._job = Job(order, _no_work if order.action in LEAVING else self._act, self._wake)
 
     def _acknowledge(self, ack: Ack) -> None:
-        if self._job and self._job.result and ack.order == self._job.order.id:
+        if not ack.order:
+            self._report_at = 0.0
+        elif self._job and self._job.result and ack.order == self._job.order.id:
             self._job.acknowledged = True
             if self._job.order.action in LEAVING:
                 self.leave = self._job.order.action
