@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
@@ -19,12 +19,13 @@ COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fi
 _OWN_SYSTEM = (NodeState.BOOT, NodeState.ACTIVE)
 
 
-@dataclass(frozen=True, slots=True)
 class Stale(Exception):
     """The node has moved on since it was read: the caller's message or plan is out of date. Nothing was changed."""
 
-    node_id: int
-    generation: int
+    def __init__(self, node_id: int, generation: int) -> None:
+        super().__init__(f"node {node_id} is not in generation {generation} any more")
+        self.node_id = node_id
+        self.generation = generation
 
 
 def _node(row: Sequence[Any]) -> Node:

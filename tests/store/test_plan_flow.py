@@ -1,68 +1,374 @@
-"""The manager's pass on a real database: submit -> snapshot -> plan -> apply."""
+"""The manager's pass on a real database: submit -> snapshot -> plan -> apply, and what may come between."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import Engine, select, update
 
+from cod.flows import nodes as node_flows
 from cod.flows import plan as flow
-from cod.model import Node, RequestTuple, Site, Subnet, Vcluster
+from cod.flows import vclusters as owner_flows
+from cod.model import Refused, Site
+from cod.policy.allocate import Plan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
-from cod.store import bindings, groups, nodes, requests, types, vclusters
+from cod.store import bindings, nodes, requests, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
-
-REPORT = '<node><firmware kind="bios" /><memory mib="{mib}" /></node>'
-DOCUMENT = '<template><image target="disk" name="debian"/></template>'
-
-
-def add_template(tx: Tx, name: str = "debian", document: str = DOCUMENT, revision: int = 1) -> int:
-    row = {"name": name, "revision": revision, "document": document, "digest": "0" * 64, "created_at": 0.0}
-    return int(tx.execute(insert(t.config_templates).values(**row)).inserted_primary_key[0])
-
-
-def add_node(tx: Tx, number: int, state: str = "inactive", mib: int = 4096, **columns: Any) -> Node:
-    kind = types.of(tx, REPORT.format(mib=mib), 0.0)
-    values = {"disk": Disk.CLEAN, "power_driver": "lab", "type_id": kind.id} | columns
-    return nodes.add(tx, name=f"node{number}", boot_mac=f"52:54:00:00:{number >> 8:02x}:{number & 255:02x}", now=0.0,
-                     cause="test", actor="test", state=state, **values)
+from tests.store.manager_world import (
+    OWNER,
+    add_node,
+    arrive,
+    check_world,
+    furnish,
+    in_tx,
+    members,
+    run_pass,
+    states,
+)
 
 
-def add_vcluster(tx: Tx, subnet: Subnet, template_id: int, size: int, name: str = "one", group: str = "site") -> Vcluster:
-    owner = groups.ensure(tx, group, 0.0)
-    vcluster = vclusters.add(tx, name=name, group_id=owner.id, template_id=template_id, size=size, attributes="",
-                             lease_time=100.0, subnet=subnet, now=1.0)
-    assert vcluster is not None
-    requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=0, tuples=[RequestTuple(size, "", template_id)],
-                 now=1.0)
-    return vcluster
-
-
-def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> int:
-    """One whole pass in one transaction; how many acts it had."""
-    claim = flow.hold(tx, owner, now, 10.0)
-    assert claim is not None
-    acts = flow.acts(flow.decide(flow.snapshot(tx, site), now), site)
-    for act in acts:
-        act.flow(tx, claim=claim, now=now)
-    return len(acts)
+def create(tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: object) -> int:
+    """A vcluster that waits for its nodes; its id."""
+    made = owner_flows.create(tx, name=name, size=size, group="site", site=site, now=now,
+                              **{"template": "debian"} | rest)  # type: ignore[arg-type]
+    return int(made.value[0].vcluster.id)
 
 
 def test_a_request_gets_its_nodes(tx: Tx, site: Site) -> None:
-    template_id = add_template(tx)
-    for number in range(3):
-        add_node(tx, number)
-    vcluster = add_vcluster(tx, site.subnets[0], template_id, 2)
-    assert run_pass(tx, site, 5.0) == 1
-    held = nodes.every(tx, vcluster_id=vcluster.id)
-    assert [(n.name, n.state, n.hostname, n.assigned_at) for n in held] == [
-        ("node0", "prime", "n1", 5.0), ("node1", "prime", "n2", 5.0)]
-    now = vclusters.get(tx, vcluster.id)
-    assert now is not None
-    assert (now.state, now.expires_at) == ("active", 105.0)
-    assert requests.every(tx)[0].state == RequestState.GRANTED
-    block = range(now.first_address or 0, (now.last_address or 0) + 1)
-    assert all(one.address in block for n in held for one in bindings.of_node(tx, n.id))
-    assert run_pass(tx, site, 6.0) == 0
+    furnish(tx, 3)
+    one = create(tx, site, lease=100.0)
+    assert run_pass(tx, site, 5.0) == ["grant request"]
+    request, held = requests.every(tx)[0], nodes.every(tx, vcluster_id=one)
+    assert [(n.name, n.state, n.hostname, n.assigned_at, n.request_id) for n in held] == [
+        ("node0", "prime", "n1", 5.0, request.id), ("node1", "prime", "n2", 5.0, request.id)]
+    vcluster = vclusters.get(tx, one)
+    assert vcluster is not None
+    assert (vcluster.state, vcluster.expires_at) == ("active", 105.0)
+    block = range(vcluster.first_address or 0, (vcluster.last_address or 0) + 1)
+    addresses = [b.address for n in held for b in bindings.of_node(tx, n.id)]
+    assert len(set(addresses)) == 2
+    assert all(address in block for address in addresses)
+    install = tx.execute(select(t.install_images)).mappings().all()
+    assert {(row["node_id"], row["state"], row["generation"]) for row in install} == {
+        (n.id, "pending", n.generation) for n in held}
+    check_world(tx)
+    assert run_pass(tx, site, 6.0) == []
+
+
+def test_a_cold_node_is_woken_and_primed_when_it_comes(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    add_node(tx, 1, "off")
+    add_node(tx, 2, "off", power_driver="none")  # nobody can wake that one
+    one = create(tx, site, size=1)
+    run_pass(tx, site, 5.0)
+    node = nodes.every(tx, vcluster_id=one)[0]
+    assert (node.name, node.state, node.power_wanted, node.power_seq) == ("node1", "trampoline", "on", 1)
+    action = tx.execute(select(t.power_actions)).mappings().one()
+    assert (action["generation"], action["desired"]) == (node.generation, "on")
+
+
+def test_a_kept_disk_skips_priming_for_the_same_group_and_revision(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    create(tx, site, size=1, template="kept")
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    owner_flows.delete(tx, name="one", site=site, now=4.0, actor=OWNER)
+    arrive(tx, 5.0)
+    node = nodes.by_name(tx, "node0")
+    assert node is not None
+    assert (node.state, node.disk, node.released) == ("inactive", "cached", 0)
+    create(tx, site, "again", size=1, template="kept", now=6.0)
+    run_pass(tx, site, 7.0)
+    assert states(tx) == {"node0": "boot", "node1": "inactive"}
+    create(tx, site, "other", size=1, template="debian", now=8.0)
+    run_pass(tx, site, 9.0)
+    assert states(tx)["node1"] == "prime"
+
+
+def test_an_impossible_request_is_rejected_and_its_vcluster_ends(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    one = create(tx, site)
+    assert run_pass(tx, site, 5.0) == ["tell requests why not"]
+    request = requests.every(tx)[0]
+    assert (request.state, request.reason) == ("rejected", "2 nodes wanted, the site has 1 that would do")
+    vcluster = vclusters.get(tx, one)
+    assert vcluster is not None
+    assert (vcluster.state, vcluster.ended_at, vcluster.first_address) == ("ended", 5.0, None)
+    assert vclusters.by_name(tx, "one") is None
+    assert run_pass(tx, site, 6.0) == []
+
+
+def test_a_request_waits_until_nodes_are_back(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    create(tx, site)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    two = create(tx, site, "two", size=1, now=4.0)
+    run_pass(tx, site, 4.0)
+    assert requests.every(tx)[-1].reason == "waits: 1 node wanted, 0 free of 2 that would do; others hold the rest"
+    owner_flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    run_pass(tx, site, 6.0)
+    assert requests.every(tx)[-1].reason == "waits for 1 node on its way back"
+    assert members(tx, two) == []
+    arrive(tx, 7.0)
+    assert run_pass(tx, site, 8.0) == ["end vcluster", "grant request"]
+    assert members(tx, two) == ["node0"]
+    check_world(tx)
+
+
+def test_an_expired_lease_takes_the_nodes_back_and_ends_when_they_are_there(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    one = create(tx, site, lease=100.0)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    assert run_pass(tx, site, 101.9) == []
+    assert run_pass(tx, site, 102.0) == ["expire vcluster"]
+    for node in nodes.every(tx):
+        assert (node.state, node.disk, node.released, node.power_wanted) == ("trampoline", "dirty", one, "cycle")
+    assert tx.execute(select(t.power_actions.c.generation)).scalars().all() == [
+        node.generation for node in nodes.every(tx)]
+    check_world(tx)
+    arrive(tx, 103.0, "node0")
+    assert run_pass(tx, site, 104.0) == []
+    arrive(tx, 105.0, "node1")
+    assert run_pass(tx, site, 106.0) == ["end vcluster"]
+    vcluster = vclusters.get(tx, one)
+    assert vcluster is not None
+    assert vcluster.state == "ended"
+
+
+def test_a_node_set_aside_on_its_way_back_does_not_hold_up_the_end(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site, size=1)
+    run_pass(tx, site, 2.0)
+    owner_flows.delete(tx, name="one", site=site, now=3.0, actor=OWNER)
+    node_flows.quarantine(tx, name="node0", reason="smoke", site=site, now=4.0, actor=OWNER)
+    assert run_pass(tx, site, 5.0) == ["end vcluster"]
+
+
+def test_a_held_node_that_is_set_aside_is_replaced(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    one = create(tx, site)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    node_flows.quarantine(tx, name="node0", reason="smoke", site=site, now=4.0, actor=OWNER)
+    assert [r.kind for r in requests.every(tx, states=["pending"])] == ["replace"]
+    check_world(tx)
+    run_pass(tx, site, 5.0)
+    assert members(tx, one) == ["node1", "node2"]
+    new = nodes.by_name(tx, "node2")
+    assert new is not None
+    assert new.hostname == "n1"
+    check_world(tx)
+
+
+def test_higher_priority_goes_first(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site, "low", size=1, now=1.0)
+    high = create(tx, site, "high", size=1, now=2.0)
+    tx.execute(update(t.node_requests).where(t.node_requests.c.vcluster_id == high).values(priority=9))
+    run_pass(tx, site, 3.0)
+    assert members(tx, high) == ["node0"]
+
+
+def test_nodes_of_another_subnet_are_not_granted(tx: Tx, site: Site) -> None:
+    from dataclasses import replace
+
+    near = site.subnets[0]
+    two = replace(site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255"))))
+    furnish(tx, 2)
+    for number, subnet in enumerate(("far", "lab")):
+        node = nodes.by_name(tx, f"node{number}")
+        assert node is not None
+        bindings.add(tx, [bindings.Binding(100 + number, node.boot_mac, "boot", node.id, subnet, None, "bound", 9.0)])
+    tx.execute(update(t.bindings).where(t.bindings.c.subnet == "lab").values(expires_at=99.0))
+    one = create(tx, two, size=1)
+    run_pass(tx, two, 2.0)
+    vcluster = vclusters.get(tx, one)
+    assert vcluster is not None
+    expected = {"far": "node0", "lab": "node1"}[vcluster.subnet or ""]
+    assert members(tx, one) == [expected]
+
+
+# ---------------------------------------------------------------- between the snapshot and the act
+
+
+@pytest.mark.parametrize("trouble", ["asked", "quarantined", "taken"])
+def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble: str) -> None:
+    with engine.begin() as tx:
+        furnish(tx, 3)
+        one = create(tx, site)
+        claim = flow.hold(tx, "a", 2.0, 10.0)
+        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)
+    with engine.begin() as tx:
+        node = nodes.by_name(tx, "node1")
+        assert node is not None
+        if trouble == "asked":
+            nodes.move(tx, node, NodeEvent.ASKED, now=3.0, cause="reset", actor="dhcp")
+        elif trouble == "quarantined":
+            node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=3.0, actor=OWNER)
+        else:
+            tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(vcluster_id=one))
+    with pytest.raises(flow.Stale), engine.begin() as tx:
+        acts[0].flow(tx, claim=claim, now=4.0)
+    with engine.begin() as tx:
+        assert states(tx)["node0"] == "inactive"
+        assert requests.every(tx)[0].state == RequestState.PENDING
+        tx.execute(update(t.nodes).values(vcluster_id=None))
+        run_pass(tx, site, 5.0)
+        expected = {"asked": ["node0", "node2"], "quarantined": ["node0", "node2"], "taken": ["node0", "node1"]}
+        assert members(tx, one) == expected[trouble]
+
+
+def test_a_withdrawn_request_and_a_deleted_vcluster_get_nothing(engine: Engine, site: Site) -> None:
+    with engine.begin() as tx:
+        furnish(tx, 2)
+        create(tx, site)
+        claim = flow.hold(tx, "a", 2.0, 10.0)
+        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)
+        owner_flows.delete(tx, name="one", site=site, now=3.0, actor=OWNER)
+    with engine.begin() as tx:
+        assert acts[0].flow(tx, claim=claim, now=4.0).value == 0
+        assert set(states(tx).values()) == {"inactive"}
+
+
+def test_an_extended_lease_does_not_expire(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site, size=1, lease=100.0)
+    run_pass(tx, site, 2.0)
+    claim = flow.hold(tx, "a", 102.0, 10.0)
+    acts = flow.acts(flow.decide(flow.snapshot(tx, site), 102.0), site)
+    owner_flows.extend(tx, name="one", lease=50.0, now=102.0)
+    assert acts[0].flow(tx, claim=claim, now=102.0).value == 0
+    assert states(tx) == {"node0": "prime"}
+
+
+def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None:
+    """Every address was declined: the grant is refused, the nodes stay free, and the request says why."""
+    with engine.begin() as tx:
+        furnish(tx, 1)
+        vcluster = vclusters.get(tx, create(tx, site, size=1))
+        assert vcluster is not None
+        bindings.add(tx, [
+            bindings.Binding(address, None, "vcluster", None, "lab", None, "declined", 1e9)
+            for address in range(vcluster.first_address or 0, (vcluster.last_address or 0) + 1)])
+        claim = flow.hold(tx, "a", 2.0, 10.0)
+        act = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)[0]
+    with pytest.raises(Refused) as refused, engine.begin() as tx:
+        act.flow(tx, claim=claim, now=3.0)
+    with engine.begin() as tx:
+        assert states(tx) == {"node0": "inactive"}
+        flow.waits(tx, act.request_id or 0, refused.value)
+        assert "no free address" in requests.every(tx)[0].reason
+
+
+# ---------------------------------------------------------------- one manager at a time, killed at any time
+
+
+def test_only_the_holder_of_the_claim_may_act(engine: Engine, site: Site) -> None:
+    """Every act of every kind looks at the claim, in its own transaction."""
+    with engine.begin() as tx:
+        furnish(tx, 3)
+        create(tx, site, "old", size=1, lease=10.0)
+        create(tx, site, "gone", size=1)
+        run_pass(tx, site, 2.0)
+        owner_flows.delete(tx, name="gone", site=site, now=3.0, actor=OWNER)
+        arrive(tx, 4.0)
+        create(tx, site, "new", size=1, now=5.0)
+        create(tx, site, "huge", size=9, now=6.0)
+        slow = flow.hold(tx, "a", 12.0, 5.0)
+        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 12.0), site)
+        assert len(acts) == 4
+        assert flow.hold(tx, "b", 14.0, 5.0) is None
+        quick = flow.hold(tx, "b", 17.0, 5.0)
+        assert slow is not None
+        assert quick is not None
+        assert quick.generation > slow.generation
+        before = [dict(row) for row in tx.execute(select(t.nodes)).mappings()]
+    for act in acts:
+        with pytest.raises(flow.Lost), engine.begin() as tx:
+            act.flow(tx, claim=slow, now=17.5)
+    with engine.begin() as tx:
+        assert [dict(row) for row in tx.execute(select(t.nodes)).mappings()] == before
+        for act in acts:
+            act.flow(tx, claim=quick, now=18.0)
+        check_world(tx)
+
+
+def test_a_claim_that_ran_out_is_no_claim_though_nobody_took_it(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site, size=1)
+    claim = flow.hold(tx, "a", 2.0, 5.0)
+    act = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)[0]
+    with pytest.raises(flow.Lost):
+        act.flow(tx, claim=claim, now=7.0)
+    renewed = flow.hold(tx, "a", 8.0, 5.0)
+    assert claim is not None
+    assert renewed is not None
+    assert renewed.generation == claim.generation + 1
+
+
+def test_a_claim_is_renewed_and_given_up(tx: Tx) -> None:
+    first = flow.hold(tx, "a", 1.0, 5.0)
+    again = flow.hold(tx, "a", 4.0, 5.0)
+    assert first is not None
+    assert again is not None
+    assert (again.generation, again.expires_at) == (first.generation, 9.0)
+    flow.give_up(tx, again)
+    assert flow.hold(tx, "b", 4.1, 5.0) is not None
+
+
+@pytest.mark.parametrize("survived", range(6))
+def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
+    engine: Engine, site: Site, survived: int
+) -> None:
+    with engine.begin() as tx:
+        furnish(tx, 5)
+        create(tx, site, "old", size=2, lease=10.0)
+        run_pass(tx, site, 2.0)
+        arrive(tx, 3.0)
+        create(tx, site, "p", size=1, now=4.0)
+        create(tx, site, "q", size=2, now=5.0)
+        create(tx, site, "r", size=2, now=6.0)
+        create(tx, site, "s", size=9, now=7.0)
+        claim = flow.hold(tx, "a", 12.0, 5.0)
+        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 12.0), site)
+    for act in acts[:survived]:
+        in_tx(engine, act.flow, claim=claim, now=12.0)
+    with engine.begin() as tx:
+        check_world(tx)
+        run_pass(tx, site, 20.0, owner="b")
+        check_world(tx)
+        arrive(tx, 21.0)
+        run_pass(tx, site, 22.0, owner="b")
+        arrive(tx, 23.0)
+        assert run_pass(tx, site, 24.0, owner="b") == []
+        check_world(tx)
+        assert {v.name: (v.state, len(members(tx, v.id))) for v in vclusters.every(tx)} == {
+            "p": ("active", 1), "q": ("active", 2), "r": ("active", 2)}
+        assert [r.state for r in requests.every(tx)] == ["granted"] * 4 + ["rejected"]
+
+
+def test_an_unchanged_world_has_the_same_pulse(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    create(tx, site, lease=100.0)
+    quiet = flow.pulse(tx, 1.0)
+    assert flow.pulse(tx, 1.5) == quiet
+    run_pass(tx, site, 2.0)
+    granted = flow.pulse(tx, 2.5)
+    assert granted != quiet
+    assert flow.pulse(tx, 102.5) != granted
+    assert not flow.decide(flow.snapshot(tx, site), 3.0)
+    assert flow.decide(flow.snapshot(tx, site), 3.0) == Plan()
+
+
+def test_disks_are_never_free_and_dirty(tx: Tx, site: Site) -> None:
+    """A node given back before its prime began is wiped like any other: nobody knows what happened to it."""
+    furnish(tx, 0)
+    add_node(tx, 1, NodeState.OFF)
+    create(tx, site, size=1)
+    run_pass(tx, site, 2.0)
+    owner_flows.delete(tx, name="one", site=site, now=3.0, actor=OWNER)
+    node = nodes.by_name(tx, "node1")
+    assert node is not None
+    assert (node.state, node.disk, node.vcluster_id) == ("trampoline", Disk.DIRTY, None)
