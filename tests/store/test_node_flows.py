@@ -1,0 +1,153 @@
+"""What an administrator does to a node, on a real database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cod.flows import nodes as flows
+from cod.flows import vclusters as owner_flows
+from cod.model import Node, Peer, Refused, Site
+from cod.states import Disk
+from cod.store import nodes, sessions
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, members, run_pass
+
+
+def do(flow: Any, tx: Tx, site: Site, **arguments: Any) -> tuple[Node, set[str]]:
+    """Run an administrator's flow on node1; the node then, and who was woken."""
+    done = flow(tx, name="node1", site=site, now=5.0, actor=OWNER, **arguments)
+    assert nodes.get(tx, done.value.node.id) == done.value.node
+    return done.value.node, {effect.what for effect in done.effects}
+
+
+def actions(tx: Tx) -> list[tuple[int, str]]:
+    """(generation, wish) of all power actions."""
+    return [(row.generation, row.desired) for row in tx.execute(select(t.power_actions).order_by(t.power_actions.c.id))]
+
+
+@pytest.mark.parametrize(("reported", "state"), [(True, "inactive"), (False, "trampoline"), (None, "trampoline")])
+def test_approving(tx: Tx, site: Site, reported: bool | None, state: str) -> None:
+    node = add_node(tx, 1, "registering", disk=Disk.FOREIGN)
+    if reported is not None:
+        epoch = sessions.open(tx, node.id, "server", "10.0.0.9", 1.0)
+        if reported:
+            sessions.set_reported(tx, Peer(node.id, "server", epoch, node.boot_mac))
+    moved, woken = do(flows.approve, tx, site)
+    assert (moved.state, moved.disk) == (state, Disk.FOREIGN)
+    assert "orders" in woken
+    assert [row["event"] for row in nodes.history(tx, node.id)][:2] == ["seen", "approved"]
+
+
+@pytest.mark.parametrize(("state", "sentence"), [("new", "has not reported"), ("inactive", "needs no approval")])
+def test_approve_refuses(tx: Tx, site: Site, state: str, sentence: str) -> None:
+    add_node(tx, 1, state)
+    with pytest.raises(Refused, match=sentence):
+        do(flows.approve, tx, site)
+
+
+def test_power_wishes_and_the_cold_reserve(tx: Tx, site: Site) -> None:
+    add_node(tx, 1)
+    node, woken = do(flows.power, tx, site, desired="cycle")
+    assert (node.state, node.power_wanted, node.generation, woken) == ("inactive", "cycle", 0, {"power"})
+    node, woken = do(flows.power, tx, site, desired="off")
+    assert (node.state, node.power_wanted, node.generation) == ("off", "off", 1)
+    assert woken >= {"power", "manager"}
+    node, _ = do(flows.power, tx, site, desired="off")
+    assert node.state == "off"
+    node, _ = do(flows.power, tx, site, desired="on")
+    assert (node.state, node.power_wanted, node.generation) == ("trampoline", "on", 2)
+    assert actions(tx) == [(0, "cycle"), (1, "off"), (1, "off"), (2, "on")]
+
+
+@pytest.mark.parametrize(("columns", "desired", "sentence"), [
+    ({"power_driver": "none"}, "on", "has no power driver"), ({}, "sideways", "power is on, off or cycle")])
+def test_power_refuses(tx: Tx, site: Site, columns: dict[str, Any], desired: str, sentence: str) -> None:
+    add_node(tx, 1, **columns)
+    with pytest.raises(Refused, match=sentence):
+        do(flows.power, tx, site, desired=desired)
+    assert actions(tx) == []
+
+
+def test_quarantining_a_free_node_and_restoring_it(tx: Tx, site: Site) -> None:
+    add_node(tx, 1)
+    node, woken = do(flows.quarantine, tx, site, reason="fan is loud")
+    assert (node.state, node.reason) == ("quarantined", "fan is loud")
+    assert "manager" in woken
+    assert nodes.history(tx, node.id)[-1]["cause"] == "user:ann: fan is loud"
+    assert actions(tx) == []
+    with pytest.raises(Refused, match="node node1 is quarantined: it cannot be quarantined now"):
+        do(flows.quarantine, tx, site, reason="again")
+    node, _ = do(flows.restore, tx, site)
+    assert (node.state, node.reason, node.attempts, node.disk) == ("trampoline", "", 0, Disk.DIRTY)
+    assert actions(tx) == [(node.generation, "cycle")]
+
+
+def test_restoring_does_not_wipe_what_cod_never_wrote(tx: Tx, site: Site) -> None:
+    add_node(tx, 1, disk=Disk.FOREIGN)
+    do(flows.quarantine, tx, site, reason="look at it")
+    node, _ = do(flows.restore, tx, site)
+    assert node.disk == Disk.FOREIGN
+
+
+def test_quarantining_a_held_node_switches_it_off_and_asks_for_another(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    made = owner_flows.create(tx, name="one", size=2, template="kept", group="site", site=site, now=1.0)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    node, woken = do(flows.quarantine, tx, site, reason="smoke")
+    assert (node.state, node.vcluster_id, node.disk) == ("quarantined", None, Disk.DIRTY)
+    assert woken == {"manager", "orders", "power"}
+    assert actions(tx) == [(node.generation, "off")]
+    assert members(tx, made.value[0].vcluster.id) == ["node0"]
+    check_world(tx)
+    add_node(tx, 3)
+    run_pass(tx, site, 6.0)
+    assert members(tx, made.value[0].vcluster.id) == ["node0", "node3"]
+
+
+def test_retiring(tx: Tx, site: Site) -> None:
+    add_node(tx, 1)
+    node, _ = do(flows.retire, tx, site, reason="sold")
+    assert (node.state, node.reason) == ("retired", "sold")
+    node, _ = do(flows.restore, tx, site)
+    assert node.state == "trampoline"
+
+
+def test_a_held_node_is_not_retired(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    owner_flows.create(tx, name="one", size=2, template="debian", group="site", site=site, now=1.0)
+    run_pass(tx, site, 2.0)
+    with pytest.raises(Refused, match="release or quarantine it first"):
+        do(flows.retire, tx, site)
+
+
+def test_changing_what_the_site_says(tx: Tx, site: Site) -> None:
+    add_node(tx, 1, power_driver="none")
+    flows.change(tx, name="node1", power_driver="lab", power_address="/run/n1")
+    flows.change(tx, name="node1", block="rack7")
+    done = flows.change(tx, name="node1", new_name="big")
+    node = done.value.node
+    assert (node.name, node.power_driver, node.power_address) == ("big", "lab", "/run/n1")
+    assert node.block_id is not None
+    add_node(tx, 2)
+    assert flows.change(tx, name="node2", block="rack7").value.node.block_id == node.block_id
+    assert flows.change(tx, name="node2", block="").value.node.block_id is None
+    assert flows.change(tx, name="node2", new_name="node2").value.node.name == "node2"
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("node2", "already"), ("No", "no DNS label"), ("", "no DNS label")])
+def test_renaming_refuses(tx: Tx, site: Site, name: str, sentence: str) -> None:
+    add_node(tx, 1)
+    add_node(tx, 2)
+    with pytest.raises(Refused, match=sentence):
+        flows.change(tx, name="node1", new_name=name)
+
+
+@pytest.mark.parametrize("flow", [flows.approve, flows.restore, flows.retire])
+def test_a_node_that_is_not_there(tx: Tx, site: Site, flow: Any) -> None:
+    with pytest.raises(Refused, match="there is no node 'node1'"):
+        do(flow, tx, site)

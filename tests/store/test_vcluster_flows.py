@@ -1,0 +1,323 @@
+"""What owners do with vclusters and requests, on a real database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select, update
+
+from cod.flows import requests as request_flows
+from cod.flows import vclusters as flows
+from cod.flows.requests import Wanted
+from cod.model import Effect, Refused, Result, Site
+from cod.store import groups, nodes, requests, vclusters
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.store.manager_world import OWNER, add_template, arrive, check_world, furnish, members, run_pass
+
+MANAGER = Effect("wake", "manager")
+
+
+def create(tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: Any) -> Result:
+    """A vcluster that waits for its nodes."""
+    return flows.create(tx, name=name, size=size, site=site, now=now, **{"template": "debian", "group": "site"} | rest)
+
+
+def running(tx: Tx, site: Site, size: int, **rest: Any) -> int:
+    """A vcluster whose nodes are active; its id."""
+    made = create(tx, site, size=size, **rest)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    return int(made.value[0].vcluster.id)
+
+
+def pending(tx: Tx) -> list[tuple[str, int]]:
+    """Kinds and counts of the pending requests."""
+    return [(r.kind, one.count) for r in requests.every(tx, states=["pending"]) for one in r.tuples]
+
+
+# ---------------------------------------------------------------- create
+
+
+def test_create_makes_rows_and_wakes_the_manager(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    made = create(tx, site, attributes="<requires><memory/></requires>", template="debian@1")
+    view, members_ = made.value
+    vcluster = view.vcluster
+    assert made.effects == (MANAGER,)
+    assert (vcluster.name, vcluster.state, vcluster.size, vcluster.creation_size) == ("one", "pending", 2, 2)
+    assert (view.template, view.group, members_) == ("debian@1", "site", [])
+    assert (vcluster.last_address or 0) - (vcluster.first_address or 0) == 63
+    request = requests.every(tx)[0]
+    assert (request.kind, request.state) == ("create", "pending")
+    assert (request.tuples[0].count, request.tuples[0].attributes) == (2, "<requires><memory/></requires>")
+
+
+def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Site) -> None:
+    small = replace(site, subnets=(replace(site.subnets[0], block_pool=("10.77.128.0", "10.77.128.191")),))
+    furnish(tx, 0)
+    firsts = [create(tx, small, name).value[0].vcluster.first_address for name in ("a", "b", "c")]
+    assert [first - firsts[0] for first in firsts] == [0, 64, 128]
+    with pytest.raises(Refused, match="all blocks of addresses are taken"):
+        create(tx, small, "d")
+    flows.delete(tx, name="b", site=small, now=2.0, actor=OWNER)
+    assert create(tx, small, "d").value[0].vcluster.first_address == firsts[1]
+
+
+@pytest.mark.parametrize(("change", "code", "sentence"), [
+    ({"name": "Bad"}, "invalid", "no DNS label"),
+    ({"name": "-a"}, "invalid", "no DNS label"),
+    ({"name": "a" * 64}, "invalid", "no DNS label"),
+    ({"name": "a.b"}, "invalid", "no DNS label"),
+    ({"name": "there"}, "conflict", "there is a vcluster 'there' already"),
+    ({"size": 0}, "invalid", "at least one node"),
+    ({"size": 64}, "invalid", "addresses for 63 nodes at most"),
+    ({"template": "nothing"}, "not_found", "no template 'nothing'"),
+    ({"template": "debian@7"}, "not_found", "no template 'debian@7'"),
+    ({"template": "debian@99999999999999999999"}, "not_found", "no template"),
+    ({"template": "debian@x"}, "not_found", "no template"),
+    ({"group": "nobody"}, "not_found", "no group 'nobody'"),
+    ({"attributes": "<requires>"}, "invalid", "no XML"),
+])
+def test_create_refuses(tx: Tx, site: Site, change: dict[str, Any], code: str, sentence: str) -> None:
+    furnish(tx, 0)
+    create(tx, site, "there")
+    with pytest.raises(Refused, match=sentence) as refused:
+        create(tx, site, **{"name": "one"} | change)
+    assert refused.value.code == code
+    assert len(vclusters.every(tx)) == 1
+
+
+def test_the_newest_revision_that_is_in_use_is_taken(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    add_template(tx, "debian", revision=2)
+    third = add_template(tx, "debian", revision=3)
+    tx.execute(update(t.config_templates).where(t.config_templates.c.id == third).values(retired_at=0.5))
+    assert create(tx, site).value[0].template == "debian@2"
+    assert create(tx, site, "two", template="debian@1").value[0].template == "debian@1"
+    with pytest.raises(Refused):
+        create(tx, site, "three", template="debian@3")
+
+
+@pytest.mark.parametrize(("default", "longest", "asked", "granted"), [
+    (None, None, None, 86400.0), (None, None, 50.0, 50.0), (None, None, 1e6, 86400.0),
+    (100.0, None, None, 100.0), (100.0, None, 200.0, 100.0), (100.0, 60.0, None, 60.0), (100.0, 60.0, 50.0, 50.0),
+])
+def test_the_leases_length(
+    tx: Tx, site: Site, default: float | None, longest: float | None, asked: float | None, granted: float
+) -> None:
+    furnish(tx, 0)
+    groups.add(tx, "lab", 0.0, default_lease=default, max_lease=longest)
+    assert create(tx, site, group="lab", lease=asked).value[0].vcluster.lease_time == granted
+
+
+def test_a_repeated_key_changes_nothing(engine: Engine, site: Site) -> None:
+    with engine.begin() as tx:
+        furnish(tx, 1)
+        first = create(tx, site, key="k1")
+    with engine.begin() as tx:
+        again = create(tx, site, key="k1", now=9.0)
+        assert again.value == first.value
+        assert again.effects == ()
+        assert len(requests.every(tx)) == 1
+        with pytest.raises(Refused, match="that key was used before, for vcluster one"):
+            create(tx, site, "two", key="k1")
+
+
+def test_priority_is_the_groups(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    groups.add(tx, "lab", 0.0, priority=7)
+    create(tx, site, group="lab")
+    assert requests.every(tx)[0].priority == 7
+
+
+# ---------------------------------------------------------------- resize
+
+
+def test_growing(tx: Tx, site: Site) -> None:
+    furnish(tx, 4)
+    one = running(tx, site, 1)
+    grown = flows.resize(tx, name="one", size=3, site=site, now=4.0, actor=OWNER)
+    assert (grown.value[0].vcluster.size, grown.effects) == (1, (MANAGER,))
+    assert pending(tx) == [("grow", 2)]
+    run_pass(tx, site, 5.0)
+    vcluster = vclusters.get(tx, one)
+    assert vcluster is not None
+    assert (vcluster.size, vcluster.creation_size) == (3, 1)
+    assert sorted(n.hostname or "" for n in nodes.every(tx, vcluster_id=one)) == ["n1", "n2", "n3"]
+    check_world(tx)
+
+
+def test_the_newest_size_counts(tx: Tx, site: Site) -> None:
+    furnish(tx, 4)
+    running(tx, site, 1)
+    flows.resize(tx, name="one", size=3, site=site, now=4.0, actor=OWNER)
+    flows.resize(tx, name="one", size=4, site=site, now=5.0, actor=OWNER, key="k")
+    flows.resize(tx, name="one", size=4, site=site, now=5.5, actor=OWNER, key="k")
+    assert pending(tx) == [("grow", 3)]
+    flows.resize(tx, name="one", size=1, site=site, now=6.0, actor=OWNER)
+    assert pending(tx) == []
+
+
+def test_shrinking_takes_the_newest_and_leaves_the_running(tx: Tx, site: Site) -> None:
+    furnish(tx, 4)
+    one = running(tx, site, 2)
+    flows.resize(tx, name="one", size=4, site=site, now=4.0, actor=OWNER)
+    run_pass(tx, site, 5.0)
+    arrive(tx, 6.0, "node2")
+    shrunk = flows.resize(tx, name="one", size=3, site=site, now=7.0, actor=OWNER)
+    assert {effect.what for effect in shrunk.effects} == {"manager", "orders", "power"}
+    assert members(tx, one) == ["node0", "node1", "node2"]
+    flows.resize(tx, name="one", size=2, site=site, now=8.0, actor=OWNER)
+    assert members(tx, one) == ["node0", "node1"]
+    history = nodes.history(tx, nodes.by_name(tx, "node3").id)[-1]  # type: ignore[union-attr]
+    assert (history["event"], history["actor"], history["cause"]) == ("released", OWNER, "the vcluster shrank to 3")
+    check_world(tx)
+
+
+@pytest.mark.parametrize(("size", "sentence"), [(0, "at least one node"), (64, "63 nodes at most")])
+def test_resize_refuses(tx: Tx, site: Site, size: int, sentence: str) -> None:
+    furnish(tx, 1)
+    running(tx, site, 1)
+    with pytest.raises(Refused, match=sentence):
+        flows.resize(tx, name="one", size=size, site=site, now=4.0, actor=OWNER)
+
+
+def test_a_vcluster_that_waits_or_ends_is_not_resized(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site, size=1)
+    with pytest.raises(Refused, match="still waiting"):
+        flows.resize(tx, name="one", size=2, site=site, now=2.0, actor=OWNER)
+    run_pass(tx, site, 3.0)
+    flows.delete(tx, name="one", site=site, now=4.0, actor=OWNER)
+    with pytest.raises(Refused, match="is ending"):
+        flows.extend(tx, name="one", lease=5.0, now=5.0)
+    with pytest.raises(Refused, match="there is no vcluster 'none'"):
+        flows.extend(tx, name="none", lease=5.0, now=5.0)
+
+
+def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    one = running(tx, site, 3)
+    for name in ("node0", "node1"):
+        node = nodes.by_name(tx, name)
+        assert node is not None
+        requests.replace(tx, node, 4.0)
+        requests.replace(tx, node, 4.0)
+        from cod.store import holding
+        holding.give_back(tx, node)
+    assert pending(tx) == [("replace", 1), ("replace", 1)]
+    flows.resize(tx, name="one", size=2, site=site, now=5.0, actor=OWNER)
+    assert pending(tx) == [("replace", 1)]
+    flows.resize(tx, name="one", size=1, site=site, now=6.0, actor=OWNER)
+    assert pending(tx) == []
+    assert members(tx, one) == ["node2"]
+
+
+# ---------------------------------------------------------------- release, extend, delete
+
+
+def test_releasing_named_nodes(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    one = running(tx, site, 3)
+    done = flows.release(tx, name="one", nodes_=["n2", "node1", "node2"], site=site, now=4.0, actor=OWNER)
+    assert members(tx, one) == ["node0"]
+    assert done.value[0].vcluster.size == 1
+    assert tx.scalars(select(t.power_actions.c.desired)).all() == ["cycle", "cycle"]
+    with pytest.raises(Refused, match="delete it instead"):
+        flows.release(tx, name="one", nodes_=["n1"], site=site, now=5.0, actor=OWNER)
+    with pytest.raises(Refused, match="has no node 'n9'"):
+        flows.release(tx, name="one", nodes_=["n9"], site=site, now=5.0, actor=OWNER)
+    check_world(tx)
+
+
+def test_extending(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    groups.add(tx, "lab", 0.0, max_lease=500.0)
+    running(tx, site, 1, group="lab", lease=100.0)
+    ends = [flows.extend(tx, name="one", lease=lease, now=now).value[0].vcluster.expires_at
+            for now, lease in ((10.0, 200.0), (20.0, 50.0), (30.0, 1e6))]
+    assert ends == [210.0, 210.0, 530.0]
+
+
+def test_deleting_a_vcluster_that_waits_ends_it_at_once(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    done = flows.delete(tx, name="one", site=site, now=2.0, actor=OWNER)
+    assert (done.value[0].vcluster.state, done.value[0].vcluster.ended_at) == ("ended", 2.0)
+    assert [r.state for r in requests.every(tx)] == ["withdrawn"]
+    create(tx, site)
+
+
+def test_deleting_a_running_one(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    running(tx, site, 2)
+    flows.resize(tx, name="one", size=3, site=site, now=4.0, actor=OWNER)
+    done = flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    assert done.value[0].vcluster.state == "releasing"
+    assert done.value[1] == []
+    assert pending(tx) == []
+    with pytest.raises(Refused, match="already"):
+        create(tx, site, now=6.0)
+    flows.delete(tx, name="one", site=site, now=6.0, actor=OWNER)
+    arrive(tx, 7.0)
+    run_pass(tx, site, 8.0)
+    with pytest.raises(Refused, match="there is no vcluster"):
+        flows.delete(tx, name="one", site=site, now=9.0, actor=OWNER)
+    create(tx, site, now=10.0)
+
+
+# ---------------------------------------------------------------- requests
+
+
+def test_submitting_tuples(tx: Tx, site: Site) -> None:
+    furnish(tx, 4)
+    one = running(tx, site, 1, attributes="<requires><memory/></requires>")
+    wanted = [Wanted(1), Wanted(2, "<requires/>", "kept@1")]
+    done = request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=4.0)
+    view = done.value
+    assert (view.vcluster, view.templates, done.effects) == ("one", ("debian@1", "kept@1"), (MANAGER,))
+    assert [(each.count, each.attributes) for each in view.request.tuples] == [
+        (1, "<requires><memory/></requires>"), (2, "<requires/>")]
+    assert request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=5.0) == Result(view)
+    run_pass(tx, site, 6.0)
+    assert len(members(tx, one)) == 4
+    check_world(tx)
+
+
+@pytest.mark.parametrize(("wanted", "sentence"), [
+    ([], "one node at least"), ([Wanted(0)], "one node at least"), ([Wanted(-1), Wanted(3)], "one node at least"),
+    ([Wanted(1, "<a/>")], "in an element requires"), ([Wanted(1, "", "no")], "no template 'no'"),
+    ([Wanted(40), Wanted(23)], "addresses for 63 nodes; it has 1"),
+])
+def test_submit_refuses(tx: Tx, site: Site, wanted: list[Wanted], sentence: str) -> None:
+    furnish(tx, 1)
+    running(tx, site, 1)
+    with pytest.raises(Refused, match=sentence):
+        request_flows.submit(tx, vcluster="one", wanted=wanted, now=4.0)
+    assert pending(tx) == []
+
+
+def test_withdrawing(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    running(tx, site, 1)
+    asked = request_flows.submit(tx, vcluster="one", wanted=[Wanted(1)], now=4.0).value.request
+    done = request_flows.withdraw(tx, request_id=asked.id, reason="not needed", now=5.0)
+    assert (done.value.request.state, done.value.request.reason) == ("withdrawn", "not needed")
+    with pytest.raises(Refused, match="does not wait"):
+        request_flows.withdraw(tx, request_id=asked.id, reason="", now=6.0)
+    with pytest.raises(Refused, match="delete the vcluster"):
+        request_flows.withdraw(tx, request_id=requests.every(tx)[0].id, reason="", now=6.0)
+    with pytest.raises(Refused, match="no request 0"):
+        request_flows.withdraw(tx, request_id=0, reason="", now=6.0)
+
+
+def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    with pytest.raises(Refused, match="no vcluster 'one'"):
+        request_flows.submit(tx, vcluster="one", wanted=[Wanted(1)], now=1.0)
+    create(tx, site)
+    with pytest.raises(Refused, match="is pending, not active"):
+        request_flows.submit(tx, vcluster="one", wanted=[Wanted(1)], now=1.0)
