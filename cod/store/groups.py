@@ -22,6 +22,11 @@ def every(tx: Tx) -> list[Group]:
     return [Group(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.groups.c.name))]
 
 
+def get(tx: Tx, group_id: int) -> Group:
+    """The group with that id, as another row names it."""
+    return Group(*tx.execute(select(*_COLUMNS).where(t.groups.c.id == group_id)).one())
+
+
 def by_name(tx: Tx, name: str) -> Group | None:
     """The group with that name."""
     row = tx.execute(select(*_COLUMNS).where(t.groups.c.name == name)).one_or_none()
