@@ -14,8 +14,9 @@ def put(path: Path, content: str | bytes = "") -> None:
     path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
 
 
-def machine(root: Path, *, uuid: str = UUID, cpus: int = 2, mib: int = 2048, model: str = "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz",
-            mhz: float = 2095.074, flags: str = "fpu vme lm nx aes vmx avx2") -> Path:
+def machine(root: Path, *, uuid: str = UUID, cpus: int = 2, mib: int = 2048,
+            model: str = "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz", mhz: float = 2095.074,
+            flags: str = "fpu vme lm nx aes vmx avx2") -> Path:
     """A machine without NICs and disks; returns `root`."""
     for name, value in (("product_uuid", uuid.upper()), ("sys_vendor", "Dell Inc."),
                         ("product_name", "PowerEdge R640"), ("product_serial", "B5TN222")):

@@ -1,0 +1,164 @@
+"""How the ramdisk is made: the archive, the choice of modules, the choice of Python modules."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trampoline import build
+from trampoline.recipe import cpio, modules, python
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def unpack(archive: bytes) -> dict[str, tuple[int, bytes]]:
+    """A newc archive's modes and contents by name, read by the letter of the kernel's description."""
+    found, at = {}, 0
+    while True:
+        assert archive[at : at + 6] == b"070701"
+        fields = [int(archive[at + 6 + 8 * n : at + 14 + 8 * n], 16) for n in range(13)]
+        assert fields[5] == 0, "a time"
+        name = archive[at + 110 : at + 110 + fields[11] - 1].decode()
+        at = -(-(at + 110 + fields[11]) // 4) * 4
+        if name == "TRAILER!!!":
+            assert at == len(archive), "something behind the end"
+            return found
+        found[name] = (fields[1], archive[at : at + fields[6]])
+        at = -(-(at + fields[6]) // 4) * 4
+
+
+names = st.lists(st.text("abc.-", min_size=1, max_size=5).filter(lambda part: part not in (".", "..")),
+                 min_size=1, max_size=3).map("/".join)
+
+
+@given(st.dictionaries(names, st.binary(max_size=9), max_size=6))
+def test_an_archive_holds_what_was_put_in(contents: dict[str, bytes]) -> None:
+    files = {name: data for name, data in contents.items() if not any(o.startswith(f"{name}/") for o in contents)}
+    archive = cpio.archive({name: cpio.file(data) for name, data in files.items()})
+    found = unpack(archive)
+    assert len(archive) % 4 == 0, "another archive cannot follow"
+    assert {name: data for name, (mode, data) in found.items() if mode == 0o100644} == files
+    folders = {name for name, (mode, _) in found.items() if mode == 0o040755}
+    assert folders == {name[:at] for name in files for at in range(len(name)) if name[at] == "/"}
+    assert list(found) == sorted(found), "a folder must come before what is in it"
+    assert archive == cpio.archive(dict(reversed({name: cpio.file(data) for name, data in files.items()}.items())))
+
+
+def test_the_cpio_program_reads_it(tmp_path: Path) -> None:
+    entries = {"bin/sh": cpio.link("busybox"), "bin/busybox": cpio.file(b"\x7fELF", 0o755), "cod": cpio.folder(0o700)}
+    subprocess.run(["cpio", "-id", "--quiet"], input=cpio.archive(entries), cwd=tmp_path, check=True)
+    assert (tmp_path / "bin/busybox").read_bytes() == b"\x7fELF"
+    assert (tmp_path / "bin/sh").readlink() == Path("busybox")
+    assert (tmp_path / "cod").stat().st_mode & 0o777 == 0o700
+
+
+# ---------------------------------------------------------------- kernel modules
+
+
+def kernel_module(*facts: str) -> bytes:
+    """The smallest ELF64 file with a .modinfo section that says `facts`."""
+    info, strings = "\0".join([*facts, ""]).encode(), b"\0.modinfo\0.shstrtab\0"
+    sections = 64 + len(info) + len(strings)
+    rest = struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, sections, 0, 64, 0, 0, 64, 3, 2)
+    header = b"\x7fELF\x02\x01\x01" + bytes(9) + rest
+
+    def section(name: int, offset: int, size: int) -> bytes:
+        return struct.pack("<IIQQQQIIQQ", name, 1, 0, 0, offset, size, 0, 0, 1, 0)
+
+    table = section(0, 0, 0) + section(1, 64, len(info)) + section(10, 64 + len(info), len(strings))
+    return header + info + strings + table
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An unpacked kernel package with a diamond of dependencies, and a flavour that wants its tip."""
+    for path, facts in {
+        "drivers/net/tip-one.ko": ("depends=left,right", "alias=pci:v00008086d*", "license=GPL"),
+        "drivers/net/left.ko": ("depends=base_bus",),
+        "drivers/net/right.ko": ("depends=base_bus", "alias=right-alias"),
+        "lib/base-bus.ko": ("depends=",),
+        "drivers/sound/unwanted.ko": ("depends=",),
+    }.items():
+        file = tmp_path / "lib/modules/6.1.0/kernel" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(kernel_module(*facts))
+    monkeypatch.setattr(modules, "LAB", ("tip_one",))
+    return tmp_path
+
+
+def test_a_module_brings_what_it_needs_and_no_more(kernel: Path) -> None:
+    tree = modules.tree(kernel, "lab")
+    assert {name.removeprefix("lib/modules/6.1.0/") for name in tree} == {
+        "kernel/drivers/net/tip-one.ko.xz", "kernel/drivers/net/left.ko.xz", "kernel/drivers/net/right.ko.xz",
+        "kernel/lib/base-bus.ko.xz", "modules.dep", "modules.alias"}
+    packed = tree["lib/modules/6.1.0/kernel/lib/base-bus.ko.xz"].content
+    assert lzma.decompress(packed) == kernel_module("depends=")
+
+
+def test_modprobe_is_told_the_order(kernel: Path) -> None:
+    """modprobe loads a line from its end: what is needed by others must stand behind them."""
+    lines = modules.tree(kernel, "lab")["lib/modules/6.1.0/modules.dep"].content.decode().splitlines()
+    needs = {line.split(":")[0].split("/")[-1]: line.split(":")[1].split() for line in lines}
+    assert [path.split("/")[-1] for path in needs["tip-one.ko.xz"]] == ["left.ko.xz", "right.ko.xz", "base-bus.ko.xz"]
+    assert needs["base-bus.ko.xz"] == []
+
+
+def test_aliases_name_modules_as_the_kernel_does(kernel: Path) -> None:
+    assert modules.tree(kernel, "lab")["lib/modules/6.1.0/modules.alias"].content.decode() == (
+        "alias right-alias right\nalias pci:v00008086d* tip_one\n")
+
+
+def test_the_generic_flavour_takes_whole_folders(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "GENERIC", ("drivers/sound",))
+    monkeypatch.setattr(modules, "GENERIC_EXTRA", ("not-in-this-kernel",))
+    names = [name for name in modules.tree(kernel, "generic") if name.endswith(".xz")]
+    assert [name.split("/")[-1] for name in names] == ["unwanted.ko.xz"]
+
+
+# ---------------------------------------------------------------- Python's modules
+
+
+def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "trampoline").mkdir()
+    (tmp_path / "trampoline/__init__.py").write_text("")
+    (tmp_path / "trampoline/a.py").write_text(
+        "from typing import TYPE_CHECKING\nfrom . import b\n"
+        "if TYPE_CHECKING:\n    import decimal\n"
+        "def late():\n    import zlib\n    from xml.etree import ElementTree\n"
+        "if __name__ == '__main__':\n    import argparse\n")
+    (tmp_path / "trampoline/b.py").write_text("import os.path\nfrom trampoline.c import name\n")
+    (tmp_path / "trampoline/c.py").write_text("name = 1\n")
+    mine, others = python.reachable(("trampoline.a",), tmp_path)
+    assert mine == ["trampoline", "trampoline.a", "trampoline.b", "trampoline.c"]
+    assert others == ["os.path", "typing", "xml.etree", "zlib"]
+
+
+def test_only_what_belongs_on_a_node_travels() -> None:
+    mine, others = python.reachable(python.AGENT, ROOT)
+    assert {"trampoline.agent", "trampoline.cprime", "trampoline.inventory", "cod.model", "cod.wire.confd"} <= set(mine)
+    assert not {"trampoline.recipe", "trampoline.build", "trampoline.options"} & set(mine)
+    assert [name for name in mine if name.startswith("cod.") and not name.startswith("cod.wire")] == ["cod.model"]
+    assert not {"lxml", "twisted", "sqlalchemy", "zstandard"} & {name.partition(".")[0] for name in others}
+
+
+# ---------------------------------------------------------------- what is up to date
+
+
+def test_a_change_of_the_agent_or_the_recipe_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("trampoline/ctramp.py", "trampoline/cprime.py", "trampoline/init", "cod/__init__.py", "cod/model.py",
+                 "cod/service.py", "trampoline/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("import cod.model\n" if name.endswith("ctramp.py") else "")
+    monkeypatch.setattr(build, "CHECKOUT", tmp_path)
+    stamps = [build._stamp("lab", [])]
+    for name, counts in (("cod/service.py", False), ("cod/model.py", True), ("trampoline/init", True)):
+        (tmp_path / name).write_text("# changed\n")
+        stamps.append(build._stamp("lab", []))
+        assert (stamps[-1] != stamps[-2]) is counts, name
+    assert build._stamp("generic", []) != stamps[-1]
