@@ -32,7 +32,7 @@ EXAMPLE = {
     "server": "10.77.0.1",
     "interface": "eth1",
     "boot_pool": ["10.77.1.0", "10.77.4.255"],
-    "block_pool": ["10.77.128.0", "10.77.255.254"],
+    "block_pool": ["10.77.128.0", "10.77.255.255"],
 }
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.

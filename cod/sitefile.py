@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from string import Formatter
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -141,9 +142,11 @@ class PowerTable(Table):
     @classmethod
     def _fillable(cls, address: str) -> str:
         try:
-            address.format(name="", mac="")
-        except (KeyError, IndexError, ValueError, AttributeError):
-            raise ValueError("may name {name} and {mac} only") from None
+            fields = [(name, spec, turn) for _, name, spec, turn in Formatter().parse(address) if name is not None]
+        except ValueError:
+            fields = [("", "", "")]
+        if not set(fields) <= {("name", "", None), ("mac", "", None)}:
+            raise ValueError("may name {name} and {mac} only; write other braces twice")
         return address
 
 
@@ -157,7 +160,7 @@ class SiteFile(Table):
     api: ApiTable = ApiTable.model_validate({})
     boot: BootTable = BootTable.model_validate({})
     policy: PolicyTable = PolicyTable.model_validate({})
-    subnet: tuple[SubnetTable, ...] = Field(min_length=1)
+    subnet: tuple[SubnetTable, ...]
     power: tuple[PowerTable, ...] = ()
 
     @model_validator(mode="after")
@@ -185,8 +188,8 @@ def _subnet_problems(subnet: SubnetTable) -> Iterator[str]:
             yield f"{key} {first} - {last} should be inside the network {net}"
         elif any(own is not None and first <= own <= last for own in (subnet.server, subnet.router)):
             yield f"{key} {first} - {last} should hold neither the server's nor the router's address"
-        elif first == net.network_address or last == net.broadcast_address:
-            yield f"{key} {first} - {last} should leave out the network's first and last address"
+    if subnet.boot_pool[0] == net.network_address or subnet.boot_pool[1] == net.broadcast_address:
+        yield "boot_pool should leave out the network's first and last address"
     if _overlap(subnet.boot_pool, subnet.block_pool):
         yield "boot_pool and block_pool should not overlap"
     if subnet.block_size & (subnet.block_size - 1):
@@ -204,6 +207,8 @@ def _overlap(one: Pool, other: Pool) -> bool:
 def _site_problems(file: SiteFile) -> Iterator[str]:
     if file.boot.http_port == file.boot.confd_port:
         yield "boot.http_port and boot.confd_port should differ"
+    if not file.subnet:
+        yield "subnet: at least one [[subnet]] is needed"
     for n, subnet in enumerate(file.subnet):
         for other in file.subnet[:n]:
             if subnet.name == other.name:

@@ -1,0 +1,217 @@
+"""The site file: what is accepted, and that every error names its key and says what to do."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cod import config, init, model
+from cod.config import ConfigError
+from cod.policy.power import rule_for
+from cod.sitefile import SiteFile
+
+GOOD = """
+name = "rack"
+domain = "cod.example"
+[server]
+data_dir = "/srv/cod"
+[policy]
+heartbeat = 7.5
+[[subnet]]
+name = "lab"
+network = "10.77.0.0/16"
+server = "10.77.0.1"
+interface = "br0"
+boot_pool = ["10.77.1.0", "10.77.4.255"]
+block_pool = ["10.77.128.0", "10.77.255.255"]
+[[power]]
+match = "rack1-*"
+driver = "ipmi"
+address = "bmc-{name}"
+"""
+SUBNET = GOOD[GOOD.index("[[subnet]]"):GOOD.index("[[power]]")]
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, Path("site.toml"))
+    assert all(line.startswith("site.toml: ") for line in str(caught.value).splitlines())
+    return caught.value.problems
+
+
+def loaded(tmp_path: Path, text: str) -> tuple[model.Site, config.Settings]:
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    return config.load(path)
+
+
+def test_a_good_file_becomes_a_site_and_settings(tmp_path: Path) -> None:
+    site, settings = loaded(tmp_path, GOOD)
+    assert site.name == "rack"
+    assert site.policy == model.Policy(heartbeat=7.5)
+    assert site.subnets == (model.Subnet(
+        name="lab", network="10.77.0.0/16", server="10.77.0.1", boot_pool=("10.77.1.0", "10.77.4.255"),
+        block_pool=("10.77.128.0", "10.77.255.255"), interface="br0"),)
+    assert site.power == (model.PowerRule("rack1-*", "ipmi", "bmc-{name}"),)
+    assert settings.database == "sqlite:////srv/cod/cod.db"
+    assert settings.socket == Path("/srv/cod/run/api.sock")
+    assert settings.listen == ()
+
+
+def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
+    """The tables repeat the defaults of `model.Site` and `model.Policy`, for people to read: they must not differ."""
+    site, _ = loaded(tmp_path, "domain = 'd'\n" + SUBNET)
+    bare = model.Site(name="site", domain="d", subnets=site.subnets)
+    assert site == bare
+
+
+@pytest.mark.parametrize(("change", "key", "words"), [
+    (("heartbeat = 7.5", "heartbeat = 0"), "policy.heartbeat", "greater than 0"),
+    (("heartbeat = 7.5", "heartbeat = inf"), "policy.heartbeat", "finite"),
+    (("heartbeat = 7.5", "heartbeat = 'soon'"), "policy.heartbeat", "should be a valid number"),
+    (("heartbeat = 7.5", "hartbeat = 5"), "policy.hartbeat", "did you mean 'heartbeat'?"),
+    (("heartbeat = 7.5", "xyzzy = 5"), "policy.xyzzy", "this table has unknown, auto_approve"),
+    (("heartbeat = 7.5", "unknown = 'ignore'"), "policy.unknown", "'discover' or 'known-only'"),
+    (("[policy]", "[polcy]"), "polcy", "did you mean 'policy'?"),
+    (('server = "10.77.0.1"', ""), "subnet.0.server", "is missing"),
+    (('server = "10.77.0.1"', 'server = "10.78.0.1"'), "subnet.0", "server 10.78.0.1 should be inside"),
+    (('server = "10.77.0.1"', 'server = "10.77.0.1"\nrouter = "10.1.0.1"'), "subnet.0", "router 10.1.0.1 should be"),
+    (('server = "10.77.0.1"', 'server = "10.77.2.1"'), "subnet.0", "should hold neither the server's"),
+    (('interface = "br0"', ""), "subnet.0", "interface or relay should be set"),
+    (('interface = "br0"', 'interfaces = "br0"'), "subnet.0.interfaces", "did you mean 'interface'?"),
+    (('"10.77.1.0", "10.77.4.255"', '"10.77.4.255", "10.77.1.0"'), "subnet.0", "first address before its last"),
+    (('"10.77.1.0", "10.77.4.255"', '"10.77.1.0", "10.79.4.255"'), "subnet.0", "should be inside the network"),
+    (('"10.77.1.0", "10.77.4.255"', '"10.77.1.0", "10.77.128.0"'), "subnet.0", "should not overlap"),
+    (('"10.77.1.0", "10.77.4.255"', '"10.77.0.0", "10.77.0.0"'), "subnet.0", "first and last address"),
+    (('interface = "br0"', 'interface = "br0"\nblock_size = 48'), "subnet.0", "power of two"),
+    (('interface = "br0"', 'interface = "br0"\nblock_size = 65536'), "subnet.0", "at least one block"),
+    (("10.77.0.0/16", "10.77.0.1/16"), "subnet.0.network", "valid IPv4 network"),
+    (('name = "lab"', 'name = "Lab!"'), "subnet.0.name", "DNS name in lower case"),
+    (('"bmc-{name}"', '"bmc-{nme}"'), "power.0.address", "may name {name} and {mac} only"),
+    (('"bmc-{name}"', '"bmc-{name.__class__}"'), "power.0.address", "may name {name} and {mac} only"),
+    (('driver = "ipmi"', 'driver = "magic"'), "power.0.driver", "'none', 'lab'"),
+    (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
+    (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
+    (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
+    (("[policy]", "[boot]\nbios_loader = '../x'\n[policy]"), "boot.bios_loader", "without '..'"),
+    (("[policy]", "[boot]\nhttp_port = 70000\n[policy]"), "boot.http_port", "less than or equal to 65535"),
+    (("[policy]", "[boot]\nhttp_port = 80\nconfd_port = 80\n[policy]"), "boot.http_port", "should differ"),
+])
+def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key: str, words: str) -> None:
+    assert change[0] in GOOD
+    found = problems(GOOD.replace(*change, 1))
+    assert len(found) == 1
+    assert found[0].startswith(key)
+    assert words in found[0]
+
+
+def test_all_errors_are_told_at_once() -> None:
+    text = GOOD.replace("heartbeat = 7.5", "heartbeat = -1\npatience = 0").replace('driver = "ipmi"', 'driver = "x"')
+    assert [line.split(":")[0] for line in problems(text)] == ["policy.patience", "policy.heartbeat", "power.0.driver"]
+
+
+@pytest.mark.parametrize(("second", "words"), [
+    (SUBNET.replace("10.77", "10.78").replace("br0", "br1"), "subnet.1.name: 'lab' is used twice"),
+    (SUBNET.replace("lab", "two").replace("br0", "br1"), "subnet.1.network: 10.77.0.0/16 overlaps that of 'lab'"),
+    (SUBNET.replace("lab", "two").replace("10.77", "10.78"), "subnet.1.interface: br0 serves 'lab' already"),
+])
+def test_subnets_do_not_get_into_each_others_way(second: str, words: str) -> None:
+    assert any(words in line for line in problems(GOOD + second))
+
+
+def test_a_subnet_behind_a_relay_is_served_from_elsewhere(tmp_path: Path) -> None:
+    remote = SUBNET.replace("lab", "far").replace("10.77", "10.78").replace('interface = "br0"', 'relay = "10.78.0.1"')
+    site, _ = loaded(tmp_path, GOOD + remote.replace('server = "10.78.0.1"', 'server = "10.77.0.1"'))
+    assert site.subnets[1].relay == "10.78.0.1"
+    assert site.subnets[1].server == "10.77.0.1"
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (None, "cannot be read"), (b"\xff\xfe", "UTF-8"), (b"name = ", "is not TOML"), (b"name = 'x'", "subnet: is missing"),
+    (b"subnet = []", "at least one")])
+def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "site.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        config.load(path)
+
+
+def test_a_socket_path_that_no_socket_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"server\.data_dir: .* too long"):
+        loaded(tmp_path, GOOD.replace("/srv/cod", "/srv/" + 100 * "x"))
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    with pytest.raises(ConfigError):
+        config.parse(text, Path("x"))
+
+
+# ---------------------------------------------------------------- cod init's file
+
+
+def test_the_annotated_file_is_valid_and_names_every_key() -> None:
+    text = init.annotated({"server": {"data_dir": "/x"}, "subnet": init.EXAMPLE})
+    config.parse(text, Path("x"))
+    named = {line.lstrip("# ").partition(" =")[0] for line in text.splitlines() if " = " in line}
+    for key, field in SiteFile.model_fields.items():
+        table = init.table_class(field)
+        for name in table.model_fields if table else [key]:
+            assert name in named, name
+
+
+def test_the_annotated_defaults_are_the_defaults() -> None:
+    """Every commented default can be uncommented without changing anything."""
+    text = init.annotated({"subnet": init.EXAMPLE})
+    required_or_null = ("interface", "relay", "router")
+    lines = []
+    for line in text[: text.index("# [[power]]")].splitlines():
+        bare = line.removeprefix("# ")
+        is_key = " = " in bare and bare.partition(" = ")[0].isidentifier()
+        lines.append(bare if is_key and bare.partition(" = ")[0] not in required_or_null else line)
+    assert "heartbeat = 5.0" in lines
+    assert config.parse("\n".join(lines), Path("x")) == config.parse(text, Path("x"))
+
+
+@given(st.text())
+def test_toml_strings_survive(text: str) -> None:
+    if any(ord(c) < 0x20 or 0xD800 <= ord(c) < 0xE000 or ord(c) == 0x7F for c in text):
+        return
+    assert tomllib.loads(f"key = {init.toml(text)}") == {"key": text}
+
+
+def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    done = init.found(tmp_path, file, {"interface": "br7"}, 1000.0)
+    assert any("schema" in line for line in done)
+    assert (tmp_path / "boot" / "trampoline").is_dir()
+    assert (tmp_path / "cod.db").exists()
+    assert file.stat().st_mode & 0o077 == 0
+    before = file.read_text()
+    assert 'interface = "br7"' in before
+    again = init.found(tmp_path, file, {"interface": "br8"}, 2000.0)
+    assert f"kept {file}" in again
+    assert file.read_text() == before
+
+
+def test_init_refuses_options_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="inside the network"):
+        init.found(tmp_path, tmp_path / "site.toml", {"server": "10.9.9.9"}, 1000.0)
+    assert not (tmp_path / "site.toml").exists()
+
+
+# ---------------------------------------------------------------- power rules
+
+
+def test_the_first_power_rule_that_fits_is_used() -> None:
+    rules = [model.PowerRule("rack1-*", "ipmi", "bmc-{name}"), model.PowerRule("52:54:*", "lab", "/sock#{mac}"),
+             model.PowerRule("*", "wol", "")]
+    assert rule_for(rules, "rack1-7", "52:54:00:00:00:01") == ("ipmi", "bmc-rack1-7")
+    assert rule_for(rules, "node-1", "52:54:00:00:00:01") == ("lab", "/sock#52:54:00:00:00:01")
+    assert rule_for(rules, "node-1", "aa:54:00:00:00:01") == ("wol", "")
+    assert rule_for(rules[:1], "node-1", "aa:54:00:00:00:01") == ("none", "")
