@@ -25,11 +25,11 @@ def make_image(folder: Path, name: str, size: int = 8 << 20) -> Path:
 
 def offer(stand: Stand, name: str, **attributes: str) -> None:
     """Add an image and a template of the same name that writes it."""
-    stand.cod("image", "add", name, str(make_image(stand.folder, name)))
+    stand.cod("image", "add", name, str(make_image(stand.folder, name)), "--wait")
     words = "".join(f' {key}="{value}"' for key, value in attributes.items())
     template = stand.folder / f"{name}.xml"
-    template.write_text(f'<template{words}><image target="disk" name="{name}"/></template>')
-    stand.cod("template", "add", name, str(template))
+    template.write_text(f'<template name="{name}"{words}><image target="disk" name="{name}"/></template>')
+    stand.cod("template", "add", str(template))
 
 
 def test_powered_on_primed_active_released_wiped(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_powered_on_primed_active_released_wiped(tmp_path: Path) -> None:
         offer(stand, "red")
         stand.cod("vcluster", "create", "web", "--size", "1", "--template", "red")
         stand.reaches("m1", "active")
-        assert stand["m1"].running().split() == ["red", "10.77.128.0", "n1", "web.cod.test"]
+        assert stand.wait(stand["m1"].running).split() == ["red", "10.77.128.1", "n1", "web.cod.test"]
         stand.cod("vcluster", "delete", "web")
         stand.reaches("m1", "inactive")
         assert stand.node("m1").disk == "clean"
