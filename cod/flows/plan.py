@@ -29,9 +29,9 @@ Stale = nodes.Stale
 # ---------------------------------------------------------------- reading and planning
 
 
-def hold(tx: Tx, owner: str, now: float, seconds: float) -> Claim | None:
-    """Become, or stay, the one manager for `seconds`; None while another server's is."""
-    return claims.hold(tx, "manager", owner, now, seconds)
+def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = None) -> Claim | None:
+    """Become, or with `held` stay, the one manager for `seconds`; None while another server is."""
+    return claims.hold(tx, "manager", owner, now, seconds, held)
 
 
 def give_up(tx: Tx, claim: Claim) -> None:

@@ -96,7 +96,7 @@ class Manager(Service):
         now = self._clock()
         if self._claim is None or self._claim.expires_at < now + CLAIM / 2:
             before = self._claim
-            self._claim = await self._pool.run(plan.hold, self._server, now, CLAIM)
+            self._claim = await self._pool.run(plan.hold, self._server, now, CLAIM, before)
             if (before is None) != (self._claim is None):
                 self._next_pass = 0.0
                 log.info("this server is %s the manager", "now" if self._claim else "no longer")

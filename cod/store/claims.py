@@ -31,10 +31,11 @@ class Lost(Exception):
     """The claim has expired or belongs to somebody else. Nothing may be committed."""
 
 
-def hold(tx: Tx, name: str, owner: str, now: float, seconds: float) -> Claim | None:
-    """Get or renew the claim until `now + seconds`; None while somebody else holds it.
+def hold(tx: Tx, name: str, owner: str, now: float, seconds: float, held: Claim | None = None) -> Claim | None:
+    """Get the claim, or renew `held`, until `now + seconds`; None while somebody else has it.
 
-    A claim that ran out while nobody took it gets a new generation too: its owner may have missed something.
+    Renewing keeps the generation. An owner that asks without holding it has been started anew: it takes over from its
+    former self at once, and the new generation keeps that one from acting, should it still be alive.
     """
     row = tx.execute(select(t.claims).where(_c.name == name).with_for_update()).one_or_none()
     until = now + seconds
@@ -45,7 +46,8 @@ def hold(tx: Tx, name: str, owner: str, now: float, seconds: float) -> Claim | N
     valid = row.expires_at > now
     if valid and row.owner != owner:
         return None
-    generation = row.generation + (not valid)
+    same = valid and held is not None and held.generation == row.generation
+    generation = row.generation + (not same)
     tx.execute(update(t.claims).where(_c.name == name).values(owner=owner, generation=generation, expires_at=until))
     return Claim(name, owner, generation, until)
 

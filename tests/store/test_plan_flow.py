@@ -310,12 +310,24 @@ def test_a_claim_that_ran_out_is_no_claim_though_nobody_took_it(tx: Tx, site: Si
 
 def test_a_claim_is_renewed_and_given_up(tx: Tx) -> None:
     first = flow.hold(tx, "a", 1.0, 5.0)
-    again = flow.hold(tx, "a", 4.0, 5.0)
+    again = flow.hold(tx, "a", 4.0, 5.0, first)
     assert first is not None
     assert again is not None
     assert (again.generation, again.expires_at) == (first.generation, 9.0)
     flow.give_up(tx, again)
     assert flow.hold(tx, "b", 4.1, 5.0) is not None
+
+
+def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site, size=1)
+    former = flow.hold(tx, "a", 2.0, 5.0)
+    act = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)[0]
+    assert former is not None
+    new = flow.hold(tx, "a", 3.0, 5.0)
+    with pytest.raises(flow.Lost):
+        act.flow(tx, claim=former, now=3.0)
+    assert act.flow(tx, claim=new, now=3.0).value == 1
 
 
 @pytest.mark.parametrize("survived", range(6))

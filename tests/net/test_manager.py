@@ -1,0 +1,247 @@
+"""The manager's clockwork on a real database, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+
+from cod.flows import plan
+from cod.flows import vclusters as owner_flows
+from cod.model import Effect, Site
+from cod.net.manager import CLAIM, Manager
+from cod.store import nodes, requests
+from tests.store.manager_world import arrive, check_world, furnish, in_tx, states
+
+
+class HandPool:
+    """The pool's promise without its threads: a flow runs when it is asked for, in a transaction of its own.
+
+    flows   names of those that have run
+    before  called with each flow's name first; what it raises is the flow's failure
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.flows: list[str] = []
+        self.before: Callable[[str], object] = lambda name: None
+
+    def run(self, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        """Run it now."""
+        name = getattr(flow, "func", flow).__name__
+        try:
+            self.before(name)
+            with self.engine.begin() as tx:
+                value = flow(tx, *args, **kwargs)
+        except Exception:
+            return fail()
+        self.flows.append(name)
+        return succeed(value)
+
+    @staticmethod
+    def is_away(error: BaseException) -> bool:
+        """Was it the database?"""
+        return isinstance(error, OperationalError)
+
+
+class House:
+    """A manager with a pool and a clock in its hands."""
+
+    def __init__(self, engine: Engine, site: Site, server: str = "a", clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
+        self.pool = HandPool(engine)
+        self.effects: list[Effect] = []
+        self.manager = Manager(self.clock, self.pool, site, server, self.clock.seconds, self._carry_out)  # type: ignore[arg-type]
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        self.effects += effects
+
+    def passes(self) -> int:
+        """How many passes have run."""
+        return self.pool.flows.count("snapshot")
+
+    def seconds(self, count: int) -> None:
+        """Let time go by."""
+        for _ in range(count):
+            self.clock.advance(1.0)
+
+
+@pytest.fixture
+def house(engine: Engine, site: Site) -> House:
+    """A house on a site with three free nodes."""
+    in_tx(engine, furnish, 3)
+    return House(engine, site)
+
+
+def create(engine: Engine, site: Site, name: str = "one", size: int = 2, now: float = 1.0) -> None:
+    """A vcluster that waits for its nodes."""
+    in_tx(engine, owner_flows.create, name=name, size=size, template="debian", group="site", site=site, now=now)
+
+
+def test_a_request_is_granted_within_a_second(house: House, engine: Engine, site: Site) -> None:
+    house.manager.startService()
+    create(engine, site)
+    assert set(in_tx(engine, states).values()) == {"inactive"}
+    house.seconds(1)
+    assert in_tx(engine, states) == {"node0": "prime", "node1": "prime", "node2": "inactive"}
+    assert Effect("wake", "orders") in house.effects
+
+
+def test_a_wake_up_makes_it_look_at_once(house: House, engine: Engine, site: Site) -> None:
+    house.manager.startService()
+    create(engine, site)
+    house.manager.wake()
+    assert in_tx(engine, states)["node0"] == "prime"
+    house.seconds(1)
+    assert house.clock.getDelayedCalls()[1:] == []
+
+
+def test_an_unchanged_world_is_planned_every_ten_seconds_only(house: House) -> None:
+    house.manager.startService()
+    house.seconds(5)
+    assert house.passes() == 1
+    house.seconds(20)
+    assert house.passes() == 3
+    assert house.pool.flows.count("run") == 26
+
+
+def test_deadlines_run_every_second(house: House, engine: Engine, site: Site) -> None:
+    with engine.begin() as tx:
+        node = nodes.by_name(tx, "node0")
+        assert node is not None
+        nodes.move(tx, node, plan.NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
+    house.manager.startService()
+    house.seconds(599)
+    assert nodes_by_name(engine, "node0").attempts == 0
+    house.seconds(2)
+    assert nodes_by_name(engine, "node0").attempts == 1
+
+
+def nodes_by_name(engine: Engine, name: str) -> Any:
+    """A node as it is now."""
+    return in_tx(engine, nodes.by_name, name)
+
+
+def test_one_manager_at_a_time(house: House, engine: Engine, site: Site) -> None:
+    """The second does nothing while the first lives, and goes on when it has died."""
+    other = House(engine, site, "b", house.clock)
+    house.manager.startService()
+    other.manager.startService()
+    create(engine, site)
+    house.seconds(1)
+    assert (house.pool.flows.count("grant"), other.passes()) == (1, 0)
+    house.manager.running = 0  # its process is gone: it renews nothing and gives nothing up
+    house.pool.before = lambda name: pytest.fail(f"a dead manager ran {name}")
+    house.clock.advance(0.0)
+    for call in house.clock.getDelayedCalls():
+        if call.func == house.manager.wake:
+            call.cancel()
+    create(engine, site, "two", size=1)
+    house.seconds(int(CLAIM) - 2)
+    assert other.passes() == 0
+    house.seconds(2)
+    assert other.pool.flows.count("grant") == 1
+    in_tx(engine, check_world)
+
+
+def test_a_manager_that_stops_lets_the_next_one_in_at_once(house: House, engine: Engine, site: Site) -> None:
+    house.manager.startService()
+    other = House(engine, site, "b", house.clock)
+    other.manager.startService()
+    stopped = house.manager.stopService()
+    assert stopped is not None
+    assert stopped.called
+    other.seconds(1)
+    assert other.passes() == 1
+
+
+def test_a_claim_lost_in_the_middle_of_a_pass_ends_it(house: House, engine: Engine, site: Site) -> None:
+    create(engine, site, "p", size=1)
+    create(engine, site, "q", size=1)
+
+    def steal(name: str) -> None:
+        if name == "grant" and "grant" in house.pool.flows:
+            with engine.begin() as tx:
+                claim = plan.hold(tx, "b", house.clock.seconds() + CLAIM, CLAIM)
+                assert claim is not None
+
+    house.pool.before = steal
+    house.manager.startService()
+    assert house.pool.flows.count("grant") == 1
+    house.seconds(5)
+    assert house.pool.flows.count("grant") == 1
+
+
+def test_a_stale_act_is_planned_anew(house: House, engine: Engine, site: Site) -> None:
+    create(engine, site)
+
+    def reset_first(name: str) -> None:
+        if name == "grant":
+            house.pool.before = lambda name: None
+            with engine.begin() as tx:
+                node = nodes.by_name(tx, "node0")
+                assert node is not None
+                nodes.move(tx, node, plan.NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
+
+    house.pool.before = reset_first
+    house.manager.startService()
+    assert in_tx(engine, states) == {"node0": "trampoline", "node1": "inactive", "node2": "inactive"}
+    house.seconds(1)
+    assert in_tx(engine, states) == {"node0": "trampoline", "node1": "prime", "node2": "prime"}
+
+
+def test_a_refused_grant_tells_its_request(house: House, engine: Engine, site: Site) -> None:
+    create(engine, site)
+
+    def refuse(name: str) -> None:
+        if name == "grant":
+            raise plan.Refused("conflict", "the block is full")
+
+    house.pool.before = refuse
+    house.manager.startService()
+    assert in_tx(engine, requests.every)[0].reason == "the block is full"
+    house.pool.before = lambda name: None
+    house.seconds(11)
+    assert in_tx(engine, requests.every)[0].state == "granted"
+
+
+def test_a_failing_database_and_a_bug_are_logged_and_tried_again(
+    house: House, engine: Engine, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(engine, site)
+    troubles: list[Exception] = [OperationalError("SELECT", {}, Exception("server has gone away")), ZeroDivisionError()]
+
+    def fail_twice(name: str) -> None:
+        if name == "snapshot" and troubles:
+            raise troubles.pop(0)
+
+    house.pool.before = fail_twice
+    house.manager.startService()
+    house.seconds(30)
+    assert in_tx(engine, requests.every)[0].state == "granted"
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [bool(record.exc_info) for record in errors] == [False, True]
+
+
+def test_the_whole_life_of_a_vcluster(house: House, engine: Engine, site: Site) -> None:
+    """Created, granted, expired, taken back, ended: by the clock alone."""
+    house.manager.startService()
+    with engine.begin() as tx:
+        owner_flows.create(tx, name="one", size=2, template="debian", group="site", lease=60.0, site=site, now=0.0)
+    house.seconds(2)
+    in_tx(engine, arrive, 3.0)
+    house.seconds(60)
+    assert [nodes_by_name(engine, name).released > 0 for name in ("node0", "node1", "node2")] == [True, True, False]
+    in_tx(engine, arrive, 63.0)
+    house.seconds(2)
+    assert set(in_tx(engine, states).values()) == {"inactive"}
+    with engine.begin() as tx:
+        owner_flows.create(tx, name="one", size=3, template="debian", group="site", site=site, now=65.0)
+    house.seconds(2)
+    assert set(in_tx(engine, states).values()) == {"prime"}
+    in_tx(engine, check_world)
