@@ -11,16 +11,22 @@ from cod.store.engine import Tx
 SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
 
 
-def run(tx: Tx, site: Site, now: float) -> list[Effect]:
-    """Examine every node that owes something: overdue, rested at the crossroads, or silent in the warm reserve."""
+def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
+    """Examine every node that owes something: rested at the crossroads, overdue, or silent in the warm reserve.
+
+    started  when this server began to listen: until agents have had time to come back to it, no silence is held against
+             them, for it was COD that did not hear
+    """
     effects: list[Effect] = []
-    for node in nodes.overdue(tx, now):
-        effects += _apply(tx, node, _overdue(node, site), site, now)
     for node in sessions.at_crossroads(tx):
         if lifecycle.rested(node, now):
             effects += _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
-    for node in sessions.silent(tx, now - SILENCE * site.policy.heartbeat):
-        effects += _apply(tx, node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"}), site, now)
+    patience = SILENCE * site.policy.heartbeat
+    if now >= started + patience:
+        for node in nodes.overdue(tx, now):
+            effects += _apply(tx, node, _overdue(node, site), site, now)
+        for node in sessions.silent(tx, now - patience):
+            effects += _apply(tx, node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"}), site, now)
     return list(dict.fromkeys(effects))
 
 

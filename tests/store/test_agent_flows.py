@@ -345,6 +345,17 @@ def test_what_takes_too_long_is_cycled_and_then_set_aside(lab: Lab, state: NodeS
     assert lab.wishes(1) == ["cycle"] * 3
 
 
+def test_no_deadline_passes_while_nobody_could_be_heard(lab: Lab) -> None:
+    lab.machine(1, "prime")
+    lab.machine(2, "inactive")
+    started = lab.now + 1e5
+    wait = deadlines.SILENCE * lab.site.policy.heartbeat
+    deadlines.run(lab.tx, lab.site, started + wait - 1, started)
+    assert [lab.node(n).state for n in (1, 2)] == ["prime", "inactive"]
+    deadlines.run(lab.tx, lab.site, started + wait, started)
+    assert [lab.node(n).state for n in (1, 2)] == ["trampoline", "trampoline"]
+
+
 def test_patience_stretches_deadlines(lab: Lab) -> None:
     lab.site = replace(lab.site, policy=Policy(auto_approve=True, patience=3.0))
     lab.machine(1, "trampoline", disk=Disk.DIRTY)
