@@ -150,13 +150,14 @@ class ConfdServer(Service):
         peer = connection.peer
         if peer and self.nodes.get(peer.node_id) is connection:
             del self.nodes[peer.node_id]
-            if self.running:
-                self.lose_later(peer, 0.0 if connection.dead else None)
+            if connection.dead:
+                self.lose(peer)
+            elif self.running:
+                self.lose_later(peer)
 
-    def lose_later(self, peer: Peer, patience: float | None = None) -> None:
-        """Count the agent as lost in a while (`patience` seconds), if it has not come back by then."""
-        usual = MISSED * self.site.policy.heartbeat
-        self.reactor.callLater(usual if patience is None else patience, self.lose, peer)
+    def lose_later(self, peer: Peer) -> None:
+        """Count the agent as lost in a while, if it has not come back by then."""
+        self.reactor.callLater(MISSED * self.site.policy.heartbeat, self.lose, peer)
 
     def lose(self, peer: Peer) -> None:
         """Unless a newer connection is there by now, the agent is lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -13,14 +14,16 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, insert
+from twisted.internet.task import Clock
 
 from cod.flows import boot
-from cod.model import Binding, Node, Order, Policy, Site, ipv4
-from cod.net.confd import ConfdServer, Limits
+from cod.model import Binding, Node, Order, Policy, RequestTuple, Site, ipv4
+from cod.net.confd import BATCH, ConfdServer, Limits
+from cod.policy import lifecycle
 from cod.pool import Pool, in_transaction
-from cod.store import bindings, conflicts, nodes, secrets, sessions
+from cod.store import bindings, conflicts, groups, holding, nodes, requests, secrets, sessions, steps, vclusters
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, new_id
 from cod.wire import confd
 from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
 
@@ -37,28 +40,34 @@ def report(*macs: str, uuid: str = "4c4c4544-0042-3510-8054-b4c04f4e3232", mib: 
             '<kernel release="6.1.0"/></node>')
 
 
+def at(number: int) -> str:
+    """The address that is bound to a machine."""
+    return f"127.0.0.{10 + number}"
+
+
 class Agent:
     """A real `AgentSide` on a blocking socket."""
 
-    def __init__(self, port: int, secret: confd.Secret, mac: str) -> None:
+    def __init__(self, port: int, secret: confd.Secret, mac: str, address: str) -> None:
         self.secrets = confd.Secrets(secret)
         self.mac = mac
+        self.address = address
         self.port = port
         self.got: list[Any] = []
         self.connect()
 
     def connect(self) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", self.port), 10)
+        self.socket = socket.create_connection(("127.0.0.1", self.port), 10, (self.address, 0))
         self.side = confd.AgentSide(self.secrets.current(), self.mac, os.urandom(32))
         self.socket.sendall(self.side.to_send())
 
     def next(self, kind: type, timeout: float = 10) -> Any:
-        """The next message of that kind; others are skipped. EOFError when the server closes."""
+        """The next message of that kind; others wait. EOFError when the server closes."""
         deadline = time.monotonic() + timeout
         while True:
-            while self.got:
-                message = self.got.pop(0)
+            for message in self.got:
                 if isinstance(message, kind):
+                    self.got.remove(message)
                     return message
             self.socket.settimeout(max(deadline - time.monotonic(), 0.01))
             data = self.socket.recv(65536)
@@ -101,10 +110,15 @@ class World:
         return in_transaction(self.engine, flow, *args, **kwargs)
 
     def machine(self, number: int) -> Node:
-        """A machine that DHCP has met, at 127.0.0.1."""
+        """A machine that DHCP has met."""
         def add(tx: Tx) -> Node:
-            return nodes.add(tx, name=f"n{number}", boot_mac=MACS[number], now=NOW, cause="test", actor="test")
-        return self.flow(add)
+            node = nodes.add(tx, name=f"n{number}", boot_mac=MACS[number], now=NOW, cause="test", actor="test")
+            address = Binding(ipv4(at(number)), MACS[number], "boot", node.id, "lab", None, "bound", NOW + 1e6)
+            bindings.add(tx, [address])
+            return node
+
+        made: Node = self.flow(add)
+        return made
 
     def boot(self, number: int) -> confd.Secret:
         """It boots the trampoline: a new secret of its own."""
@@ -112,14 +126,13 @@ class World:
         made = confd.verifier(secret.key, os.urandom(16))
 
         def mint(tx: Tx) -> None:
-            bindings.put(tx, [Binding(ipv4("127.0.0.1"), MACS[number], "boot", None, "lab", None, "bound", NOW + 1e6)])
-            boot.mint(tx, MACS[number], "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key,
+            boot.mint(tx, MACS[number], at(number), secret.id, made.salt, made.stored_key, made.server_key,
                       now=NOW, site=self.site)
         self.flow(mint)
         return secret
 
     def agent(self, number: int, secret: confd.Secret | None = None) -> Agent:
-        agent = Agent(self.server.port, secret or self.boot(number), MACS[number])
+        agent = Agent(self.server.port, secret or self.boot(number), MACS[number], at(number))
         self.agents.append(agent)
         return agent
 
@@ -140,15 +153,34 @@ class World:
 @pytest.fixture
 def site(site: Site) -> Site:
     subnet = replace(site.subnets[0], server="127.0.0.1", network="127.0.0.0/8")
-    return replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=1.0))
+    return replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=5.0))
+
+
+class Timed:
+    """A reactor with real sockets, whose time is moved by hand."""
+
+    def __init__(self, reactor: Any, in_reactor: Any) -> None:
+        self.clock = Clock()
+        self.listenTCP = reactor.listenTCP
+        self.callLater, self.seconds = self.clock.callLater, self.clock.seconds
+        self._in_reactor = in_reactor
+
+    def advance(self, seconds: float) -> None:
+        """Time passes, in steps that no timer is shorter than."""
+        self._in_reactor(self.clock.pump, [0.25] * int(seconds * 4))
 
 
 @pytest.fixture
-def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Callable[..., ConfdServer]]:
+def timed(reactor: Any, in_reactor: Any) -> Timed:
+    return Timed(reactor, in_reactor)
+
+
+@pytest.fixture
+def start(timed: Timed, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Callable[..., ConfdServer]]:
     servers: list[ConfdServer] = []
 
     def start(name: str = "one", **options: Any) -> ConfdServer:
-        server = ConfdServer(reactor, pool, site, name, ["127.0.0.1"], 0, clock=lambda: NOW, **options)
+        server = ConfdServer(timed, pool, site, name, ["127.0.0.1"], 0, clock=lambda: NOW, **options)
         in_reactor(server.startService)
         servers.append(server)
         return server
@@ -167,10 +199,18 @@ def world(engine: Engine, site: Site, start: Callable[..., ConfdServer]) -> Iter
         agent.close()
 
 
+class _Any:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+ANY: Any = _Any()
+
+
 def test_a_machine_reports_and_idles(world: World) -> None:
     world.machine(0)
     agent = world.agent(0)
-    assert agent.next(Welcome) == Welcome(ANY, "n0", 1.0)
+    assert agent.next(Welcome) == Welcome(ANY, "n0", 5.0)
     agent.say(Report(report(MACS[0])))
     assert agent.next(Ack) == Ack()
     node = world.node(0)
@@ -179,9 +219,357 @@ def test_a_machine_reports_and_idles(world: World) -> None:
     assert (order.id, order.action) == (f"{node.id}.{node.generation}", "wait")
 
 
-class _Any:
-    def __eq__(self, other: object) -> bool:
+def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """Poll what happens in the reactor's thread; no test waits for a fixed time."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+    return value
+
+
+def to_prime(world: World, number: int) -> None:
+    """Somebody gives the machine to a vcluster."""
+    def assign(tx: Tx) -> None:
+        document = ('<template><image target="disk" url="http://10.0.0.9/a" size="1000" compression="raw" '
+                    f'sha256="{"ab" * 32}"/></template>')
+        row = {"name": "t", "revision": 1, "document": document, "digest": "", "created_at": 0.0}
+        template_id = new_id(tx.execute(insert(t.config_templates).values(**row)))
+        group = groups.ensure(tx, "g", 0.0)
+        vcluster = vclusters.add(tx, name="v", group_id=group.id, template_id=template_id, size=1, attributes="",
+                                 lease_time=1e6, subnet=world.site.subnets[0], now=NOW)
+        assert vcluster is not None
+        request = requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=0, now=NOW,
+                               tuples=[RequestTuple(1, "", template_id)])
+        node = nodes.by_mac(tx, MACS[number])
+        assert node is not None
+        held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, template_id=template_id, hostname="h",
+                            now=NOW)
+        wanted = steps.wanted(tx, held)
+        assert wanted is not None
+        steps.apply(tx, held, lifecycle.assign(held, wanted), now=NOW, actor="test", policy=world.site.policy)
+
+    world.flow(assign)
+
+
+# ---------------------------------------------------------------- lives
+
+
+def test_primed_through_lost_connections(world: World, timed: Timed) -> None:
+    world.machine(0)
+    agent = world.ready(0)
+    assert agent.next(Order).action == "wait"
+    to_prime(world, 0)
+    timed.advance(0.5)  # found by the poll: nobody woke the server
+    order = agent.next(Order)
+    assert (order.action, order.images[0].size) == ("prime", 1000)
+    agent.say(Progress(order.id, "write", 400, 1000, 12.5))
+    wait_for(lambda: world.node(0).progress_done == 400)
+    agent.close()
+    agent.connect()
+    agent.next(Welcome)
+    agent.say(Report(report(MACS[0], uuid="4c4c4544-0042-3510-8054-b4c04f4e3230")))
+    assert agent.next(Order) == order
+    assert world.node(0).state == "prime"
+    for _ in range(2):  # the answer may be lost: it is said again
+        agent.say(Done(order.id, {"bytes_written": 1000.0}))
+        assert agent.next(Ack) == Ack(order.id)
+    assert agent.next(Order).action == "reboot"
+    assert world.node(0).state == "boot"
+
+
+def test_failure_is_acknowledged_and_told(
+    world: World, in_reactor: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.machine(0)
+    agent = world.ready(0)
+    agent.next(Order)
+    to_prime(world, 0)
+    in_reactor(world.server.poll)  # woken
+    order = agent.next(Order)
+    agent.say(Failed(order.id, "disk too\nsmall"))
+    assert agent.next(Ack) == Ack(order.id)
+    assert (world.node(0).state, world.node(0).reason) == ("trampoline", "disk too\nsmall")
+    assert f"n0: order {order.id} failed: disk too small" in caplog.messages
+
+
+def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None:
+    world.machine(0)
+    agent = world.ready(0)
+    agent.say(Heartbeat())
+    assert agent.next(Heartbeat) == Heartbeat()
+    world.server.clock = lambda: NOW + 77
+    agent.say(Heartbeat())
+    agent.next(Heartbeat)
+    world.server.site = replace(world.site, policy=Policy(heartbeat=1e6))
+    timed.advance(BATCH)
+    wait_for(lambda: world.node(0).last_seen == NOW + 77)
+
+
+def test_the_newest_connection_wins(world: World, start: Callable[..., ConfdServer], timed: Timed) -> None:
+    world.machine(0)
+    first = world.ready(0)
+    second = Agent(world.server.port, first.secrets.current(), MACS[0], at(0))
+    second.next(Welcome)
+    assert first.next(Error).code == "replaced"
+    assert first.closed()
+    other = start("two")
+    third = Agent(other.port, first.secrets.current(), MACS[0], at(0))
+    third.next(Welcome)
+    assert second.side.state is confd.State.OPEN
+    world.server.site = replace(world.site, policy=Policy(heartbeat=1e6))
+    other.site = world.server.site
+    timed.advance(BATCH)  # then it learns that it does not hold the node any more
+    assert second.next(Error).code == "replaced"
+    third.say(Heartbeat())
+    third.next(Heartbeat)
+    world.agents += [second, third]
+    assert world.node(0).state == "inactive"
+
+
+def test_what_an_older_connection_says_is_not_heard(world: World, start: Callable[..., ConfdServer]) -> None:
+    world.machine(0)
+    first = world.ready(0)
+    other = start("two")
+    second = Agent(other.port, first.secrets.current(), MACS[0], at(0))
+    second.next(Welcome)
+    world.agents.append(second)
+    first.say(Report(report(MACS[0], mib=666)))
+    assert first.next(Error).code == "replaced"
+    assert first.closed()
+    assert "666" not in (world.node(0).attributes or "")
+
+
+def test_an_agent_that_stays_away_is_lost(world: World, timed: Timed) -> None:
+    world.machine(0)
+    agent = world.ready(0)
+    agent.close()
+    wait_for(lambda: not world.server.nodes)
+    timed.advance(14)
+    assert not world.server.counts["lost"]  # not at once: it may come back
+    timed.advance(2)
+    wait_for(lambda: world.node(0).state == "trampoline")
+    assert world.server.counts["lost"] == 1
+
+
+def test_an_agent_that_falls_silent_is_lost(world: World, timed: Timed) -> None:
+    world.machine(0)
+    agent = world.ready(0)
+    agent.next(Order)
+    timed.advance(14)
+    agent.say(Heartbeat())
+    agent.next(Heartbeat)
+    timed.advance(14)
+    assert world.server.nodes
+    timed.advance(3)
+    wait_for(lambda: world.node(0).state == "trampoline")
+    assert agent.closed()
+
+
+def test_a_server_finds_what_its_dead_predecessor_left(
+    world: World, start: Callable[..., ConfdServer], in_reactor: Any, timed: Timed
+) -> None:
+    for number in (0, 1):
+        world.machine(number)
+        world.ready(number)
+    in_reactor(world.server.stopService)
+    assert world.agents[0].next(Error).code == "stopping"
+    assert world.flow(sessions.connected, [world.node(0).id, world.node(1).id]) == {world.node(0).id, world.node(1).id}
+    world.server = start()
+    back = world.agent(0, world.agents[0].secrets.current())
+    back.next(Welcome)
+    timed.advance(14)
+    assert world.node(1).state == "inactive"
+    back.say(Heartbeat())
+    back.next(Heartbeat)
+    timed.advance(2)
+    wait_for(lambda: world.node(1).state == "trampoline")
+    assert world.node(0).state == "inactive"
+
+
+# ---------------------------------------------------------------- those who are not who they say
+
+
+def test_refused_strangers_do_not_disturb_the_real_node(world: World) -> None:
+    world.machine(0)
+    world.machine(1)
+    real = world.ready(0)
+    before = world.node(0)
+    stolen, own = world.boot(0), world.boot(1)
+    attempts = {
+        "another secret": Agent(world.server.port, confd.Secret(stolen.id, bytes(32)), MACS[0], at(0)),
+        "from elsewhere": Agent(world.server.port, stolen, MACS[0], at(1)),
+        "another's MAC": Agent(world.server.port, own, MACS[0], at(1)),
+        "no such secret": Agent(world.server.port, confd.Secret("f" * 16, bytes(32)), MACS[0], at(0)),
+    }
+    for name, impostor in attempts.items():
+        assert impostor.closed(), name
+        assert not any(isinstance(message, Welcome) for message in impostor.got), name
+    real.say(Heartbeat())
+    assert real.next(Heartbeat)
+    assert world.node(0) == before
+    assert world.flow(secrets.get, stolen.id) is not None
+
+
+def test_a_secret_opens_the_door_once(world: World) -> None:
+    world.machine(0)
+    secret = world.boot(0)
+    real = world.agent(0, secret)
+    real.next(Welcome)
+    thief = Agent(world.server.port, secret, MACS[0], at(0))
+    assert thief.next(Error).code == "unknown"
+    assert thief.closed()
+    real.say(Heartbeat())
+    assert real.next(Heartbeat)
+
+
+def test_a_recorded_conversation_is_worth_nothing(world: World) -> None:
+    world.machine(0)
+    secret = world.boot(0)
+    sent = bytearray()
+    real = world.agent(0, secret)
+    real.socket = Recorder(real.socket, sent)  # type: ignore[assignment]
+    real.next(Welcome)
+    real.say(Report(report(MACS[0])))
+    real.next(Ack)
+    replay = socket.create_connection(("127.0.0.1", world.server.port), 10, (at(0), 0))
+    replay.sendall(bytes(sent))
+    assert closes(replay)
+    real.say(Heartbeat())
+    assert real.next(Heartbeat)
+
+
+def test_a_report_in_anothers_name_is_refused(world: World) -> None:
+    world.machine(0)
+    world.machine(1)
+    real = world.ready(0)
+    before = world.node(0)
+    impostor = world.agent(1)
+    impostor.next(Welcome)
+    for macs in ([MACS[0]], [MACS[1], MACS[0]]):
+        impostor.say(Report(report(*macs)))
+        assert impostor.next(Error).code == "refused"
+    impostor.say(Done(f"{before.id}.{before.generation}"))
+    assert impostor.next(Error).code == "refused"
+    assert impostor.closed()
+    assert world.node(0) == before
+    assert world.node(1).attributes is None
+    assert [c["kind"] for c in world.flow(conflicts.every)] == ["identity"]
+    real.say(Heartbeat())
+    assert real.next(Heartbeat)
+
+
+# ---------------------------------------------------------------- those who mean no good
+
+
+class Recorder:
+    """A socket that remembers what was sent."""
+
+    def __init__(self, inner: socket.socket, sent: bytearray) -> None:
+        self._inner, self._sent = inner, sent
+
+    def sendall(self, data: bytes) -> None:
+        self._sent += data
+        self._inner.sendall(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def closes(peer: socket.socket, seconds: float = 5.0) -> bool:
+    """Does the server close it?"""
+    peer.settimeout(seconds)
+    try:
+        while peer.recv(65536):
+            pass
+    except ConnectionError:
         return True
+    except TimeoutError:
+        return False
+    return True
 
 
-ANY: Any = _Any()
+BOMB = b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]><hello>&b;</hello>'
+
+
+@pytest.mark.parametrize("data", [
+    b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", (1 << 30).to_bytes(4, "big"), b"\xff" * 5000,
+    confd.frame(b""), confd.frame(BOMB), confd.frame(b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>'),
+    confd.frame(b"<a>" * 1000), (300_000).to_bytes(4, "big") + b"<a>" * 100_000, confd.frame(b"<heartbeat/>"),
+])
+def test_rubbish_is_refused_at_once_and_logged(
+    world: World, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cod.net.confd")
+    peer = socket.create_connection(("127.0.0.1", world.server.port), 10)
+    peer.sendall(data)
+    assert closes(peer)
+    assert [r for r in caplog.records if r.getMessage().startswith("127.0.0.1: closed: ")]
+    world.machine(0)
+    world.ready(0)
+
+
+def test_a_proven_peer_gets_no_further_with_rubbish(world: World) -> None:
+    """The nesting of 100,000, a bomb and a huge length, each properly sealed by an agent that was let in."""
+    for number, body in enumerate([b"<a>" * 100_000, BOMB, b""]):
+        world.machine(number)
+        agent = world.ready(number)
+        seal = agent.side._out
+        assert seal is not None
+        agent.socket.sendall(confd.frame(seal.close(body)) if body else (1 << 30).to_bytes(4, "big"))
+        assert agent.closed()
+    wait_for(lambda: not world.server.nodes)
+
+
+def test_dawdlers_are_cut_off(start: Callable[..., ConfdServer], timed: Timed) -> None:
+    server = start("slow", limits=Limits(proof_time=10.0))
+    silent, slow = (socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(2))
+    wait_for(lambda: len(server.open) == 2)
+    for byte in b"\0\0\1\0<hell":  # a byte a second is no proof
+        slow.sendall(bytes([byte]))
+        timed.advance(1.0)
+    assert len(server.open) == 2
+    timed.advance(2)
+    assert closes(silent)
+    assert closes(slow)
+    wait_for(lambda: not server.open and not +server.strangers)
+
+
+def test_one_address_gets_few_unproven_connections(world: World) -> None:
+    there = [socket.create_connection(("127.0.0.1", world.server.port), 10) for _ in range(8)]
+    wait_for(lambda: world.server.strangers["127.0.0.1"] == 8)
+    ninth = socket.socket()
+    with contextlib.suppress(ConnectionError):
+        ninth.connect(("127.0.0.1", world.server.port))
+    assert closes(ninth)
+    world.machine(0)
+    world.ready(0)  # from its own address
+    for one in there:
+        one.close()
+    wait_for(lambda: world.server.strangers["127.0.0.1"] == 0)
+
+
+def test_random_bytes_by_the_thousand(world: World) -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        peer = socket.create_connection(("127.0.0.1", world.server.port), 10, (f"127.0.1.{chance.randrange(250)}", 0))
+        with contextlib.suppress(ConnectionError):
+            size = chance.randrange(1, 300)
+            body = chance.randbytes(size)
+            peer.sendall(size.to_bytes(4, "big") + body if chance.random() < 0.7 else body)
+        peer.close()
+    wait_for(lambda: not world.server.open)
+    world.machine(0)
+    world.ready(0)
+
+
+def test_a_peer_that_sends_ahead_is_not_read_for_ever(world: World) -> None:
+    """A hundred messages at once: they are all answered, and never are more than a few kept."""
+    world.machine(0)
+    agent = world.ready(0)
+    agent.next(Order)
+    order_id = f"{world.node(0).id}.0"
+    threading.Thread(target=agent.socket.sendall, daemon=True,
+                     args=(b"".join(agent.side.send(Done(order_id)) for _ in range(100)),)).start()
+    for _ in range(100):
+        assert agent.next(Ack).order == order_id
