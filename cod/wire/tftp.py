@@ -212,15 +212,19 @@ class Session:
         return self._send(now)
 
     def _send(self, now: float) -> Sequence[Burst]:
-        wait = self._timeout * 2**self._tries if self._tries else self._timeout
-        self.deadline = now + min(wait, max(LONGEST_WAIT, self._timeout))
+        self.deadline = now + (self._backed_off() if self._tries else self._timeout)
         if self._acked < 0:
             self._sent = 0
             return (Burst([self._oack, b""], len(self._oack)),)
         first = self._acked + 1
-        self._sent = min(self._acked + self._window, self._last)
-        return [self._burst(block, min(block + self._stride - 1, self._sent))
-                for block in range(first, self._sent + 1, self._stride)]
+        self._sent = last = min(self._acked + self._window, self._last)
+        if last - first < self._stride:
+            return (self._burst(first, last),)
+        return [self._burst(block, min(block + self._stride - 1, last))
+                for block in range(first, last + 1, self._stride)]
+
+    def _backed_off(self) -> float:
+        return min(self._timeout * (1 << self._tries), max(LONGEST_WAIT, self._timeout))
 
     def _burst(self, first: int, last: int) -> Burst:
         size, content = self._blksize, self._content

@@ -1,0 +1,170 @@
+"""Where servers are measured against each other: two network namespaces joined by a veth, rounds in turn, CPU counted.
+
+Everything is started here and ended by its pid; the namespaces go when the arena is left. Needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER, CLIENT = "10.199.77.1", "10.199.77.2"
+CPUACCT = Path("/sys/fs/cgroup/cpuacct/cod-bench")  # counts children that nobody waits for, too
+NICE = -15  # other work on the machine shall not decide a round
+
+
+@dataclass
+class Measure:
+    """One line of `build/bench/NAME.json`. `ratio` is value to peer_value, `goal` what it should reach."""
+
+    name: str
+    value: float
+    unit: str
+    peer: str = ""
+    peer_value: float | None = None
+    ratio: float | None = None
+    goal: str = ""
+    rounds: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """One round of one contender: how much was moved in how long, and the CPU seconds of both sides."""
+
+    amount: float
+    seconds: float
+    server_cpu: float
+    client_cpu: float
+
+    @property
+    def rate(self) -> float:
+        return self.amount / self.seconds
+
+
+def server_cpu() -> float:
+    """CPU seconds of all servers so far."""
+    return int((CPUACCT / "cpuacct.usage").read_text()) / 1e9
+
+
+class Arena:
+    """Two namespaces: servers run in one, clients in the other."""
+
+    def __init__(self, name: str) -> None:
+        self.server_side, self.client_side = f"cod-{name}-s", f"cod-{name}-c"
+
+    def __enter__(self) -> Arena:
+        self.__exit__()
+        CPUACCT.mkdir(exist_ok=True)
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+        for side in (self.server_side, self.client_side):
+            _ip("netns", "add", side)
+            _ip("-n", side, "link", "set", "lo", "up")
+        _ip("-n", self.server_side, "link", "add", "v0", "type", "veth",
+            "peer", "name", "v0", "netns", self.client_side)
+        for side, address in ((self.server_side, SERVER), (self.client_side, CLIENT)):
+            _ip("-n", side, "address", "add", f"{address}/24", "dev", "v0")
+            _ip("-n", side, "link", "set", "v0", "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for side in (self.server_side, self.client_side):
+            subprocess.run(["ip", "netns", "delete", side], check=False, capture_output=True)
+
+    @contextmanager
+    def serving(self, command: Sequence[str | Path], ready: Callable[[], bool]) -> Iterator[None]:
+        """A server in the server's namespace, from the moment it is ready until the block is left."""
+        counted = ["sh", "-c", f'echo $$ > {CPUACCT}/tasks; exec ip netns exec {self.server_side} "$@"', "sh"]
+        process = subprocess.Popen([*counted, *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            until = time.monotonic() + 10
+            while not ready():
+                if process.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError(f"did not start: {command}")
+                time.sleep(0.05)
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def clients(self, commands: Sequence[Sequence[str | Path]]) -> tuple[float, float]:
+        """Run clients at once; returns (seconds until the last has ended, their CPU seconds). All must succeed."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.monotonic()
+        running = [subprocess.Popen(["ip", "netns", "exec", self.client_side, *map(str, command)], cwd=ROOT,
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for command in commands]
+        for process in running:
+            _, errors = process.communicate()
+            if process.returncode:
+                raise RuntimeError(f"{process.args}: {errors.decode()[-300:]}")
+        seconds = time.monotonic() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def measured(self, commands: Sequence[Sequence[str | Path]], amount: float) -> Run:
+        """One round: `amount` moved by `commands` from the server that is running."""
+        before = server_cpu()
+        seconds, client_cpu = self.clients(commands)
+        return Run(amount, seconds, server_cpu() - before, client_cpu)
+
+
+def alternate(contenders: Mapping[str, Callable[[], Run]], rounds: int = 5) -> dict[str, list[Run]]:
+    """Run the contenders in turn (A B A B), `rounds` times each; prints as it goes."""
+    results: dict[str, list[Run]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            run = contender()
+            results[name].append(run)
+            print(f"  {name:24} {run.rate:9.1f}/s  server CPU {1000 * run.server_cpu / run.amount:7.3f} ms each"
+                  f"  clients {1000 * run.client_cpu / run.amount:7.3f} ms", flush=True)
+    return results
+
+
+def compare(name: str, unit: str, results: Mapping[str, list[Run]], ours: str, peer: str, goal: str) -> list[Measure]:
+    """Medians of rate and server CPU of `ours` against `peer`, as two measures."""
+    def median(contender: str, what: Callable[[Run], float]) -> float:
+        return statistics.median(map(what, results[contender]))
+
+    def measure(name: str, unit: str, what: Callable[[Run], float], goal: str) -> Measure:
+        value, peer_value = median(ours, what), median(peer, what)
+        return Measure(name, round(value, 4), unit, peer, round(peer_value, 4), round(value / peer_value, 3), goal,
+                       [round(what(run), 4) for run in results[ours]])
+
+    return [
+        measure(name, f"{unit}/s", lambda run: run.rate, goal),
+        measure(f"{name}, server CPU", f"ms/{unit}", lambda run: 1000 * run.server_cpu / run.amount, ""),
+    ]
+
+
+def write(name: str, measures: Sequence[Measure]) -> None:
+    """Write `build/bench/NAME.json` and print a table."""
+    folder = ROOT / "build" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps([asdict(m) for m in measures], indent=1) + "\n")
+    for m in measures:
+        print(f"{m.name:40} {m.value:10.3f} {m.unit:8} {m.peer:12} {m.peer_value or 0:10.3f}"
+              f"  ratio {m.ratio or 0:6.3f}  goal {m.goal}")
+
+
+def python(module: str, *arguments: object) -> list[str]:
+    """The command that runs one of our modules."""
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)

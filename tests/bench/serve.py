@@ -1,0 +1,33 @@
+"""Runs one of the file servers alone, for a benchmark: ``python -m tests.bench.serve tftp|http ROOT ADDRESS PORT``."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+
+from cod.model import Site, Subnet
+from cod.net.http import HttpServer
+from cod.net.httpconn import Limits
+from cod.net.tftp import Crowd, TftpServer
+
+
+def main(kind: str, root: str, address: str, port: str) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    subnet = Subnet("bench", f"{address}/24", address, (address, address), (address, address))
+    site = Site("bench", "bench.test", (subnet,))
+    pool: Any = None  # only static files are asked for
+    if kind == "tftp":
+        crowd = Crowd(in_all=4096, per_peer=4096)
+        TftpServer(reactor, pool, site, subnet, Path(root), port=int(port), crowd=crowd).startService()
+    else:
+        limits = Limits(per_peer=4096)
+        HttpServer(reactor, pool, site, Path(root), Path(root), [address], int(port), limits=limits).startService()
+    reactor.run()  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
