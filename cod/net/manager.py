@@ -37,6 +37,7 @@ class Manager(Service):
         self._claim: plan.Claim | None = None
         self._pulse: object = None
         self._next_pass = 0.0
+        self._started = 0.0
         self._woken = False
         self._pause: Deferred[None] | None = None
         self._life: Deferred[None] | None = None
@@ -44,6 +45,7 @@ class Manager(Service):
     def startService(self) -> None:
         """Begin."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._started = self._clock()
         self._life = ensureDeferred(self._live())
 
     def stopService(self) -> Deferred[None] | None:
@@ -85,7 +87,7 @@ class Manager(Service):
         if not await self._hold():
             return
         now = self._clock()
-        self._effects(await self._pool.run(deadlines.run, self._site, now))
+        self._effects(await self._pool.run(deadlines.run, self._site, now, self._started))
         pulse = await self._pool.run(plan.pulse, now)
         if woken or pulse != self._pulse or now >= self._next_pass:
             self._pulse, self._next_pass = pulse, now + PATIENCE

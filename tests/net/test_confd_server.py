@@ -269,6 +269,7 @@ def test_primed_through_lost_connections(world: World, timed: Timed) -> None:
     agent.connect()
     agent.next(Welcome)
     agent.say(Report(report(MACS[0], uuid="4c4c4544-0042-3510-8054-b4c04f4e3230")))
+    assert agent.next(Ack) == Ack()
     assert agent.next(Order) == order
     assert world.node(0).state == "prime"
     for _ in range(2):  # the answer may be lost: it is said again
