@@ -1,6 +1,6 @@
 """TFTP against tftpd-hpa (lockstep), atftpd (windows) and dnsmasq. Clients: curl and atftp, who are the same for all.
 
-tftpd-hpa and atftpd exclude each other as packages: unpack tftpd-hpa's somewhere and name its program in IN_TFTPD.
+tftpd-hpa and atftpd exclude each other as packages, so tftpd-hpa's is only unpacked, below `build/`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,28 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.bench.arena import CLIENT, SERVER, Arena, Measure, Run, alternate, compare, python, write
+from tests.bench.arena import CLIENT, ROOT, SERVER, Arena, Measure, Run, alternate, compare, python, write
 
 SIZE = 16_000_000
 MANY = 500
-IN_TFTPD = os.environ.get("IN_TFTPD") or shutil.which("in.tftpd")
+PEERS = ROOT / "build" / "peers"
+
+
+def tftpd_hpa() -> str | None:
+    """tftpd-hpa's program, unpacked before or now (an installed `in.tftpd` may be atftpd under another name)."""
+    unpacked = PEERS / "usr" / "sbin" / "in.tftpd"
+    if not unpacked.exists():
+        PEERS.mkdir(parents=True, exist_ok=True)
+        subprocess.run("apt-get -q download tftpd-hpa && dpkg -x tftpd-hpa_*.deb .", shell=True, cwd=PEERS, check=False,
+                       capture_output=True)
+    return str(unpacked) if unpacked.exists() else None
 
 
 def servers(root: Path) -> dict[str, list[str | Path]]:
     """Commands of the contenders that are installed."""
     found: dict[str, list[str | Path]] = {"cod": python("tests.bench.serve", "tftp", root, SERVER, 69)}
-    if IN_TFTPD:
-        found["tftpd-hpa"] = [IN_TFTPD, "-L", "-4", "-a", f"{SERVER}:69", "-s", root, "-u", "root"]
+    if in_tftpd := tftpd_hpa():
+        found["tftpd-hpa"] = [in_tftpd, "-L", "-4", "-a", f"{SERVER}:69", "-s", root, "-u", "root"]
     if shutil.which("atftpd"):
         found["atftpd"] = ["atftpd", "--daemon", "--no-fork", "--no-multicast", "--bind-address", SERVER,
                            "--maxthread", "600", "--user", "root", "--group", "root", root]
