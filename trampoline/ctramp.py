@@ -90,7 +90,7 @@ def log_end(reason: str) -> None:
 def pause(failures: int, chance: float) -> float:
     """Seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a thousand nodes whose server
     comes back do not knock in step."""
-    return min(FIRST_PAUSE * 2.0 ** (failures - 1), LONGEST_PAUSE) * (0.25 + 0.75 * chance)
+    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE) * (0.25 + 0.75 * chance)
 
 
 def command_line(root: Path) -> dict[str, str]:

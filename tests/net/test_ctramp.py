@@ -1,0 +1,194 @@
+"""The agent's program against the real confd on loopback, working on a file as its disk."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.flows import boot
+from cod.model import Binding, Node, Policy, Site, ipv4
+from cod.net.confd import ConfdServer
+from cod.pool import Pool, in_transaction
+from cod.store import bindings, nodes
+from cod.store.engine import Tx
+from cod.wire import confd
+from tests.hardware import machine, nic
+from trampoline import ctramp
+from trampoline.options import parse
+
+MAC = "52:54:00:00:00:01"
+
+
+class World:
+    """A confd that can be stopped and started, and one machine that has just booted the trampoline."""
+
+    def __init__(self, folder: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> None:
+        self.folder, self.engine, self.pool, self.reactor, self.in_reactor = folder, engine, pool, reactor, in_reactor
+        self.site = site
+        self.status: list[int] = []
+        self.server = ConfdServer(reactor, pool, site, "one", ["127.0.0.1"], 0)
+        in_reactor(self.server.startService)
+        nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
+        self.disk = folder / "disk"
+        self.disk.write_bytes(b"somebody's data" * 70_000)
+        (folder / "secret").write_text(str(self._mint()))
+
+    def _mint(self) -> confd.Secret:
+        secret = confd.Secret(os.urandom(8).hex(), os.urandom(32))
+        made = confd.verifier(secret.key, os.urandom(16))
+
+        def boots(tx: Tx) -> None:
+            now = time.time()
+            nodes.add(tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="dirty")
+            bindings.put(tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)])
+            boot.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
+                      site=self.site)
+
+        in_transaction(self.engine, boots)
+        return secret
+
+    def options(self) -> ctramp.Options:
+        return parse([
+            "--confd", f"127.0.0.1:{self.server.port}", "--mac", MAC, "--secret", str(self.folder / "secret"),
+            "--root", str(self.folder / "root"), "--disk", str(self.disk),
+            "--reboot-command", f"touch {self.folder}/rebooted", "--poweroff-command", f"touch {self.folder}/off"])
+
+    def agent(self) -> threading.Thread:
+        thread = threading.Thread(target=lambda: self.status.append(ctramp.main(self.options())), daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        self.in_reactor(self.server.stopService)
+
+    def restart(self) -> None:
+        self.server = ConfdServer(self.reactor, self.pool, self.site, "one", ["127.0.0.1"], self.server.port)
+        self.in_reactor(self.server.startService)
+
+    def node(self) -> Node:
+        node = in_transaction(self.engine, nodes.by_mac, MAC)
+        assert node is not None
+        return node
+
+    def order(self, state: str) -> None:
+        """Put the node into a state that has an order for its agent."""
+        def put(tx: Tx) -> None:
+            node = nodes.by_mac(tx, MAC)
+            assert node is not None
+            nodes.change(tx, node, state=state, generation=node.generation + 1)
+
+        in_transaction(self.engine, put)
+
+    def wait(self, condition: Callable[[], Any]) -> None:
+        """Poll what happens in other threads; no test waits for a fixed time."""
+        end = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < end, self.node()
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def world(tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> Iterator[World]:
+    subnet = replace(site.subnets[0], server="127.0.0.1", network="127.0.0.0/8")
+    site = replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=0.5))
+    world = World(tmp_path, engine, pool, reactor, in_reactor, site)
+    yield world
+    if world.server.running:
+        world.stop()
+
+
+def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebooted(
+    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ctramp, "FIRST_PAUSE", 0.1)
+    agent = world.agent()
+    world.wait(lambda: world.node().state == "inactive")
+    assert world.node().disk == "clean"
+    assert not any(world.disk.read_bytes())
+    assert 'serial="disk"' in (world.node().attributes or "")
+
+    world.stop()
+    world.restart()
+    world.wait(lambda: world.server.nodes)
+
+    world.order("active")  # an agent that is heard from a node whose system should run is sent there
+    agent.join(20)
+    assert world.status == [0]
+    assert (world.folder / "rebooted").exists()
+    assert not (world.folder / "off").exists()
+    said = capfd.readouterr().out
+    assert "wipe done" in said
+    for file in ("secret", "secret.session"):
+        assert (world.folder / file).read_text().split()[1] not in said
+
+
+def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -> None:
+    ctramp.run(replace(world.options(), once=True, confd="127.0.0.1:1"))  # nobody there: `once` is over
+    session = world.folder / "secret.session"
+    assert not session.exists()
+    first = ctramp.Shell(world.options(), MAC)
+    connection = threading.Thread(target=first.converse, args=("127.0.0.1", world.server.port), daemon=True)
+    connection.start()
+    world.wait(lambda: world.node().state == "inactive")
+    assert session.stat().st_mode & 0o777 == 0o600
+    first.agent.leave = "reboot"  # ends the first one's connection at its next heartbeat
+    connection.join(20)
+
+    second = ctramp.Shell(world.options(), MAC)  # the boot's secret is spent
+    threading.Thread(target=second.converse, args=("127.0.0.1", world.server.port), daemon=True).start()
+    world.wait(lambda: second.was_welcomed)
+    second.agent.leave = "reboot"
+
+
+# ---------------------------------------------------------------- the shell's own
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "confd.example:8070", "127.0.0.1:", ":8070", "127.0.0.1:x"])
+def test_an_unusable_address_is_named(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text(f"quiet cod.confd={address}\n")
+    assert ctramp.main(ctramp.Options(mac=MAC, root=tmp_path)) == 2
+    assert f"cod.confd={address!r} is not ADDRESS:PORT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("secret", ["", "just-one-word", "id nothex", "a b c"])
+def test_an_unusable_secret_is_not_shown(secret: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "secret"
+    file.write_text(secret)
+    assert ctramp.main(ctramp.Options(mac=MAC, confd="127.0.0.1:1", secret=file)) == 2
+    said = capsys.readouterr().out
+    assert "no usable secret" in said
+    assert not secret or secret not in said
+
+
+def test_the_kernels_command_line_is_read(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text("BOOT_IMAGE=vmlinuz quiet cod.confd=10.77.0.1:8070 cod.mac=AA:bb x=1=2\n")
+    words = ctramp.command_line(tmp_path)
+    assert (words["cod.confd"], words["cod.mac"], words["quiet"], words["x"]) == ("10.77.0.1:8070", "AA:bb", "", "1=2")
+    assert ctramp.command_line(tmp_path / "nowhere") == {}
+
+
+def test_pauses_double_to_a_limit_and_are_spread() -> None:
+    assert [ctramp.pause(failures, 1.0) for failures in range(1, 8)] == [1, 2, 4, 8, 16, 20, 20]
+    assert [ctramp.pause(failures, 0.0) for failures in range(1, 4)] == [0.25, 0.5, 1]
+    assert ctramp.pause(10_000, 1.0) == 20
+
+
+def test_a_server_that_closes_at_once_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "secret").write_text(str(confd.Secret("a", b"k" * 32)))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()
+        options = ctramp.Options(f"127.0.0.1:{port}", MAC, tmp_path / "secret", machine(tmp_path / "root"), once=True)
+        assert ctramp.main(options) == 0
+    assert f"trampoline: 127.0.0.1:{port}: " in capsys.readouterr().out
