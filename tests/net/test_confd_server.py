@@ -379,6 +379,7 @@ def test_a_server_finds_what_its_dead_predecessor_left(
     world.server = start()
     back = world.agent(0, world.agents[0].secrets.current())
     back.next(Welcome)
+    wait_for(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
     timed.advance(14)
     assert world.node(1).state == "inactive"
     back.say(Heartbeat())
