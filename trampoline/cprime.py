@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cod.model import ImageSource, Order
 from trampoline import efiboot, images, installer, partitions, seed
@@ -173,22 +174,24 @@ def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> int:
     return wipe_all(erasable(disks, order.keep), progress)
 
 
+def _given(path: Path) -> Disk:
+    with path.open("rb") as disk:
+        return Disk(path.name, str(path), disk.seek(0, 2), "file", serial=path.name)
+
+
 def main() -> None:
     """The command line: an order (XML, as confd sends it), disks or files, and whether to do it."""
     import argparse
-    from pathlib import Path
     from xml.etree import ElementTree
 
     from cod.wire.confdxml import order_from
-    from trampoline.inventory import file_disk
-
     parser = argparse.ArgumentParser(prog="cprime", description="Write an order's images to a disk.")
     parser.add_argument("--order", required=True, type=Path, help="file with an <order> document")
     parser.add_argument("--disk", required=True, action="append", type=Path, help="file or device; may be repeated")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, touch nothing")
     asked = parser.parse_args()
     order = order_from(ElementTree.parse(asked.order).getroot())
-    disks = [file_disk(path) for path in asked.disk]
+    disks = [_given(path) for path in asked.disk]
     try:
         if asked.dry_run:
             print("\n".join(plan(order, disks).lines()))
