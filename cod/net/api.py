@@ -110,7 +110,7 @@ class ApiServer(Service):
         """Listen. Raises CannotListenError or OSError."""
         super().startService()  # type: ignore[no-untyped-call]
         _free(self._path)
-        self._listening.append(self._reactor.listenUNIX(str(self._path), self._apis[0], mode=0o600))
+        self._listening = [self._reactor.listenUNIX(str(self._path), self._apis[0], mode=0o600)]
         for address, port in self._listen:
             self._listening.append(self._reactor.listenTCP(port, self._apis[1], interface=address))
         self.ports = [port.getHost().port for port in self._listening[1:]]

@@ -145,8 +145,10 @@ class ApiRequest(http.Request):
 
     # ------------------------------------------------ the answer
 
-    def process(self) -> None:
-        """The whole request is there."""
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """The whole request is there. Unlike Twisted's own, this one looks into no form: bodies are JSON or files."""
+        self.method, self.uri, self.clientproto = command, path, version
+        self.path = path.partition(b"?")[0]
         assert self._authentic is not None
         self._authentic.addCallback(lambda _none: ensureDeferred(self._answer()))
         self._authentic.addErrback(self._broken)
@@ -161,12 +163,11 @@ class ApiRequest(http.Request):
             self._problem(wrong)
         except Exception as error:
             self._problem(_unexpected(error))
-        finally:
-            self._forget_upload()
 
     def _broken(self, failure: Any) -> None:
-        log.error("the answer to %s could not be sent", self.path, exc_info=failure.value)
-        self.channel.loseConnection()
+        log.error("the answer to %s could not be sent", _shown(self.path), exc_info=failure.value)
+        if not self._gone and not self.finished:
+            self.channel.loseConnection()
 
     async def _dispatch(self, caller: Caller) -> None:
         path = "/".join(unquote(part, errors="replace") for part in self.path.decode("latin-1").split("/"))
@@ -263,6 +264,7 @@ class ApiRequest(http.Request):
         self._send(wrong.status, _json(body), "application/problem+json", wrong.detail)
 
     def _send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
+        self._forget_upload()
         self._note(status, why)
         if self._gone:
             return

@@ -2,11 +2,12 @@
 and asks the database for what is there now.
 
 `prometheus_client` decides at its import whether several processes share the counters (PROMETHEUS_MULTIPROC_DIR), so
-this module is imported after `prepare` has been called by the composition root.
+this module is imported after the composition root has set it. Without it only the database's counts are shown.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -65,7 +66,8 @@ class Counts(Collector):
 def text(counts: Iterable[tuple[str, str, int]]) -> bytes:
     """Everything, in Prometheus's text format."""
     registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     registry.register(Counts(counts))
     return generate_latest(registry)
 

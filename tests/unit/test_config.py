@@ -131,8 +131,8 @@ def test_a_subnet_behind_a_relay_is_served_from_elsewhere(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("content", "words"), [
-    (None, "cannot be read"), (b"\xff\xfe", "UTF-8"), (b"name = ", "is not TOML"), (b"name = 'x'", "subnet: is missing"),
-    (b"subnet = []", "at least one")])
+    (None, "cannot be read"), (b"\xff\xfe", "UTF-8"), (b"name = ", "is not TOML"),
+    (b"name = 'x'", "subnet: is missing"), (b"subnet = []", "at least one")])
 def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "site.toml"
     if content is not None:

@@ -1,0 +1,82 @@
+"""A real API server on a UNIX socket and on loopback TCP, with a client for each."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cod.client import Client
+from cod.flows import tokens
+from cod.model import Effect, Site
+from cod.net.api import ApiServer
+from cod.pool import Pool, in_transaction
+from cod.store import groups, nodes
+
+NOW = 1_000_000.0
+ADMIN, READER, STALE = "cod_admin", "cod_reader", "cod_stale"
+
+
+@dataclass
+class Clock:
+    """Wall time that the test moves."""
+
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Served:
+    """The server and what it did. `local` is the administrator's client."""
+
+    server: ApiServer
+    pool: Pool
+    folder: Path
+    local: Client
+    clock: Clock
+    effects: list[Effect] = field(default_factory=list)
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "api.sock"
+
+    def remote(self, token: str | None) -> Client:
+        return Client(f"http://127.0.0.1:{self.server.ports[0]}", token, timeout=20)
+
+    def tx(self, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return in_transaction(self.pool.engine, flow, *args, **kwargs)
+
+
+@contextmanager
+def serving(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+    """A server with an administrator's, a reader's and an expired token, and a group 'site'."""
+    folder = Path(tempfile.mkdtemp(prefix="cod-api-"))  # a socket's path must be short
+    clock = Clock()
+    effects: list[Effect] = []
+    server = ApiServer(reactor, pool, site, folder / "api.sock", [("127.0.0.1", 0)], folder / "images",
+                       folder / "incoming", 4 * 2**20, effects.extend, clock)
+    for name, token, scope, lifetime in (("ci", ADMIN, "admin", None), ("eye", READER, "read", None),
+                                         ("old", STALE, "admin", 1.0)):
+        in_transaction(pool.engine, tokens.create, name, token, scope, lifetime, NOW - 10)
+    in_transaction(pool.engine, groups.ensure, groups.SITE, NOW)
+    (folder / "images").mkdir()
+    in_reactor(server.startService)
+    served = Served(server, pool, folder, Client(str(folder / "api.sock"), timeout=20), clock, effects)
+    try:
+        yield served
+    finally:
+        served.local.close()
+        in_reactor(server.stopService)
+        shutil.rmtree(folder)
+
+
+def add_node(served: Served, name: str, number: int, **columns: Any) -> Any:
+    """A node, in state new unless `columns` say otherwise."""
+    return served.tx(nodes.add, name=name, boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="seen", actor="test",
+                     **columns)
