@@ -18,6 +18,7 @@ from cod.flows import boot
 from cod.model import Binding, Node, Policy, Site, ipv4
 from cod.net.confd import ConfdServer
 from cod.pool import Pool, in_transaction
+from cod.states import NodeEvent
 from cod.store import bindings, nodes
 from cod.store.engine import Tx
 from cod.wire import confd
@@ -79,14 +80,9 @@ class World:
         assert node is not None
         return node
 
-    def order(self, state: str) -> None:
-        """Put the node into a state that has an order for its agent."""
-        def put(tx: Tx) -> None:
-            node = nodes.by_mac(tx, MAC)
-            assert node is not None
-            nodes.change(tx, node, state=state, generation=node.generation + 1)
-
-        in_transaction(self.engine, put)
+    def happens(self, event: NodeEvent) -> None:
+        """To the node, by an administrator's word."""
+        in_transaction(self.engine, nodes.move, self.node(), event, now=time.time(), cause="test", actor="test")
 
     def wait(self, condition: Callable[[], Any]) -> None:
         """Poll what happens in other threads; no test waits for a fixed time."""
@@ -120,7 +116,7 @@ def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebo
     world.restart()
     world.wait(lambda: world.server.nodes)
 
-    world.order("active")  # an agent that is heard from a node whose system should run is sent there
+    world.happens(NodeEvent.BOOT_ORDERED)
     agent.join(20)
     assert world.status == [0]
     assert (world.folder / "rebooted").exists()
