@@ -90,7 +90,7 @@ def check_frames(file: BinaryIO) -> None:
     """
     size, at = os.fstat(file.fileno()).st_size, 0
     try:
-        while at < size:
+        while 0 <= at < size:
             at = _end_of_frame(file.fileno(), at)
     except (struct.error, zstandard.ZstdError):
         at = -1

@@ -204,6 +204,8 @@ def _check_layout(partitions: tuple[Partition, ...], table: str) -> None:
         raise Refused("invalid", "only the last partition may take the rest of the disk", "layout")
     if table == "mbr" and max(numbers) > 4:
         raise Refused("invalid", "an MBR table has four partitions; use table=\"gpt\"", "layout")
+    if table == "mbr" and any(p.type == "bios" or "-" in p.type for p in partitions):
+        raise Refused("invalid", "an MBR has no partition type bios, and no GUIDs", "layout")
 
 
 def _check_images(configuration: Configuration) -> None:

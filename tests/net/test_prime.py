@@ -326,9 +326,9 @@ def test_a_layout_with_images_and_a_seed(server: Server, tmp_path: Path) -> None
     content = (tmp_path / "disk").read_bytes()
     assert content[MIB : 3 * MIB] == boot
     assert content[4 * MIB : 4 * MIB + len(root)] == root
-    check = subprocess.run(["sgdisk", "-v", tmp_path / "disk"], capture_output=True, text=True, check=True).stdout
+    check = subprocess.run(["/usr/sbin/sgdisk", "-v", tmp_path / "disk"], capture_output=True, text=True, check=True).stdout
     assert "No problems found" in check
-    listed = subprocess.run(["sfdisk", "--dump", tmp_path / "disk"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["/usr/sbin/sfdisk", "--dump", tmp_path / "disk"], capture_output=True, text=True, check=True).stdout
     assert [line.split("name=")[1] for line in listed.splitlines() if "name=" in line] == [
         '"EFI"', '"root"', '"cidata"']
     seed = subprocess.run(["mtype", "-i", f"{tmp_path / 'disk'}@@{14 * MIB}", "::meta-data"], capture_output=True,

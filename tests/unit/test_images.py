@@ -1,0 +1,379 @@
+"""Images taken in: every form of one image gives the same chunks; what is hostile, damaged or half done is refused."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cod.images import formats, seekable, store
+from cod.images.ingest import ingest
+from cod.images.verify import verify
+from cod.model import Refused
+from cod.wire import manifest
+from cod.wire.manifest import CHUNK, BadManifest, Chunk, Manifest
+
+MIB = 1 << 20
+
+
+def sparse(path: Path, size: int = 5 * MIB + 512, seed: int = 1) -> bytes:
+    rng = random.Random(seed)
+    content = bytearray(size)
+    for at in (0, 2 * MIB + 77, 4 * MIB):
+        content[at : at + 30_000] = rng.randbytes(10_000) + b"words " * 3333 + b"  "
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def unpacked(root: Path, digest: str) -> bytes:
+    """By a foreign program."""
+    return subprocess.run(["zstd", "-dc", root / digest / "data.zst"], capture_output=True, check=True).stdout
+
+
+def qemu(*words: object) -> None:
+    subprocess.run(["qemu-img", *map(str, words)], check=True, capture_output=True)
+
+
+def refused(source: Path, root: Path, **more: object) -> str:
+    with pytest.raises(Refused) as caught:
+        ingest(source, root, **more)  # type: ignore[arg-type]
+    assert list(root.iterdir()) == []
+    return caught.value.sentence
+
+
+# ---------------------------------------------------------------- the same image in every form
+
+
+@pytest.mark.parametrize("form", ["raw", "gzip", "zstd", "zstd, many frames", "qcow2", "qcow2, compressed"])
+def test_every_form_gives_the_same_chunks(tmp_path: Path, form: str) -> None:
+    content = sparse(tmp_path / "raw")
+    plain = ingest(tmp_path / "raw", tmp_path / "root")
+    packed = tmp_path / "packed"
+    if form == "raw":
+        packed.write_bytes(content)
+    elif form == "gzip":
+        packed.write_bytes(gzip.compress(content[:MIB]) + gzip.compress(content[MIB:]))
+    elif form.startswith("qcow2"):
+        qemu("convert", *(["-c"] if "," in form else []), "-f", "raw", "-O", "qcow2", tmp_path / "raw", packed)
+    else:
+        parts = [content[:MIB], content[MIB:]] if "," in form else [content]
+        skippable = struct.pack("<II", 0x184D2A53, 5) + b"hello"
+        packed.write_bytes(skippable + b"".join(zstandard.compress(part) for part in parts))
+    made = ingest(packed, tmp_path / "root")
+    assert (made.digest, made.size, made.used, made.stored) == (plain.digest, plain.size, plain.used, plain.stored)
+    assert made.format == form.split(",")[0]
+    assert made.sha256 == hashlib.sha256(packed.read_bytes()).hexdigest()
+    assert unpacked(tmp_path / "root", made.digest) == content
+    assert verify(tmp_path / "root", made.digest).bad == ()
+    assert [path.name for path in (tmp_path / "root").iterdir()] == [made.digest]
+
+
+PIECES = st.tuples(st.integers(0, 4 * MIB), st.binary(min_size=1, max_size=30), st.integers(1, 9999))
+
+
+@given(st.lists(PIECES, max_size=5), st.integers(1, 4 * MIB))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_chunks_are_the_image(
+    tmp_path_factory: pytest.TempPathFactory, data: list[tuple[int, bytes, int]], size: int
+) -> None:
+    folder = tmp_path_factory.mktemp("ingest")
+    with (folder / "image").open("wb") as file:
+        file.truncate(size)
+        for at, pattern, times in data:
+            file.seek(at)
+            file.write((pattern * times)[: max(0, size - at)])
+    content = (folder / "image").read_bytes()
+    made = ingest(folder / "image", folder / "root")
+    found = manifest.decode((folder / "root" / made.digest / "manifest.json").read_bytes())
+    served = (folder / "root" / made.digest / "data.zst").read_bytes()
+    rebuilt = bytearray(found.size)
+    for chunk in found.chunks:
+        frame = served[chunk.offset : chunk.offset + chunk.length]
+        assert hashlib.blake2b(frame, digest_size=32).hexdigest() == chunk.digest
+        rebuilt[chunk.raw_offset : chunk.raw_offset + chunk.raw_length] = zstandard.decompress(frame)
+    assert rebuilt == content
+    assert [c.raw_offset // CHUNK for c in found.chunks] == [
+        n for n in range(-(-size // CHUNK)) if any(content[n * CHUNK : (n + 1) * CHUNK])]
+    assert unpacked(folder / "root", made.digest) == content
+    assert made.used == sum(c.raw_length for c in found.chunks)
+
+
+def test_a_plain_file_is_kept_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "kernel").write_bytes(gzip.compress(b"kernel" * 1000))
+    made = ingest(tmp_path / "kernel", tmp_path / "root", plain=True)
+    served = (tmp_path / "root" / made.digest / "file").read_bytes()
+    assert served == (tmp_path / "kernel").read_bytes()
+    assert (made.format, made.content, made.digest) == ("plain", "file", manifest.digest(served))
+    assert verify(tmp_path / "root", made.digest).bad == ()
+
+
+def test_progress_counts_the_added_file(tmp_path: Path) -> None:
+    sparse(tmp_path / "raw")
+    told: list[tuple[int, int]] = []
+    ingest(tmp_path / "raw", tmp_path / "root", progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1] == (5 * MIB + 512,) * 2
+
+
+# ---------------------------------------------------------------- recognised by content
+
+
+def mbr(kind: int) -> bytes:
+    return bytes(446) + struct.pack("<B3sB3sII", 0x80, b"", kind, b"", 2048, 4096) + bytes(48) + b"\x55\xaa"
+
+
+def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
+    assert formats.content_of(mbr(0x83)) == "disk"
+    assert formats.content_of(bytes(512) + b"EFI PART" + bytes(500)) == "disk"
+    assert formats.content_of(mbr(0)) == "partition"
+    assert formats.content_of(bytes(8192)) == "partition"
+    with (tmp_path / "fat").open("wb") as file:
+        file.truncate(MIB)
+    subprocess.run(["/usr/sbin/mkfs.vfat", tmp_path / "fat"], check=True, capture_output=True)
+    assert formats.content_of((tmp_path / "fat").read_bytes()) == "partition"
+    subprocess.run(["/usr/sbin/sgdisk", "-o", "-n", "1:0:0", tmp_path / "fat"], check=True, capture_output=True)
+    assert formats.content_of((tmp_path / "fat").read_bytes()) == "disk"
+
+
+@pytest.mark.parametrize(("head", "name"), [
+    (b"\xfd7zXZ\0", "xz"), (b"BZh9", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"), (b"KDMV", "VMDK"), (b"vhdxfile", "VHDX")])
+def test_other_formats_are_named(tmp_path: Path, head: bytes, name: str) -> None:
+    (tmp_path / "image").write_bytes(head + bytes(1000))
+    assert f"this is a {name} file" in refused(tmp_path / "image", tmp_path / "root")
+
+
+def test_a_packed_file_inside_another_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(gzip.compress(b"QFI\xfb" + bytes(2000)))
+    assert "a qcow2 file inside another" in refused(tmp_path / "image", tmp_path / "root")
+
+
+# ---------------------------------------------------------------- not as promised
+
+
+def test_the_sha256_that_was_promised(tmp_path: Path) -> None:
+    content = sparse(tmp_path / "raw")
+    digest = hashlib.sha256(content).hexdigest()
+    assert f"the file's sha256 is {digest}, not {'0' * 64}" in refused(
+        tmp_path / "raw", tmp_path / "root", sha256="0" * 64)
+    assert ingest(tmp_path / "raw", tmp_path / "root", sha256=digest.upper()).sha256 == digest
+
+
+@pytest.mark.parametrize("form", ["gzip", "zstd", "zstd with checksum"])
+@pytest.mark.parametrize("harm", ["cut", "cut much", "flipped", "rubbish behind"])
+def test_damaged_files(tmp_path: Path, form: str, harm: str) -> None:
+    content = random.Random(1).randbytes(300_000)
+    packed = bytearray(gzip.compress(content) if form == "gzip" else zstandard.ZstdCompressor(
+        write_checksum="checksum" in form).compress(content))
+    if harm.startswith("cut"):
+        del packed[len(packed) // 2 if harm == "cut much" else len(packed) - 2 :]
+    elif harm == "flipped":
+        packed[-5 if form == "gzip" else 8 if form == "zstd" else -1] ^= 0x10
+    else:
+        packed += b"rubbish"
+    (tmp_path / "image").write_bytes(packed)
+    assert "damaged or cut short" in refused(tmp_path / "image", tmp_path / "root")
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "image").touch()
+    assert refused(tmp_path / "image", tmp_path / "root") == "the file is empty"
+
+
+# ---------------------------------------------------------------- hostile
+
+
+@pytest.mark.parametrize("form", ["raw", "gzip", "zstd", "qcow2", "plain"])
+def test_sizes_are_limited(tmp_path: Path, form: str) -> None:
+    """Bombs: a few kilobytes that unpack to 64 MiB, where 8 are allowed."""
+    image = tmp_path / "image"
+    if form == "qcow2":
+        qemu("create", "-f", "qcow2", image, "64M")
+    elif form == "gzip":
+        image.write_bytes(gzip.compress(bytes(64 * MIB)))
+    elif form == "zstd":
+        image.write_bytes(zstandard.compress(bytes(64 * MIB)))
+    else:
+        with image.open("wb") as file:
+            file.truncate(64 * MIB)
+    assert "accepted" in refused(image, tmp_path / "root", limit=8 * MIB, plain=form == "plain")
+
+
+def test_a_qcow2_file_cannot_show_another_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"the server's own" * 100_000)
+    image = tmp_path / "image"
+    qemu("create", "-f", "qcow2", "-b", tmp_path / "secret", "-F", "raw", image)
+    assert "needs a backing file" in refused(image, tmp_path / "root")
+
+
+def test_a_qcow2_file_cannot_name_a_data_file(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    qemu("create", "-f", "qcow2", "-o", f"data_file={tmp_path / 'secret'}", image, "1M")
+    assert "keeps its data in another file" in refused(image, tmp_path / "root")
+    patched = bytearray(image.read_bytes())
+    patched[72:80] = bytes(8)  # the name is still there, the feature bit is not: then it must not be followed
+    image.write_bytes(patched)
+    (tmp_path / "secret").write_bytes(b"SECRET" * 200_000)
+    made = ingest(image, tmp_path / "root")
+    assert b"SECRET" not in unpacked(tmp_path / "root", made.digest)
+
+
+@pytest.mark.parametrize(("offset", "value", "words"), [
+    (4, struct.pack(">I", 9), "version 9"),
+    (8, struct.pack(">QI", 0, 5), "needs a backing file"),
+    (20, struct.pack(">I", 40), "makes no sense"),
+    (32, struct.pack(">I", 1), "encrypted"),
+    (72, struct.pack(">Q", 2), "marked corrupt"),
+    (72, struct.pack(">Q", 1 << 40), "marked corrupt, or has features"),
+    (36, struct.pack(">I", 0xFFFFFFFF), "cannot be converted"),
+])
+def test_qcow2_headers(tmp_path: Path, offset: int, value: bytes, words: str) -> None:
+    image = tmp_path / "image"
+    qemu("create", "-f", "qcow2", image, "1M")
+    patched = bytearray(image.read_bytes())
+    patched[offset : offset + len(value)] = value
+    image.write_bytes(patched)
+    assert words in refused(image, tmp_path / "root")
+
+
+# ---------------------------------------------------------------- never half done
+
+
+def test_a_killed_ingest_leaves_nothing_that_is_seen_and_is_cleaned_up(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
+    code = ("import os, signal, sys; from pathlib import Path; from cod.images.ingest import ingest;"
+            "ingest(Path(sys.argv[1]), Path(sys.argv[2]), threads=1,"
+            " progress=lambda done, total: done > 2 << 20 and os.kill(os.getpid(), signal.SIGKILL))")
+    root = tmp_path / "root"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "raw", root], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = root.iterdir()
+    assert left.name.startswith(".new-")
+    assert store.clean(root) == 1
+    assert list(root.iterdir()) == []
+
+
+def test_what_somebody_is_filling_is_not_cleaned_up(tmp_path: Path) -> None:
+    with store.new_folder(tmp_path) as folder:
+        assert store.clean(tmp_path) == 0
+        assert folder.exists()
+    assert not folder.exists()
+
+
+def test_removing_an_image(tmp_path: Path) -> None:
+    sparse(tmp_path / "raw")
+    made = ingest(tmp_path / "raw", tmp_path / "root")
+    store.remove(tmp_path / "root", made.digest)
+    store.remove(tmp_path / "root", made.digest)
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_a_full_server_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
+    code = ("import resource, signal, sys; from pathlib import Path; from cod.images.ingest import ingest;"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2)\n"
+            "try: ingest(Path(sys.argv[1]), Path(sys.argv[2]))\nexcept OSError as error: print(error.strerror)")
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "raw", tmp_path / "root"], check=True,
+                          capture_output=True, text=True)
+    assert done.stdout == "File too large\n"
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+# ---------------------------------------------------------------- verify
+
+
+@pytest.mark.parametrize(("harm", "words"), [
+    ("manifest", "its manifest's digest is not its name"),
+    ("chunk", "the chunk at 0: its digest is wrong"),
+    ("hole", f"the chunk at {MIB}: "),
+    ("cut", "no seek table"),
+    ("gone", "it cannot be read"),
+])
+def test_verify_finds(tmp_path: Path, harm: str, words: str) -> None:
+    sparse(tmp_path / "raw")
+    made = ingest(tmp_path / "raw", tmp_path / "root")
+    folder = tmp_path / "root" / made.digest
+    data = bytearray((folder / "data.zst").read_bytes())
+    chunks = json.loads((folder / "manifest.json").read_bytes())["chunks"]
+    if harm == "manifest":
+        (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes() + b" ")
+    if harm == "chunk":
+        data[100] ^= 1
+    if harm == "hole":
+        data[chunks[0][3] + 12] ^= 1  # the empty chunk's frame behind the first chunk's
+    if harm == "cut":
+        del data[-100:]
+    (folder / "data.zst").write_bytes(data)
+    if harm == "gone":
+        (folder / "data.zst").unlink()
+    checked = verify(tmp_path / "root", made.digest)
+    assert len(checked.bad) == 1
+    assert words in checked.bad[0]
+
+
+def test_verify_finds_a_damaged_plain_file(tmp_path: Path) -> None:
+    (tmp_path / "kernel").write_bytes(b"kernel")
+    made = ingest(tmp_path / "kernel", tmp_path / "root", plain=True)
+    (tmp_path / "root" / made.digest / "file").write_bytes(b"kernal")
+    assert verify(tmp_path / "root", made.digest).bad == ("its digest is not its name",)
+
+
+# ---------------------------------------------------------------- manifests and seek tables
+
+
+GOOD = Manifest(3 * CHUNK, CHUNK, CHUNK, 99, [Chunk(CHUNK, CHUNK, 20, 30, "ab" * 32)])
+
+
+def test_a_manifest_survives_the_way() -> None:
+    assert manifest.decode(manifest.encode(GOOD)) == GOOD
+
+
+@pytest.mark.parametrize("change", [
+    {"version": 2}, {"format": "x"}, {"size": CHUNK}, {"used": 0}, {"stored": 10}, {"chunk": 0}, {"chunk": 1 << 40},
+    {"chunks": [[0, CHUNK, 0, 0, "ab" * 32]]}, {"chunks": [[0, CHUNK, 0, 5, "ab"]]}, {"chunks": [[0]]},
+    {"chunks": None},
+    {"chunks": [[0, CHUNK, 0, 9, "ab" * 32], [0, CHUNK, 9, 9, "ab" * 32]]}, {"size": "much"},
+    {"chunks": [[-5, CHUNK, 0, 9, "ab" * 32]]},
+])
+def test_bad_manifests(change: dict[str, object]) -> None:
+    document = json.loads(manifest.encode(GOOD)) | change
+    with pytest.raises(BadManifest):
+        manifest.decode(json.dumps(document).encode())
+
+
+@given(st.binary(max_size=200))
+def test_rubbish_is_no_manifest(data: bytes) -> None:
+    with pytest.raises(BadManifest):
+        manifest.decode(data)
+
+
+def test_seek_tables(tmp_path: Path) -> None:
+    frames = [(3, 10), (4, 20)]
+    table = seekable.seek_table(frames)
+    (tmp_path / "x").write_bytes(b"1234567" + table)
+    with (tmp_path / "x").open("rb") as file:
+        assert seekable.read_seek_table(file) == frames
+    for content in (b"", b"1234567", b"123456" + table, b"1234567" + table[1:]):
+        (tmp_path / "x").write_bytes(content)
+        with (tmp_path / "x").open("rb") as file, pytest.raises(ValueError, match=r"seek table"):
+            seekable.read_seek_table(file)
+
+
+def test_the_lock_of_a_folder_is_a_real_one(tmp_path: Path) -> None:
+    with store.new_folder(tmp_path) as folder:
+        other = os.open(folder, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)

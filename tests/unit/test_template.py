@@ -1,0 +1,209 @@
+"""Configuration templates: what the schema takes, what parse refuses, which image goes to which node."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cod import data
+from cod.model import Image, ImageSource, Partition, Refused
+from cod.policy import template
+from cod.wire import xmldoc
+
+SHA = "ab" * 32
+BASE = "http://10.0.0.1:8069/images"
+NODE = """<node version="1"><system/><firmware kind="bios"/><memory mib="4090"/>
+<cpu count="2" sockets="1" arch="x86_64"/><nic name="eth0" mac="52:54:00:00:00:01" link="up" boot="yes"/>
+<disk name="vda" size="20000000000" transport="virtio" local="yes" rotational="no" removable="no"/>
+<kernel release="6"/></node>"""
+
+
+def checked(document: str) -> template.Configuration:
+    """As the edge does it: the schema first."""
+    xmldoc.parse(document.encode(), "template")
+    return template.parse(document)
+
+
+def image(name: str, **columns: object) -> Image:
+    row = Image(id=1, name=name, group_id=None, state="ready", format="raw", size=1000, used=1, stored=1, sha256="",
+                digest=f"digest-of-{name}", created_at=0.0, reason="", content="disk")
+    return replace(row, **columns)  # type: ignore[arg-type]
+
+
+def wrap(body: str, **attributes: str) -> str:
+    return f'<template name="t"{"".join(f" {k}={v!r}" for k, v in attributes.items())}>{body}</template>'
+
+
+def refusal(document: str) -> str:
+    with pytest.raises(Refused) as caught:
+        checked(document)
+    return caught.value.sentence
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_the_schema_s_own_examples_are_good() -> None:
+    documentation = data.path("schema/template.rng").read_text().split("-->")[0]
+    examples = re.findall(r"<template .*?</template>", documentation, re.S)
+    read = [checked(example) for example in examples]
+    assert [one.name for one in read] == ["web", "plain", "live"]
+    web, plain, live = read
+    assert web.partitions == (Partition(1, 512 << 20, "esp", "EFI"), Partition(2, 8 << 30, "linux", "root"),
+                              Partition(3, 0, "linux", "data"))
+    assert (web.cache, web.verify, web.disk, web.table, web.seed) == (True, False, "smallest", "gpt", True)
+    assert web.ready == template.Ready(80, "/healthy")
+    assert web.user_data.startswith("#cloud-config")
+    assert template.image_names(web) == {"debian-12-esp", "debian-12-root-virtio", "debian-12-root"}
+    assert (plain.cache, plain.disk, plain.table, plain.seed, plain.ready) == (False, "first", "keep", False, None)
+    assert live.diskless
+    assert live.diskless.cmdline == "console=ttyS0 boot=live"
+    assert template.image_names(live) == {"debian-12-kernel", "debian-12-live"}
+
+
+@pytest.mark.parametrize("body", [
+    '<image target="disk"/>',
+    '<image target="disk" name="a" url="http://x/y"/>',
+    f'<image target="disk" url="https://x/y" size="1" sha256="{SHA}" compression="raw"/>',
+    f'<image target="disk" url="http://x/y" size="1" sha256="{SHA}" compression="xz"/>',
+    '<image target="disk" url="http://x/y" size="1" sha256="1234" compression="raw"/>',
+    '<image target="0" name="a"/>',
+    '<image target="disk" name="A"/>',
+    '<image target="disk" name="a"/><disk select="fastest"/>',
+    '<image target="disk" name="a"/><ready port="0"/>',
+    '<image target="disk" name="a"/><ready port="80" path="x"/>',
+    '<image target="1" name="a"/><layout table="bsd"><partition number="1" type="linux"/></layout>',
+    '<image target="1" name="a"/><layout table="gpt"/>',
+    '<boot mode="diskless"/>',
+    '<boot mode="diskless"><kernel image="k"/><cmdline>a\nb</cmdline></boot>',
+    '<image target="disk" name="a"><installer kind="program" name="p"/></image>',
+    '<image target="disk" name="a"/><surprise/>',
+])
+def test_the_schema_refuses(body: str) -> None:
+    with pytest.raises(xmldoc.Refused):
+        checked(wrap(body))
+
+
+@pytest.mark.parametrize(("body", "words"), [
+    ("", "needs an image"),
+    ('<image target="1" name="a"/>', "which the layout does not have"),
+    ('<layout table="gpt"><partition number="1" type="linux"/></layout><image target="disk" name="a"/>',
+     "which the layout does not have"),
+    ('<layout table="gpt"><partition number="1" type="linux"/><partition number="2" size="1GB" type="linux"/></layout>'
+     '<image target="1" name="a"/>', "only the last partition"),
+    ('<layout table="gpt"><partition number="1" size="1GB" type="linux"/><partition number="1" type="linux"/></layout>'
+     '<image target="1" name="a"/>', "the same number"),
+    ('<layout table="mbr"><partition number="5" type="linux"/></layout><image target="5" name="a"/>', "four"),
+    ('<layout table="mbr"><partition number="1" type="bios"/></layout><image target="1" name="a"/>', "no GUIDs"),
+    ('<image target="disk" name="a"/><image target="disk" name="b"/>', "after one that always fits"),
+    ('<image target="disk" name="a"><installer kind="qcow2"/></image>', "the installer qcow2 is for a URL"),
+    ('<layout table="gpt"><partition number="1" size="1GB" type="linux"/></layout>'
+     f'<image target="1" url="http://x/y" size="1001MB" sha256="{SHA}" compression="raw"/>', "larger than"),
+])
+def test_what_contradicts_itself_is_refused(body: str, words: str) -> None:
+    assert words in refusal(wrap(body))
+
+
+@pytest.mark.parametrize(("text", "size"), [("1", 1), ("512MiB", 512 << 20), ("20GB", 20 * 10**9), ("2TiB", 2 << 40)])
+def test_sizes(text: str, size: int) -> None:
+    assert template.size_in_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "1.5GB", "GB", "1 GB", "1QB", "-1"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(Refused):
+        template.size_in_bytes(text)
+
+
+# ---------------------------------------------------------------- for one node
+
+
+def test_a_named_image_becomes_the_folder_it_is_served_from() -> None:
+    parts = template.resolve(checked(wrap('<image target="disk" name="a"/>', verify="yes")), NODE,
+                             {"a": image("a", size=4096)}, BASE)
+    assert parts == template.Parts("first", True, "keep", (), (
+        ImageSource("disk", f"{BASE}/digest-of-a", "chunks", "digest-of-a", 4096),))
+
+
+def test_an_image_elsewhere_keeps_its_url_and_its_installer() -> None:
+    document = wrap(f'<image target="disk" url="http://x/y.gz" size="1GiB" sha256="{SHA}" compression="gzip">'
+                    f'<installer kind="program" name="p" url="http://x/p" sha256="{SHA[::-1]}"/></image>')
+    (source,) = template.resolve(checked(document), NODE, {}, BASE).images
+    assert source == ImageSource("disk", "http://x/y.gz", "gzip", SHA, 1 << 30, "http://x/p", SHA[::-1])
+
+
+CHOICE = wrap("".join(
+    f'<image target="disk" name="{name}">{when}</image>' for name, when in [
+        ("for-nvme", '<when><disk><transport equal="nvme"/></disk></when>'),
+        ("for-large", '<when><memory><mib min="4GiB"/></memory></when>'),
+        ("for-small", '<when><memory><mib max="4GiB"/></memory></when>'),
+    ]))
+IMAGES = {name: image(name) for name in ("for-nvme", "for-large", "for-small")}
+
+
+@pytest.mark.parametrize(("change", "chosen"), [
+    (("", ""), "for-large"),  # 4090 MiB is what firmware leaves of 4 GiB: the canonical form says 4096
+    (("4090", "2048"), "for-small"),
+    (("virtio", "nvme"), "for-nvme"),
+])
+def test_the_first_image_that_fits_is_chosen(change: tuple[str, str], chosen: str) -> None:
+    parts = template.resolve(checked(CHOICE), NODE.replace(*change) if change[0] else NODE, IMAGES, BASE)
+    assert parts.images[0].url == f"{BASE}/digest-of-{chosen}"
+
+
+@given(st.integers(1, 1 << 20), st.booleans())
+def test_some_image_fits_every_node_or_none_does(mib: int, nvme: bool) -> None:
+    node = NODE.replace("4090", str(mib)).replace("virtio", "nvme" if nvme else "virtio")
+    (source,) = template.resolve(template.parse(CHOICE), node, IMAGES, BASE).images
+    assert ("nvme" in source.url) == nvme
+    without = wrap(CHOICE.split(">", 1)[1].rsplit("<image", 2)[0])
+    if not nvme:
+        with pytest.raises(Refused, match="no image of the template for target disk fits"):
+            template.resolve(template.parse(without), node, IMAGES, BASE)
+
+
+@pytest.mark.parametrize(("row", "code", "words"), [
+    (None, "not_found", "there is no image 'a'"),
+    (image("a", state="ingesting"), "conflict", "is ingesting"),
+    (image("a", state="failed"), "conflict", "is failed"),
+    (image("a", content="file"), "invalid", "holds a file"),
+    (image("a", size=(1 << 30) + 1), "invalid", "larger than its partition"),
+])
+def test_images_that_cannot_be_used(row: Image | None, code: str, words: str) -> None:
+    document = wrap('<layout table="gpt"><partition number="1" size="1GiB" type="linux"/></layout>'
+                    '<image target="1" name="a"/>')
+    with pytest.raises(Refused, match=words) as caught:
+        template.resolve(checked(document), NODE, {"a": row} if row else {}, BASE)
+    assert caught.value.code == code
+
+
+def test_hardware_that_the_template_does_not_take() -> None:
+    document = wrap('<requires><memory><mib min="8GiB"/></memory></requires><image target="disk" name="a"/>')
+    with pytest.raises(Refused, match="memory/mib: at least 8GiB wanted, 4096 found"):
+        template.resolve(checked(document), NODE, {"a": image("a")}, BASE)
+
+
+def test_a_diskless_template_names_files() -> None:
+    document = wrap('<boot mode="diskless"><kernel image="k"/><ramdisk url="http://x/r1"/><ramdisk image="r2"/></boot>')
+    diskless = checked(document).diskless
+    assert diskless
+    images = {"k": image("k", content="file"), "r2": image("r2", content="file")}
+    assert template.boot_files(diskless, images, BASE) == (
+        f"{BASE}/digest-of-k/file", ("http://x/r1", f"{BASE}/digest-of-r2/file"))
+    with pytest.raises(Refused, match="holds a disk"):
+        template.boot_files(diskless, images | {"k": image("k")}, BASE)
+
+
+def test_seeds() -> None:
+    plain = checked(wrap('<image target="disk" name="a"/>'))
+    assert template.seed_files(plain, instance="1.2", hostname="n1") == {}
+    seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
+    files = template.seed_files(seeded, instance="1.2", hostname="n1", keys=["ssh-ed25519 AAA"])
+    assert files == {
+        "meta-data": '{"instance-id": "1.2", "local-hostname": "n1", "public-keys": ["ssh-ed25519 AAA"]}\n',
+        "user-data": "#cloud-config\n{}\n",
+    }
