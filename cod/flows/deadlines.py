@@ -18,14 +18,15 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
              them, for it was COD that did not hear
     """
     effects: list[Effect] = []
-    for node in sessions.at_crossroads(tx):
+    patience = SILENCE * site.policy.heartbeat
+    for node in sessions.at_crossroads(tx, now - patience):
         if lifecycle.rested(node, now):
             effects += _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
-    patience = SILENCE * site.policy.heartbeat
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
             effects += _apply(tx, node, _overdue(node, site), site, now)
         for node in sessions.silent(tx, now - patience):
+            sessions.forget(tx, node.id)
             effects += _apply(tx, node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"}), site, now)
     return list(dict.fromkeys(effects))
 

@@ -68,6 +68,11 @@ def set_reported(tx: Tx, peer: Peer) -> None:
     tx.execute(update(t.sessions).where(*_is(peer)).values(reported=True))
 
 
+def forget(tx: Tx, node_id: int) -> None:
+    """Whichever connection the node had is gone, and its server with it."""
+    tx.execute(delete(t.sessions).where(_s.node_id == node_id))
+
+
 def forget_report(tx: Tx, node_id: int) -> None:
     """The node is about to lose its power: whoever is connected gets no more orders, and must report again."""
     tx.execute(update(t.sessions).where(_s.node_id == node_id).values(reported=False))
@@ -122,11 +127,12 @@ def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
     return [Node(*row) for row in tx.execute(query)]
 
 
-def at_crossroads(tx: Tx, limit: int = 500) -> list[Node]:
-    """Nodes at the crossroads whose agent is connected and has reported: they can be settled."""
+def at_crossroads(tx: Tx, since: float, limit: int = 500) -> list[Node]:
+    """Nodes at the crossroads whose agent has reported on a connection that was held at `since` or later: they can be
+    settled."""
     n = t.nodes.c
     query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions)
-             .where(n.state == NodeState.TRAMPOLINE, _s.reported).order_by(n.since, n.id).limit(limit))
+             .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since).order_by(n.since, n.id).limit(limit))
     return [Node(*row) for row in tx.execute(query)]
 
 

@@ -1,0 +1,164 @@
+"""Nodes under any sequence of events: what must never be, never is, and what is in motion comes to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from cod.flows import sessions as flow
+from cod.model import Peer, Policy, Refused, Site
+from cod.policy import lifecycle
+from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
+from cod.store import bindings, nodes, steps
+from cod.store.engine import connect
+from cod.store.tables import metadata
+from tests.conftest import SUBNET
+from tests.store.agentlab import Lab
+
+SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=Policy(auto_approve=True))
+
+
+class Walk:
+    """One node, what may happen to it, and what must hold after each step."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.peers: list[Peer] = []
+        self.used: list[str] = ["1.0"]
+        lab.machine(1)
+        self.vcluster = lab.vcluster(lab.template("yes"))
+
+    def boots(self) -> None:
+        self.peers.append(self.lab.boots(1))
+
+    def reconnects(self) -> None:
+        if self.peers:
+            self.peers.append(self.lab.again(1, server="b"))
+
+    def reports(self) -> None:
+        self.lab.report(self.peers[-1])
+
+    def works(self) -> None:
+        self.lab.now += 10
+        self.lab.progress(self.peers[-1], self.lab.order(1).id, int(self.lab.now), 10**6)
+
+    def done(self) -> None:
+        self.used.append(self.lab.order(1).id)
+        self.lab.done(self.peers[-1], self.used[-1], bytes_written=5)
+
+    def fails(self) -> None:
+        self.used.append(self.lab.order(1).id)
+        self.lab.failed(self.peers[-1], self.used[-1])
+
+    def repeats(self) -> None:
+        before = self.lab.node(1)
+        for order_id in self.used:
+            if order_id != self.lab.order(1).id:
+                self.lab.done(self.peers[-1], order_id)
+                self.lab.failed(self.peers[-1], order_id)
+        assert self.lab.node(1) == before
+
+    def old_connection_speaks(self) -> None:
+        before = self.lab.node(1)
+        if len(self.peers) > 1:
+            self.lab.done(self.peers[-2], self.lab.order(1).id)
+        assert self.lab.node(1) == before
+
+    def is_lost(self) -> None:
+        flow.lost(self.lab.tx, self.peers[-1], SITE, self.lab.now)
+
+    def waits(self) -> None:
+        self.lab.tick(20)
+
+    def waits_long(self) -> None:
+        self.lab.tick(400)
+
+    def is_assigned(self) -> None:
+        node = self.lab.node(1)
+        if node.state == NodeState.INACTIVE and node.vcluster_id is None:
+            self.lab.assign(1, self.vcluster)
+
+    def is_released(self) -> None:
+        node = self.lab.node(1)
+        if node.vcluster_id is not None:
+            steps.release(self.lab.tx, [node], lifecycle.may_keep_disk, cause="x", now=self.lab.now, actor="x",
+                          policy=SITE.policy)
+
+    def happens(self, event: NodeEvent) -> None:
+        node = self.lab.node(1)
+        if (NodeState(node.state), event) in NODE_TRANSITIONS:
+            in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
+            trouble = in_motion and event is not NodeEvent.BOOTED
+            step = lifecycle.on_trouble(node, event, "x", SITE.policy) if trouble else Step(event, "x")
+            steps.apply(self.lab.tx, node, step, now=self.lab.now, actor="dhcp", policy=SITE.policy)
+
+    def asks_dhcp(self) -> None:
+        self.happens(NodeEvent.ASKED)
+
+    def system_comes_up(self) -> None:
+        self.happens(NodeEvent.BOOTED)
+
+    def comes_back_from_boot(self) -> None:
+        self.happens(NodeEvent.BOOT_FAILED)
+
+    def check(self) -> None:
+        node = self.lab.node(1)
+        rule = NODE_RULES[NodeState(node.state)]
+        assert (node.deadline is not None) == (rule.kind == "motion")
+        held = node.vcluster_id is not None
+        if node.state in (NodeState.INACTIVE, NodeState.OFF):
+            assert node.disk != Disk.DIRTY
+            assert not held
+            assert node.released == 0
+        if node.state == NodeState.QUARANTINED:
+            assert node.reason
+            assert not held
+        kinds = {binding.kind for binding in bindings.of_node(self.lab.tx, node.id)}
+        assert ("vcluster" in kinds) == held
+        assert (self.lab.install(1) is not None) == held
+        assert self.lab.order(1).id == f"{node.id}.{node.generation}"
+        told = [row["generation"] for row in nodes.history(self.lab.tx, node.id)]
+        assert told == list(range(len(told)))
+        assert told[-1] == node.generation
+
+    def comes_to_rest(self) -> None:
+        """Everybody falls silent: within the sum of all budgets nothing is in motion."""
+        for _ in range(12):
+            self.lab.tick(700)
+        assert NODE_RULES[NodeState(self.lab.node(1).state)].kind != "motion"
+
+
+@cache
+def made_once() -> Engine:
+    """A database in memory; each walk is rolled back."""
+    engine = connect("sqlite://")
+    metadata.create_all(engine)
+    return engine
+
+
+STEPS: list[Callable[[Walk], None]] = [
+    Walk.boots, Walk.boots, Walk.reconnects, Walk.reports, Walk.works, Walk.done, Walk.done, Walk.done, Walk.fails,
+    Walk.repeats, Walk.old_connection_speaks, Walk.is_lost, Walk.waits, Walk.waits_long, Walk.is_assigned,
+    Walk.is_assigned, Walk.is_released, Walk.asks_dhcp, Walk.system_comes_up, Walk.comes_back_from_boot]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(walk=st.lists(st.sampled_from(STEPS), min_size=5, max_size=25))
+def test_any_walk_keeps_the_promises(walk: list[Callable[[Walk], None]]) -> None:
+    with made_once().connect() as tx, tx.begin():
+        one = Walk(Lab(tx, SITE))
+        one.boots()
+        one.is_assigned()
+        for step in walk:
+            try:
+                step(one)
+            except Refused as refused:  # it spoke on a connection that is closed or replaced
+                assert "newer connection" in refused.sentence  # noqa: PT017
+            one.check()
+        one.comes_to_rest()
+        one.check()
+        tx.rollback()
