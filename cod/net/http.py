@@ -24,7 +24,7 @@ import h11
 import prometheus_client as prometheus
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
@@ -88,14 +88,13 @@ class HttpServer(Service):
             self.port = self._listening[-1].getHost().port
         self._scan.start(1.0, now=False)
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[Any]:
         """Stop listening and cut off what is open; clients fetch again, from where they were."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._scan.stop()
-        for listening in self._listening:
-            listening.stopListening()
         for connection in list(self._connections):
             connection.transport.abortConnection()
+        return DeferredList([maybeDeferred(listening.stopListening) for listening in self._listening])
 
     def admit(self, peer: str) -> Connection | None:
         """A new connection, unless there are too many."""

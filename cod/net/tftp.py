@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -27,7 +27,7 @@ from cod.net.bootfiles import BootFiles, NoSuchFile
 from cod.net.transfers import Peer, Transfer, Transfers
 from cod.pool import Pool
 from cod.wire import tftp
-from cod.wire.tftp import Request, Session
+from cod.wire.tftp import Buffer, Request, Session
 
 LARGEST_NETASCII = 1 << 20
 MOST_REQUESTS = 64  # read in one turn of the reactor
@@ -130,7 +130,8 @@ class TftpServer(Service):
             return
         transfer = Transfer(peer, datagram, request.name)
         self.transfers.add(transfer)
-        self._content(transfer, request).addCallback(self._begin, transfer, request).addErrback(self._failed, transfer)
+        content: Deferred[Any] = maybeDeferred(self._content, transfer, request)
+        content.addCallback(self._begin, transfer, request).addErrback(self._failed, transfer)
 
     def _trouble(self, request: Request, peer: Peer) -> tuple[int, str] | None:
         if request.kind == "write":
@@ -141,20 +142,17 @@ class TftpServer(Service):
             return tftp.NOT_DEFINED, "too many transfers, try again later"
         return None
 
-    def _content(self, transfer: Transfer, request: Request) -> Deferred[Any]:
-        """The bytes to send. The Deferred fails with `NoSuchFile`, or with `Refused` by a document's flow."""
+    def _content(self, transfer: Transfer, request: Request) -> Buffer | Deferred[bytes]:
+        """The bytes to send, now or when a document's flow is done (it may refuse). Raises `NoSuchFile`."""
         found = _DOCUMENT.fullmatch(request.name)
         mac = mac_of(found["config"] or found["mac"]) if found else None
         if found is not None and mac is not None:
             made = {None: self._docs.pxelinux, "secret.cpio": self._docs.secret, "script.ipxe": self._docs.ipxe}
             return made[found["name"]](mac, transfer.peer[0])
-        try:
-            transfer.file = self._files.open(request.name)
-        except NoSuchFile as error:
-            return fail(error)
-        return succeed(transfer.file.view())
+        transfer.file = self._files.open(request.name)
+        return transfer.file.view()
 
-    def _begin(self, content: bytes | memoryview, transfer: Transfer, request: Request) -> None:
+    def _begin(self, content: Buffer, transfer: Transfer, request: Request) -> None:
         if self.transfers.get(transfer.peer) is not transfer:
             return  # replaced, or the service stopped, while the flow ran
         if request.mode == "netascii":
@@ -170,6 +168,9 @@ class TftpServer(Service):
             self._refuse(transfer.peer, tftp.NOT_FOUND, "file not found")
         elif isinstance(error, Refused):
             self._refuse(transfer.peer, tftp.ACCESS_VIOLATION, error.sentence)
+        elif isinstance(error, OSError):  # no descriptor left, no way to the client
+            log.warning("tftp %s %r: %s", transfer.peer[0], transfer.name, error)
+            self._refuse(transfer.peer, tftp.NOT_DEFINED, "the server has no room, try again later")
         else:
             log.error("tftp %s %r: %s", transfer.peer[0], transfer.name, failure.getTraceback())
             self._refuse(transfer.peer, tftp.NOT_DEFINED, "server error")

@@ -190,6 +190,7 @@ class Transfers:
                     self._converse(transfer, now)
 
     def _converse(self, transfer: Transfer, now: float) -> None:
+        """Read an answer and send what it leads to."""
         sock, session = transfer.socket, transfer.session
         assert sock is not None
         assert session is not None
@@ -199,8 +200,8 @@ class Transfers:
                 transfer.send(bursts)
         except BlockingIOError:
             return
-        except OSError as error:
-            self.end(transfer, _gone(error))
+        except Exception as error:
+            self._failed(transfer, error)
             return
         if session.outcome:
             self.end(transfer, session.outcome)
@@ -211,11 +212,13 @@ class Transfers:
             assert transfer.session is not None
             try:
                 transfer.send(transfer.session.tick(now))
-            except OSError as error:
-                self.end(transfer, _gone(error))
+            except Exception as error:
+                self._failed(transfer, error)
             if transfer.session.outcome:
                 self.end(transfer, transfer.session.outcome)
 
-
-def _gone(error: OSError) -> str:
-    return "gone" if error.errno == errno.ECONNREFUSED else errno.errorcode.get(error.errno or 0, "error")
+    def _failed(self, transfer: Transfer, error: Exception) -> None:
+        """Nobody listens there any more; or a bug, which shall end this transfer and not the reader of them all."""
+        if not isinstance(error, OSError):
+            log.error("tftp %s %r", transfer.peer[0], transfer.name, exc_info=error)
+        self.end(transfer, "gone" if isinstance(error, OSError) else "bug")

@@ -294,3 +294,51 @@ def test_five_hundred_sessions_at_once(start: Start, root: Path, in_reactor: Any
     assert peak == 500
     for sock in socks:
         sock.close()
+
+
+# ---------------------------------------------------------------- bad luck
+
+
+def test_a_file_truncated_meanwhile_ends_its_transfer_only(start: Start, root: Path, in_reactor: Any) -> None:
+    server = start()
+    with client() as sock:
+        sock.sendto(rrq("large", "blksize 8192"), ("127.0.0.1", server.port))
+        _, sender = sock.recvfrom(600)
+        (root / "large").write_bytes(b"short")
+        sock.sendto(b"\0\4\0\0", sender)
+        for block in range(1, 3):  # the first page was filled up with zeros; the second is not there
+            with contextlib.suppress(TimeoutError, ConnectionRefusedError):
+                sock.settimeout(0.3)
+                sock.recv(9000)
+                sock.sendto(struct.pack("!HH", 4, block), sender)
+    assert ask(server, rrq("sub/text")) == b"\0\3\0\1one\ntwo\n"
+    assert in_reactor(lambda: [t.name for t in server.transfers._by_fd.values() if t.name == "large"]) == []
+
+
+def test_a_bug_in_one_transfer_does_not_stop_the_others(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start()
+    with client() as sock:
+        sock.sendto(rrq("large"), ("127.0.0.1", server.port))
+        _, sender = sock.recvfrom(600)
+        with monkeypatch.context() as patch:
+            patch.setattr("cod.wire.tftp.Session.receive", lambda *_: 1 / 0)
+            sock.sendto(b"\0\4\0\1", sender)
+            sock.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                sock.recv(600)
+    assert ask(server, rrq("sub/text")) == b"\0\3\0\1one\ntwo\n"
+
+
+def test_no_descriptor_left(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start()
+
+    def none_left(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with client() as sock:
+        with monkeypatch.context() as patch:
+            patch.setattr("cod.net.transfers.Transfers.begin", none_left)
+            sock.sendto(rrq("large"), ("127.0.0.1", server.port))
+            assert b"no room" in sock.recv(600)
+        sock.sendto(rrq("sub/text"), ("127.0.0.1", server.port))
+        assert sock.recv(600) == b"\0\3\0\1one\ntwo\n"

@@ -259,6 +259,7 @@ def deliver(session: Session, fates: str) -> tuple[str, bytes]:
             delays = {"d": [], "t": [0.001, 0.002], "l": [0.5]}.get(happens, [0.001])
             for delay in delays:
                 heapq.heappush(wire, (now + delay, next(order), to, datagram))
+        assert len(wire) < 2000  # in flight: a session that answers each duplicate would fill the network
 
     carry("client", [d for b in session.start(0) for d in b.datagrams()])
     heard = 0.0
