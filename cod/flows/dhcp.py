@@ -65,6 +65,7 @@ class _Batch:
     servers: frozenset[str]
     clients: dict[str, DhcpClient]
     ledger: Ledger
+    relays: dict[str, _Net | None]
 
 
 def answer(tx: Tx, queries: Sequence[DhcpQuery], site: Site, now: float) -> list[DhcpAnswer | None]:
@@ -72,7 +73,7 @@ def answer(tx: Tx, queries: Sequence[DhcpQuery], site: Site, now: float) -> list
     macs = list({query.mac for query in queries})
     nets = {subnet.name: _net(subnet) for subnet in site.subnets}
     batch = _Batch(tx, site, now, nets, frozenset(subnet.server for subnet in site.subnets),
-                   clients.by_macs(tx, macs), Ledger(tx, macs))
+                   clients.by_macs(tx, macs), Ledger(tx, macs), {})
     asked = [(query, _net_of(batch, query)) for query in queries]
     _look_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
@@ -86,7 +87,9 @@ def _net_of(batch: _Batch, query: DhcpQuery) -> _Net | None:
     A renewal comes straight to the server, perhaps through routers, from another subnet than the socket's.
     """
     if query.giaddr != "0.0.0.0":
-        return _by_relay(batch, query.giaddr)
+        if query.giaddr not in batch.relays:
+            batch.relays[query.giaddr] = _by_relay(batch, query.giaddr)
+        return batch.relays[query.giaddr]
     net = batch.nets.get(query.subnet or "")
     if query.ciaddr != "0.0.0.0" and (net is None or ipv4(query.ciaddr) not in net.network):
         return _by_address(batch, query.ciaddr) or net
@@ -162,17 +165,17 @@ def _request(
     wanted = ipv4(query.requested or query.ciaddr)
     if row is None or row.address != wanted:
         return _refuse(batch, query, net, row)
-    _bind(batch, query, row)
+    _bind(batch, query, client, row)
     if row.kind == "vcluster" and client.state == NodeState.BOOT:
         _booted(batch, client)
     return _say(batch, "ACK", query, net, client, row)
 
 
-def _bind(batch: _Batch, query: DhcpQuery, row: Binding) -> None:
+def _bind(batch: _Batch, query: DhcpQuery, client: DhcpClient, row: Binding) -> None:
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
         until = batch.now + batch.site.policy.boot_time
-        batch.ledger.put(Binding(row.address, row.mac, "boot", row.node_id, row.subnet, None, "bound", until,
+        batch.ledger.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, None, "bound", until,
                                  client_id, query.xid))
     elif row.state != "bound" or row.client_id != client_id:
         batch.ledger.put(replace(row, state="bound", client_id=client_id, xid=query.xid))

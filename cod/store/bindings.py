@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
@@ -33,7 +34,7 @@ Key = tuple[str, str, str]
 
 
 def _read(tx: Tx, query: Select[Any]) -> list[Binding]:
-    return [Binding(*row) for row in tx.execute(query)]
+    return [Binding(*row) for row in tx.execute(query).all()]
 
 
 def of_macs(tx: Tx, macs: Collection[str]) -> dict[Key, Binding]:
@@ -75,9 +76,9 @@ def add(tx: Tx, rows: Sequence[Binding]) -> None:
 
 
 def put(tx: Tx, rows: Sequence[Binding]) -> None:
-    """Overwrite rows that this transaction has read for update, by address."""
+    """Renew rows that this transaction has read for update: mac, kind, node and subnet are those that are there."""
     if rows:
-        tx.execute(_OVERWRITE[tx.dialect.name], [_values(row) for row in rows])
+        tx.execute(_RENEW[tx.dialect.name], [_values(row) for row in rows])
 
 
 def forget(tx: Tx, addresses: Iterable[int]) -> None:
@@ -102,8 +103,8 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
         row = there.get(address)
         if address & 0xFF in (0, 0xFF) or (row is not None and row.expires_at > now):
             continue
-        binding = Binding(address, mac, "vcluster", node.id, vcluster.subnet, hostname, "reserved", FOREVER)
-        (add if row is None else put)(tx, [binding])
+        forget(tx, [address] if row else [])
+        add(tx, [Binding(address, mac, "vcluster", node.id, vcluster.subnet, hostname, "reserved", FOREVER)])
         return address
     raise Refused("conflict", f"vcluster {vcluster.name} has no free address between "
                               f"{dotted(block[0])} and {dotted(block[-1])}")
@@ -121,13 +122,16 @@ def unbind(tx: Tx, node_id: int) -> None:
 
 
 def _values(row: Binding) -> dict[str, object]:
-    return {name: getattr(row, name) for name in _NAMES}
+    return dict(zip(_NAMES, _columns(row), strict=True))
+
+
+_columns = attrgetter(*_NAMES)
 
 
 _LITE = sqlite.insert(t.bindings)
 _MARIA = mysql.insert(t.bindings)
-_SET = [name for name in _NAMES if name != "address"]
-_OVERWRITE = {
+_SET = ["hostname", "state", "expires_at", "client_id", "xid"]  # columns without an index: a renewal is one small write
+_RENEW = {
     "sqlite": _LITE.on_conflict_do_update(index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}),
     "mysql": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
     "mariadb": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),

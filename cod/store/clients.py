@@ -22,7 +22,7 @@ _SELECT: Select[Any] = (
 
 def by_macs(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     """The nodes that own those of `macs` that are known."""
-    return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_SELECT.where(t.nics.c.mac.in_(macs)))}
+    return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_SELECT.where(t.nics.c.mac.in_(macs))).all()}
 
 
 def images(tx: Tx, names: Collection[str]) -> dict[str, Image]:

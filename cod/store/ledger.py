@@ -117,5 +117,5 @@ class Ledger:
         self._changed.clear()
 
 
-def _key(row: Binding) -> tuple[str | None, str, str]:
-    return row.mac, row.kind, row.subnet
+def _key(row: Binding) -> tuple[str | None, str, str, int | None]:
+    return row.mac, row.kind, row.subnet, row.node_id

@@ -289,14 +289,14 @@ install_images = _table(
 
 bindings = _table(
     "bindings",
-    Column("address", BigInteger, primary_key=True, autoincrement=False, comment="IPv4 as an integer"),
+    Column("address", Id, primary_key=True, autoincrement=False, comment="IPv4 as an integer"),
     Column("mac", Mac, comment="null: nobody's (declined)"),
     Column("kind", String(8), nullable=False, comment="boot (firmware, trampoline) or vcluster (the OS)"),
     Column("node_id", Id, ForeignKey("nodes.id"), index=True, comment="null: a machine not known yet"),
     Column("subnet", Name, nullable=False),
     Column("hostname", Name),
     Column("state", String(8), nullable=False, comment="offered, bound, reserved (kept for a node) or declined"),
-    Column("expires_at", Time, nullable=False, index=True),
+    Column("expires_at", Time, nullable=False),
     Column("client_id", String(160), comment="option 61, hex; recorded, never a key"),
     Column("xid", BigInteger, nullable=False, default=0, comment="of its last exchange: tells a repeat from a boot"),
     UniqueConstraint("mac", "kind", "subnet"),

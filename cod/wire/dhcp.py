@@ -117,8 +117,12 @@ def encode(packet: Packet) -> bytes:
     parts = [_HEAD.pack(*packet[:14]), MAGIC]
     options = packet.options
     for code, value in options.items():
-        if code != RELAY_INFO:
+        if code == RELAY_INFO:
+            continue
+        if len(value) > 255:
             parts.append(_option(code, value))
+        else:
+            parts += ((code << 8 | len(value)).to_bytes(2, "big"), value)
     if RELAY_INFO in options:
         parts.append(_option(RELAY_INFO, options[RELAY_INFO]))
     parts.append(b"\xff")

@@ -154,10 +154,12 @@ def upgrade() -> None:
     sa.Column('size', sa.BigInteger(), nullable=False, comment='bytes on a disk'),
     sa.Column('used', sa.BigInteger(), nullable=False, comment='bytes in its used chunks'),
     sa.Column('stored', sa.BigInteger(), nullable=False, comment='bytes of the served form'),
-    sa.Column('sha256', sa.String(length=64), nullable=False, comment='of the file that was added'),
+    sa.Column('sha256', sa.String(length=64), nullable=False, comment='of the file that was added; before: what it must be'),
     sa.Column('digest', sa.String(length=64), nullable=False, comment="BLAKE2b-256 of the manifest; its folder's name"),
     sa.Column('created_at', sa.Double(), nullable=False),
     sa.Column('reason', sa.Text(), nullable=False, comment='why ingest failed'),
+    sa.Column('content', sa.String(length=16), nullable=False, comment='disk, partition or file (served as is)'),
+    sa.Column('source', sa.Text(), nullable=False, comment="while ingesting: the server's file that is taken in"),
     sa.ForeignKeyConstraint(['group_id'], ['groups.id'], name=op.f('fk_images_group_id')),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_images')),
     sa.UniqueConstraint('name', name=op.f('uq_images_name')),
@@ -279,7 +281,7 @@ def upgrade() -> None:
     mysql_engine='InnoDB'
     )
     op.create_table('bindings',
-    sa.Column('address', sa.BigInteger(), autoincrement=False, nullable=False, comment='IPv4 as an integer'),
+    sa.Column('address', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), autoincrement=False, nullable=False, comment='IPv4 as an integer'),
     sa.Column('mac', sa.String(length=17), nullable=True, comment="null: nobody's (declined)"),
     sa.Column('kind', sa.String(length=8), nullable=False, comment='boot (firmware, trampoline) or vcluster (the OS)'),
     sa.Column('node_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment='null: a machine not known yet'),
@@ -297,7 +299,6 @@ def upgrade() -> None:
     mysql_engine='InnoDB'
     )
     with op.batch_alter_table('bindings', schema=None) as batch_op:
-        batch_op.create_index(batch_op.f('ix_bindings_expires_at'), ['expires_at'], unique=False)
         batch_op.create_index(batch_op.f('ix_bindings_node_id'), ['node_id'], unique=False)
 
     op.create_table('install_images',
