@@ -144,7 +144,8 @@ def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
         file.truncate(MIB)
     subprocess.run(["/usr/sbin/mkfs.vfat", tmp_path / "fat"], check=True, capture_output=True)
     assert formats.content_of((tmp_path / "fat").read_bytes()) == "partition"
-    subprocess.run(["/usr/sbin/sgdisk", "-o", "-n", "1:0:0", tmp_path / "fat"], check=True, capture_output=True)
+    subprocess.run(["/usr/sbin/sfdisk", "--wipe=always", tmp_path / "fat"], input=b"label: gpt", check=True,
+                   capture_output=True)
     assert formats.content_of((tmp_path / "fat").read_bytes()) == "disk"
 
 
