@@ -49,24 +49,23 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
     names = list(only) or list(PARTS)
     alone = len(names) == 1
     supervisor.die_with_supervisor()
-    failed = supervisor.FATAL if supervisor.PARENT in os.environ else 1
     try:
         site, settings = config.load(site_file)
         logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
-        if supervisor.PARENT not in os.environ:
-            _check_database(settings)
-            _prepare(settings)
+        _check_database(settings)
+        _prepare(settings)
     except ConfigError as error:
         logs.set_up("info", "text", "serve")
         for problem in str(error).splitlines():
             log.error("%s", problem)
-        return failed
+        return 1
     except Unusable as error:
         log.error("%s", error)
-        return failed
+        return 1
     if alone:
         return run(names[0], site, settings)
-    return supervisor.Supervisor(names, site_file).run()
+    supervisor.Supervisor(names, site_file, settings.run / "metrics").run()
+    return 0
 
 
 class Unusable(Exception):
@@ -98,7 +97,8 @@ def _prepare(settings: Settings) -> None:
     except OSError as error:
         raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
-    for file in counters.glob("*.db"):
+    supervised = supervisor.PARENT in os.environ  # then the counts of a predecessor are to go on
+    for file in () if supervised else counters.glob("*.db"):
         if not Path(f"/proc/{file.stem.rpartition('_')[2]}").exists():
             file.unlink(missing_ok=True)
 
@@ -106,6 +106,7 @@ def _prepare(settings: Settings) -> None:
 def run(name: str, site: Site, settings: Settings) -> int:
     """Run one part in this process until SIGTERM or SIGINT."""
     from twisted.internet import reactor as the_reactor
+    from twisted.internet.task import LoopingCall
 
     from cod.net import metrics
     from cod.net.wake import Wake
@@ -116,7 +117,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     ground = Ground(reactor, pool, site, settings, Wake(reactor, settings.run, name))
     part = Running(name, ground, PARTS[name](ground))
     metrics.UP.labels(name).set(1)
-    metrics.QUEUED.labels(name).set_function(pool.queued)
+    LoopingCall(lambda: metrics.QUEUED.labels(name).set(pool.queued())).start(5.0)
     reactor.callWhenRunning(part.start)
     reactor.addSystemEventTrigger("before", "shutdown", part.stop)
     reactor.run()

@@ -1,8 +1,8 @@
 """Keeps the server's parts running, each in a process of its own, so that none delays another.
 
-A part that ends is started again, after half a second, then with doubling pauses; one that says `FATAL` (its site
-file or database cannot be used) stops the whole server. SIGTERM and SIGINT stop everything within seconds; SIGHUP is
-passed on. A part asks the kernel to be killed with its supervisor, so none is ever left behind holding a port.
+A part that ends is started again, after half a second, then with doubling pauses, for as long as it takes: the others
+go on meanwhile. SIGTERM and SIGINT stop everything within seconds; SIGHUP is passed on. A part asks the kernel to be
+killed with its supervisor, so none is ever left behind holding a port.
 
 No Twisted here: a loop around `sigtimedwait`, with nothing in it that could fail in interesting ways.
 """
@@ -18,7 +18,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-FATAL = 78  # EX_CONFIG of sysexits.h
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a part is started again
 SETTLED = 60.0  # a part that ran as long as this starts afresh with `FIRST_PAUSE`
 PATIENCE = 8.0  # seconds for the parts to end by themselves
@@ -42,32 +41,32 @@ class Part:
 class Supervisor:
     """Runs `cod serve --only PART` for each of `names`."""
 
-    def __init__(self, names: list[str], site_file: Path) -> None:
+    def __init__(self, names: list[str], site_file: Path, counters: Path) -> None:
+        """`counters` is where the parts count for the metrics: the gauges of one that has ended are removed."""
         self._parts = [Part(name) for name in names]
-        self._site_file = site_file
-        self._status: int | None = None  # set: stopping, with this exit status
+        self._site_file, self._counters = site_file, counters
+        self._stopping = False
         self._kill_at = 0.0
 
-    def run(self) -> int:
-        """Until a signal or a fatal part says stop; the exit status."""
+    def run(self) -> None:
+        """Until a signal says stop."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        while self._status is None or any(part.pid for part in self._parts):
+        while not self._stopping or any(part.pid for part in self._parts):
             now = time.monotonic()
             for part in self._parts:
-                if self._status is None and not part.pid and part.start_at <= now:
+                if not self._stopping and not part.pid and part.start_at <= now:
                     self._start(part, now)
             got = signal.sigtimedwait(_SIGNALS, self._timeout(now))
             if got is not None:
                 self._signal(got.si_signo)
             self._reap()
-            if self._status is not None and time.monotonic() > self._kill_at:
+            if self._stopping and time.monotonic() > self._kill_at:
                 self._send(signal.SIGKILL)
         log.info("stopped")
-        return self._status
 
     def _timeout(self, now: float) -> float:
         waits = [part.start_at - now for part in self._parts if not part.pid]
-        return max(0.0, min([1.0, *waits])) if self._status is None else 0.2
+        return max(0.0, min([1.0, *waits])) if not self._stopping else 0.2
 
     def _start(self, part: Part, now: float) -> None:
         argv = [sys.executable, "-P", "-m", "cod", "--site", str(self._site_file), "serve", "--only", part.name]
@@ -80,12 +79,12 @@ class Supervisor:
         if number == signal.SIGHUP:
             self._send(signal.SIGHUP)
         elif number in (signal.SIGTERM, signal.SIGINT):
-            self._stop(0)
+            self._stop()
 
-    def _stop(self, status: int) -> None:
-        if self._status is None:
+    def _stop(self) -> None:
+        if not self._stopping:
             log.info("stopping")
-            self._status = status
+            self._stopping = True
             self._kill_at = time.monotonic() + PATIENCE
             self._send(signal.SIGTERM)
 
@@ -102,17 +101,14 @@ class Supervisor:
                     self._ended(part, os.waitstatus_to_exitcode(status))
 
     def _ended(self, part: Part, code: int) -> None:
+        for gauge in self._counters.glob(f"gauge_*_{part.pid}.db"):
+            gauge.unlink(missing_ok=True)
         now = time.monotonic()
         fresh = now - part.started > SETTLED or not part.pause
         part.pause = FIRST_PAUSE if fresh else min(2 * part.pause, LONGEST_PAUSE)
         part.pid, part.start_at = 0, now + part.pause
-        if self._status is not None:
-            return
-        why = f"signal {-code}" if code < 0 else f"status {code}"
-        if code == FATAL:
-            log.error("%s cannot run (see above)", part.name)
-            self._stop(1)
-        else:
+        if not self._stopping:
+            why = f"signal {-code}" if code < 0 else f"status {code}"
             log.error("%s ended with %s; starting it again in %.1f s", part.name, why, part.pause)
 
 
@@ -122,4 +118,4 @@ def die_with_supervisor() -> None:
     if parent:
         ctypes.CDLL(None, use_errno=True).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # gone before we could ask
-            raise SystemExit(FATAL)
+            raise SystemExit(1)

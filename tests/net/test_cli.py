@@ -1,0 +1,298 @@
+"""The command line against a real server: tables, JSON, exit codes, examples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from cod import init
+from cod.cli import events, wait
+from cod.cli.root import COMMANDS, cod
+from cod.cli.show import SPAN, ago, size
+from cod.client import ApiError, Unreachable, find_server, path
+from cod.model import Site
+from cod.pool import Pool
+from cod.store import requests, templates
+from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, serving
+
+TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
+
+
+@pytest.fixture
+def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+    with serving(pool, reactor, in_reactor, site) as served:
+        yield served
+
+
+def run(served: Served, *words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def as_json(served: Served, *words: str) -> Any:
+    return json.loads(run(served, *words, "--json").stdout)
+
+
+def web(served: Served) -> None:
+    served.tx(templates.add, name="web", revision=1, group_id=None, document=TEMPLATE, digest="0" * 64, created_at=NOW)
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def test_nodes_for_people_and_for_programs(served: Served) -> None:
+    add_node(served, "n1", 1)
+    add_node(served, "n2", 2, state="inactive")
+    lines = run(served, "node", "list").stdout.splitlines()
+    assert lines[0].split()[:2] == ["NODE", "STATE"]
+    assert [line.split()[:2] for line in lines[1:]] == [["n1", "new"], ["n2", "inactive"]]
+    assert [n["name"] for n in as_json(served, "node", "list", "--state", "inactive")] == ["n2"]
+    assert "52:54:00:00:00:01" in run(served, "node", "show", "n1").stdout
+    assert as_json(served, "node", "show", "n1")["history"][0]["event"] == "seen"
+
+
+def test_what_an_administrator_says_of_nodes(served: Served) -> None:
+    add_node(served, "n1", 1)
+    assert run(served, "node", "quarantine", "n1", "--reason", "loud fan").stdout == "n1: quarantined\n"
+    assert "loud fan" in run(served, "node", "list").stdout
+    assert as_json(served, "node", "restore", "n1")[0]["state"] == "trampoline"
+    assert run(served, "node", "retire", "n1").stdout == "n1: retired\n"
+    assert as_json(served, "node", "set", "n1", "--name", "rack-1", "--power-driver", "lab")["power"]["driver"] == "lab"
+    assert run(served, "node", "power", "on", "rack-1").stdout == "rack-1: retired\n"
+    assert run(served, "node", "set", "rack-1", code=2).stderr.startswith("Usage:")
+
+
+# ---------------------------------------------------------------- exit codes
+
+
+def test_a_refusal_is_one_line_and_code_1(served: Served) -> None:
+    result = run(served, "node", "show", "none", code=1)
+    assert result.stderr == "Error: there is no node 'none'\n"
+    assert result.stdout == ""
+    add_node(served, "n1", 1)
+    assert len(run(served, "node", "approve", "n1", code=1).stderr.splitlines()) == 1
+
+
+def test_wrong_usage_is_code_2(served: Served) -> None:
+    run(served, "node", "power", "sideways", "n1", code=2)
+    run(served, "vcluster", "create", "x", "--size", "0", "--template", "t", code=2)
+    run(served, "nonsense", code=2)
+
+
+def test_no_server_is_code_3(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cod, ["--server", str(tmp_path / "none"), "node", "list"])
+    assert result.exit_code == 3
+    assert "is `cod serve` running?" in result.stderr
+    result = CliRunner().invoke(cod, ["--site", str(tmp_path / "none.toml"), "node", "list"])
+    assert result.exit_code == 3
+
+
+def test_waiting_too_long_is_code_4(served: Served) -> None:
+    web(served)
+    result = run(served, "vcluster", "create", "v", "--size", "1", "--template", "web", "--wait", "--timeout", "0.1s",
+                 code=4)
+    assert "v is not as wished after 0 s" in result.stderr
+
+
+def test_tokens_over_tcp(served: Served) -> None:
+    server = f"http://127.0.0.1:{served.server.ports[0]}"
+    add_node(served, "n1", 1)
+    listed = CliRunner().invoke(cod, ["--server", server, "node", "list"], env={"COD_TOKEN": READER})
+    assert "n1" in listed.stdout
+    refused = CliRunner().invoke(cod, ["--server", server, "--token", READER, "node", "retire", "n1"])
+    assert (refused.exit_code, refused.stderr) == (1, "Error: this token may only read\n")
+    assert CliRunner().invoke(cod, ["--server", server, "node", "list"], env={"COD_TOKEN": ""}).exit_code == 1
+
+
+# ---------------------------------------------------------------- vclusters, requests
+
+
+def test_a_vclusters_life(served: Served, tmp_path: Path) -> None:
+    web(served)
+    made = as_json(served, "vcluster", "create", "blue", "--size", "2", "--template", "web", "--lease", "8h")
+    assert (made["state"], made["lease_time"]) == ("pending", 28800.0)
+    assert "blue" in run(served, "vcluster", "list").stdout
+    assert "web@1" in run(served, "vcluster", "show", "blue").stdout
+    request, = as_json(served, "request", "list", "--vcluster", "blue")
+    assert "pending" in run(served, "request", "show", str(request["id"])).stdout
+    assert run(served, "request", "withdraw", str(request["id"]), code=1).stderr.startswith("Error: this request made")
+    assert "still waiting" in run(served, "vcluster", "resize", "blue", "3", code=1).stderr
+    assert run(served, "vcluster", "delete", "blue", "--wait").stdout == "blue: ended\n"
+    assert as_json(served, "vcluster", "list") == []
+    assert [v["name"] for v in as_json(served, "vcluster", "list", "--ended")] == ["blue"]
+
+
+def test_waiting_ends_when_the_request_is_rejected(served: Served) -> None:
+    web(served)
+    made = as_json(served, "vcluster", "create", "big", "--size", "2", "--template", "web")
+    number = as_json(served, "request", "list", "--vcluster", made["name"])[0]["id"]
+    served.tx(requests.decide, number, "rejected", "no such hardware", NOW)
+    with pytest.raises(ApiError, match="no such hardware"):
+        wait.wait_until(served.local, "big", lambda v: False, 60.0, quiet=True)
+
+
+def test_waiting_shows_each_change_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"name": "n1", "hostname": "a", "address": None, "state": "prime", "progress": None, "reason": ""}
+    lines = wait.Lines()
+    lines.show([node])
+    lines.show([node])
+    lines.show([node | {"state": "active", "address": "10.0.0.1"}])
+    assert capsys.readouterr().out == "a (n1): prime\na (n1): active 10.0.0.1\n"
+
+
+def test_bars_move_forward_on_a_nodes_way() -> None:
+    way = [{"state": "trampoline", "progress": None}, {"state": "wipe", "progress": {"done": 1, "total": 2}},
+           {"state": "prime", "progress": None}, {"state": "prime", "progress": {"done": 1, "total": 4}},
+           {"state": "prime", "progress": {"done": 4, "total": 4}}, {"state": "active", "progress": None}]
+    marks = [wait.far(node) for node in way]
+    assert marks == sorted(marks)
+    assert marks[-1] == 1.0
+    node = {"name": "n1", "hostname": "a", "address": None, "reason": "", "state": "prime",
+            "progress": {"done": 1, "total": 4, "rate": 2.0**20}}
+    with wait.Bars() as bars:
+        bars.show([node])
+    assert bars._progress.tasks[0].fields["state"] == "prime 1.0 MiB/s"
+
+
+# ---------------------------------------------------------------- images, templates
+
+
+def test_images_and_templates(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "red.img"
+    file.write_bytes(b"x" * 1000)
+    assert as_json(served, "image", "add", "red", str(file))["state"] == "ingesting"
+    assert "red" in run(served, "image", "list").stdout
+    server = f"http://127.0.0.1:{served.server.ports[0]}"
+    sent = CliRunner().invoke(cod, ["--server", server, "--token", ADMIN, "image", "add", "sent", str(file), "--json"])
+    assert json.loads(sent.stdout)["name"] == "sent"
+    document = tmp_path / "web.xml"
+    document.write_text(TEMPLATE.replace("<image", "\n<imagine"))
+    faults = run(served, "template", "check", str(document), code=1).stderr
+    assert faults.startswith(f"{document}:2: ")
+    assert "line 2" in run(served, "template", "add", str(document), code=1).stderr
+    web(served)
+    assert run(served, "template", "show", "web").stdout == TEMPLATE + "\n"
+    assert as_json(served, "template", "list")[0]["name"] == "web"
+    assert run(served, "template", "retire", "web@1").stdout == "web@1: retired\n"
+    assert run(served, "image", "delete", "red").stdout == "red: deleted\n"
+
+
+# ---------------------------------------------------------------- local commands
+
+
+def test_the_local_commands(tmp_path: Path) -> None:
+    def local(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(cod, ["--site", str(tmp_path / "site.toml"), *words])
+        assert result.exit_code == code, result.output
+        return result.stdout if code == 0 else result.stderr
+
+    local("init", "--dir", str(tmp_path), "--interface", "br0")
+    assert "good" in local("db", "check")
+    token = local("token", "create", "ci", "--read-only", "--expires", "8h").strip()
+    assert token.startswith("cod_")
+    assert "there is a token 'ci' already" in local("token", "create", "ci", code=1)
+    listed = json.loads(local("token", "list", "--json"))
+    assert [(t["name"], t["scope"]) for t in listed] == [("ci", "read")]
+    assert token not in local("token", "list")
+    assert token.encode() not in (tmp_path / "cod.db").read_bytes()
+    backup = tmp_path / "backup.gz"
+    assert "rows" in local("db", "backup", str(backup))
+    local("token", "revoke", "ci")
+    assert json.loads(local("token", "list", "--json")) == []
+    assert "Error" in local("db", "restore", str(tmp_path / "site.toml"), code=1)
+    assert local("db", "upgrade").startswith("schema ")
+    assert "digraph" in local("states", "--dot")
+    assert json.loads(local("states", "--json"))["states"]["boot"]["kind"] == "motion"
+    (tmp_path / "site.toml").write_text("nme = 'x'")
+    assert "did you mean 'name'?" in local("db", "check", code=1)
+
+
+def test_a_database_of_another_schema_is_refused(tmp_path: Path) -> None:
+    site = tmp_path / "site.toml"
+    init.write_site_file(site, tmp_path, {})
+    result = CliRunner().invoke(cod, ["--site", str(site), "db", "check"])
+    assert result.exit_code == 1
+    assert "the database is empty" in result.stderr
+
+
+def test_the_server_is_found_through_the_site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text('[server]\ndata_dir = "/data"')
+    monkeypatch.setenv("COD_SERVER", "http://head:8080")
+    assert find_server() == "http://head:8080"
+    assert find_server(str(site)) == "/data/run/api.sock"
+    monkeypatch.delenv("COD_SERVER")
+    monkeypatch.setenv("COD_SITE", str(site))
+    assert find_server() == "/data/run/api.sock"
+    site.write_text("data = [")
+    with pytest.raises(Unreachable, match="no server is named"):
+        find_server()
+
+
+# ---------------------------------------------------------------- help, and what it costs
+
+
+def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*words, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+
+
+def test_every_command_explains_itself_with_an_example() -> None:
+    for words, command in commands(cod):
+        text = command.get_help(click.Context(command, info_name=" ".join(words)))
+        assert f"cod {words[0]}" in text or f"{words[0]} " in text, words
+        assert "Example" in text, words
+
+
+def test_the_table_of_commands_says_what_each_module_says() -> None:
+    for name, (_, _, about) in COMMANDS.items():
+        assert about.endswith("."), name
+
+
+def test_the_help_loads_little() -> None:
+    """Start-up time is kept by not importing: what is slow to load is loaded by who needs it."""
+    slow = ("twisted", "sqlalchemy", "pydantic", "alembic", "rich", "lxml", "jinja2", "prometheus_client")
+    code = ("import sys; sys.argv = ['cod', '--help']\nfrom cod.__main__ import main\n"
+            "try: main()\nexcept SystemExit: pass\n"
+            f"print([name for name in {slow} if name in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# ---------------------------------------------------------------- small things
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("30s", 30), ("15m", 900), ("8h", 28800), ("7d", 604800),
+                                               ("1.5h", 5400), ("2w", 1209600)])
+def test_spans(text: str, seconds: float) -> None:
+    assert SPAN.convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "-1h", "0", "1y", "nan", "inf", "1e11"])
+def test_what_is_no_span(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        SPAN.convert(text, None, None)
+
+
+def test_words_for_people() -> None:
+    assert [ago(NOW - s, NOW) for s in (5, 600, 90_000, -600)] == ["5 s", "10 min", "25 h", "in 10 min"]
+    assert [size(n) for n in (None, 5, 1536, 3 * 2**30, 2.0**42)] == ["-", "5 B", "1.5 KiB", "3.0 GiB", "4.0 TiB"]
+    assert path("nodes", "a/b c") == "/nodes/a%2Fb%20c"
+    event = {"at": NOW, "node": "n1", "from_state": None, "to_state": "new", "cause": "seen", "actor": "dhcp"}
+    assert events.line("transition", event).endswith("n1: (new) -> new: seen [dhcp]")
+    assert events.line("progress", {"node": "n1", "state": "prime", "done": 1, "total": 4, "rate": 1024.0}).strip() == (
+        "n1: prime 25 %, 1.0 KiB/s")

@@ -1,0 +1,201 @@
+"""`cod serve` as real processes: started, killed, told to read again, stopped. Parts that need no privileges."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from cod import init, logs, supervisor
+from cod.client import ApiError, Client, Unreachable, _Unix
+from cod.model import Policy, PowerRule, Site
+from cod.service import take_over
+from cod.store.engine import connect
+
+WAIT = 60.0  # seconds; a busy machine takes its time to start Python
+
+
+class Serving:
+    """A site and a server on it."""
+
+    def __init__(self, folder: Path, only: str = "manager,web") -> None:
+        self.folder, self.only = folder, only
+        self.site = folder / "site.toml"
+        if not self.site.exists():
+            init.found(folder, self.site, {}, 1000.0)
+        self.client = Client(str(folder / "run" / "api.sock"), timeout=10)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cod", "--site", str(self.site), "serve", "--only", self.only], stderr=log,
+                stdout=log)
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self.process is not None
+        return self.process
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def parts(self) -> dict[str, int]:
+        """The newest process of each part, by the log."""
+        return {name: int(pid) for name, pid in re.findall(r"started (\w+), process (\d+)", self.log)}
+
+    def until(self, truth: Callable[[], Any], what: str) -> Any:
+        end = time.monotonic() + WAIT
+        while not (value := truth()):
+            assert time.monotonic() < end, f"{what} did not happen\n{self.log}"
+            time.sleep(0.02)
+        return value
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.client.get("/health")["ok"])
+        except (Unreachable, ApiError):
+            return False
+
+    def metrics(self) -> str:
+        connection = _Unix(str(self.folder / "run" / "api.sock"), 10)
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+
+    def says(self, words: str, times: int = 1) -> None:
+        self.until(lambda: self.log.count(words) >= times, words)
+
+    def stop(self) -> int:
+        self.running.terminate()
+        return self.running.wait(WAIT)
+
+    def clean_up(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.client.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    folder = Path(tempfile.mkdtemp(prefix="cod-srv-"))
+    serving = Serving(folder)
+    yield serving
+    serving.clean_up()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_killed_parts_come_back_and_no_part_outlives_a_killed_server(serving: Serving) -> None:
+    serving.start()
+    serving.until(serving.answers, "an answer")
+    first = serving.parts()
+    os.kill(first["web"], signal.SIGKILL)
+    serving.says("web ended with signal 9; starting it again in 0.5 s")
+    serving.until(serving.answers, "another answer")
+    second = serving.parts()
+    assert second["web"] != first["web"]
+    assert second["manager"] == first["manager"]
+    assert {'cod_part_up{part="manager"} 1.0', 'cod_part_up{part="web"} 1.0'} <= set(serving.metrics().splitlines())
+    assert 'cod_flow_seconds_count{flow="plan.hold"}' in serving.metrics()
+    serving.running.kill()
+    serving.running.wait(WAIT)
+    serving.until(lambda: not any(map(alive, second.values())), "the end of the parts")
+    serving.start()
+    serving.until(serving.answers, "an answer of the next server, though the old one's socket was left behind")
+    began = time.monotonic()
+    assert serving.stop() == 0
+    assert time.monotonic() - began < supervisor.PATIENCE
+    assert not any(map(alive, serving.parts().values()))
+    assert serving.log.rstrip().endswith("stopped")
+    assert "Traceback" not in serving.log
+
+
+def test_sighup_reads_the_site_file_again_and_a_bad_one_changes_nothing(serving: Serving) -> None:
+    serving.only = "web"
+    good = serving.site.read_text().replace('# log_format = "text"', 'log_format = "json"')
+    serving.site.write_text(good)
+    serving.start()
+    serving.until(serving.answers, "an answer")
+    assert "GET /api/v1/health" not in serving.log
+    serving.site.write_text(good.replace("\n[policy]", "\n[policy]\nhartbeat = 3"))
+    serving.running.send_signal(signal.SIGHUP)
+    serving.says("the old settings stay")
+    serving.says("did you mean 'heartbeat'?")
+    assert serving.answers()
+    serving.site.write_text(good.replace('# log_level = "info"', 'log_level = "debug"'))
+    serving.running.send_signal(signal.SIGHUP)
+    serving.says("read the site file again")
+    serving.until(serving.answers, "an answer")
+    serving.says("user:root GET /api/v1/health: 200")
+    assert serving.stop() == 0
+    lines = [json.loads(line) for line in serving.log.splitlines()]
+    assert {line["part"] for line in lines} == {"web"}
+
+
+def refuses(serving: Serving, words: str) -> None:
+    serving.start()
+    assert serving.running.wait(WAIT) == 1
+    assert words in serving.log
+    assert "Traceback" not in serving.log
+
+
+def test_a_server_on_another_schema_says_so_and_stops(serving: Serving) -> None:
+    engine = connect(f"sqlite:///{serving.folder}/cod.db")
+    with engine.begin() as tx:
+        tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    refuses(serving, "upgraded by a newer version of COD")
+
+
+def test_an_unreachable_database_stops_the_server_and_its_password_stays_secret(serving: Serving) -> None:
+    url = "mysql+pymysql://cod:geheim@127.0.0.1:1/cod"
+    serving.site.write_text(serving.site.read_text().replace('# database = ""', f'database = "{url}"'))
+    refuses(serving, "the database cannot be used")
+    assert "geheim" not in serving.log
+
+
+def test_a_part_that_cannot_start_says_why(serving: Serving) -> None:
+    """The boot server's address is not on this machine."""
+    serving.only = "images"
+    refuses(serving, "HttpServer cannot start: ")
+
+
+def test_what_can_change_while_running_changes_for_everybody_at_once(site: Site) -> None:
+    new = Site(name="other", domain="other.test", subnets=(), policy=Policy(heartbeat=1.0),
+               power=(PowerRule("*", "lab", ""),))
+    take_over(site, new)
+    assert (site.policy.heartbeat, site.power[0].driver) == (1.0, "lab")
+    assert (site.name, len(site.subnets)) == ("test", 1)
+
+
+def test_logs_are_one_line_each_and_keep_passwords(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        logging.getLogger("cod.x").warning(
+            "a\nforged line, mysql+pymysql://cod:geheim@db/cod", extra={"node": "n1", "mac": None})
+    record = caplog.records[-1]
+    line = logs.TextLine("edge").format(record)
+    assert line.endswith(r"Z warning edge x: a\nforged line, mysql+pymysql://cod:***@db/cod [node=n1]")
+    value = json.loads(logs.JsonLine("edge").format(record))
+    assert (value["node"], value["level"]) == ("n1", "warning")
+    assert value["message"] == "a\nforged line, mysql+pymysql://cod:***@db/cod"
