@@ -12,12 +12,11 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import LoopingCall
-from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
 from cod.flows import images
@@ -25,9 +24,12 @@ from cod.images import ingest, store
 from cod.model import Image, Ingested, Refused
 from cod.pool import Pool
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 PERIOD = 1.0  # seconds between looks
 RENEW = 10.0  # seconds between renewals of the claim
-SWEEP = 600.0  # seconds between searches for folders that nobody needs
+SWEEP = 60.0  # seconds between searches for folders that nobody needs
 NICE = 10
 
 log = logging.getLogger("cod.images")
@@ -98,13 +100,13 @@ class Ingester(Service):
         self._forget_upload(Path(image.source))
         self._swept = 0.0
 
-    def _in_thread(self, work: Callable[[Image], Ingested], image: Image) -> Deferred[Ingested]:
+    def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """In a thread of its own, because one that has become nice cannot go back without privileges."""
-        done: Deferred[Ingested] = Deferred()
+        done: Deferred[T] = Deferred()
 
         def run() -> None:
             try:
-                value = work(image)
+                value = work(*args, **kwargs)
             except BaseException:
                 self._reactor.callFromThread(done.errback, Failure())
             else:
@@ -133,4 +135,4 @@ class Ingester(Service):
         unneeded = await self._pool.run(images.unneeded, owner=self._server, present=present, now=self._clock())
         for digest in unneeded:
             log.info("removing the files of a deleted image: %s", digest)
-            await deferToThread(store.remove, self._root, digest)
+            await self._in_thread(store.remove, self._root, digest)

@@ -24,9 +24,9 @@ def get(tx: Tx, template_id: int) -> Template | None:
 
 def find(tx: Tx, name: str) -> Template | None:
     """The template that 'name' (its newest revision that is not retired) or 'name@revision' names."""
-    own, _, revision = name.partition("@")
+    own, at, revision = name.partition("@")
     query = select(*COLUMNS).where(_c.name == own)
-    if revision:
+    if at:
         plain = revision.isdecimal() and len(revision) < 10
         return _one(tx, query.where(_c.revision == int(revision))) if plain else None
     return _one(tx, query.where(_c.retired_at.is_(None)).order_by(_c.revision.desc()).limit(1))
