@@ -1,0 +1,175 @@
+"""Reads for people, tokens and groups, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from cod.flows import groups as group_flows
+from cod.flows import tokens, views
+from cod.model import Binding, Node, Refused, RequestTuple, Subnet, ipv4
+from cod.states import NodeEvent, NodeState
+from cod.store import bindings, groups, nodes, requests, templates, vclusters
+from cod.store.engine import Tx
+from tests.conftest import SUBNET
+
+NOW = 1_000_000.0
+
+
+def add_node(tx: Tx, number: int, **columns: object) -> Node:
+    return nodes.add(tx, name=f"n{number:02d}", boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="seen",
+                     actor="test", **columns)
+
+
+def add_vcluster(tx: Tx, name: str, subnet: Subnet = SUBNET) -> int:
+    group = groups.ensure(tx, "site", NOW)
+    template = templates.find(tx, "web") or templates.add(
+        tx, name="web", revision=1, group_id=None, document="<template/>", digest="0" * 64, created_at=NOW)
+    made = vclusters.add(tx, name=name, group_id=group.id, template_id=template.id, size=2, attributes="",
+                         lease_time=60.0, subnet=subnet, now=NOW)
+    assert made is not None
+    requests.add(tx, vcluster_id=made.id, kind="create", priority=3, now=NOW, key=None,
+                 tuples=[RequestTuple(1, "<requires/>", template.id), RequestTuple(2, "", template.id)])
+    return made.id
+
+
+def bind(tx: Tx, node: Node, address: str, kind: str, state: str = "bound") -> None:
+    bindings.add(tx, [Binding(ipv4(address), node.boot_mac, kind, node.id, "lab", None, state, NOW + 60)])
+
+
+def test_a_node_has_its_names_macs_and_present_address(tx: Tx) -> None:
+    vcluster_id = add_vcluster(tx, "blue")
+    template = templates.find(tx, "web")
+    assert template is not None
+    node = add_node(tx, 1, vcluster_id=vcluster_id, template_id=template.id, hostname="a")
+    nodes.set_macs(tx, node.id, [node.boot_mac, "52:54:00:00:01:01"])
+    bind(tx, node, "10.77.1.5", "boot")
+    bind(tx, node, "10.77.128.0", "vcluster", "reserved")
+    view = views.node(tx, "n01")
+    assert view.macs == ("52:54:00:00:00:01", "52:54:00:00:01:01")
+    assert (view.vcluster, view.template, view.address, view.type) == ("blue", "web@1", "10.77.1.5", None)
+    nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="", actor="test", state=NodeState.ACTIVE)
+    assert views.node(tx, "n01").address == "10.77.128.0"
+    _, bound, history = views.node_in_full(tx, "n01")
+    assert [row.kind for row in bound] == ["boot", "vcluster"]
+    assert [row["event"] for row in history] == ["seen", "registered"]
+
+
+def test_a_free_node_has_no_names(tx: Tx) -> None:
+    assert views.node_list(tx) == []
+    add_node(tx, 1)
+    view, = views.node_list(tx)
+    assert (view.vcluster, view.template, view.address, view.type) == (None, None, None, None)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(limit=st.integers(1, 12))
+def test_pages_together_are_the_list(engine: Engine, limit: int) -> None:
+    with engine.connect() as tx, tx.begin() as transaction:
+        for number in range(10):
+            add_node(tx, number, state="inactive" if number % 3 else "new")
+        found: list[str] = []
+        after = ""
+        while page := views.node_list(tx, state="inactive", after=after, limit=limit):
+            found += [view.node.name for view in page]
+            after = found[-1]
+        assert found == ["n01", "n02", "n04", "n05", "n07", "n08"]
+        transaction.rollback()
+
+
+def test_more_nodes_than_a_statement_has_variables_are_listed(tx: Tx) -> None:
+    for number in range(600):
+        nodes.add(tx, name=f"n{number:04d}", boot_mac=f"52:54:00:00:{number // 256:02x}:{number % 256:02x}", now=NOW,
+                  cause="", actor="")
+    found = views.node_list(tx, limit=1000)
+    assert len(found) == 600
+    assert all(len(view.macs) == 1 for view in found)
+
+
+def test_vclusters_count_their_nodes_by_state_and_vanish_when_ended(tx: Tx) -> None:
+    blue, red = add_vcluster(tx, "blue"), add_vcluster(tx, "red")
+    add_node(tx, 1, vcluster_id=blue, state="active")
+    add_node(tx, 2, vcluster_id=blue, state="active")
+    add_node(tx, 3, vcluster_id=blue, state="prime")
+    view, members = views.vcluster(tx, "blue")
+    assert (view.states, view.group, view.template) == ({"active": 2, "prime": 1}, "site", "web@1")
+    assert [member.node.name for member in members] == ["n01", "n02", "n03"]
+    ended = vclusters.get(tx, red)
+    assert ended is not None
+    vclusters.end(tx, ended, NOW)
+    assert [v.vcluster.name for v in views.vcluster_list(tx)] == ["blue"]
+    assert [v.vcluster.name for v in views.vcluster_list(tx, ended=True)] == ["blue", "red"]
+    add_vcluster(tx, "red")
+    assert views.vcluster(tx, "red")[0].vcluster.ended_at is None
+
+
+def test_requests_come_with_their_tuples_in_order(tx: Tx) -> None:
+    add_vcluster(tx, "blue")
+    add_vcluster(tx, "red")
+    one, two = views.request_list(tx)
+    assert (one.vcluster, two.vcluster) == ("blue", "red")
+    assert [(t.count, t.attributes) for t in one.request.tuples] == [(1, "<requires/>"), (2, "")]
+    assert one.templates == ("web@1", "web@1")
+    assert views.request_list(tx, limit=1) == [two]
+    assert views.request_list(tx, vcluster="blue") == [one]
+    assert views.request_list(tx, state="granted") == []
+    assert views.request(tx, two.request.id) == two
+
+
+@pytest.mark.parametrize("ask", [
+    lambda tx: views.node(tx, "none"), lambda tx: views.node_in_full(tx, "none"),
+    lambda tx: views.vcluster(tx, "none"), lambda tx: views.request(tx, 999), lambda tx: tokens.revoke(tx, "none")])
+def test_what_is_not_there_is_refused(tx: Tx, ask: Callable[[Tx], object]) -> None:
+    with pytest.raises(Refused) as refused:
+        ask(tx)
+    assert refused.value.code == "not_found"
+
+
+def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
+    assert views.last_event(tx) == 0
+    node = add_node(tx, 1)
+    first, _ = views.happened(tx, 0)
+    nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
+    second, progress = views.happened(tx, first[-1]["id"])
+    assert [(row["node"], row["from_state"], row["to_state"]) for row in second] == [("n01", "new", "registering")]
+    assert second[-1]["id"] == views.last_event(tx)
+    assert progress == []
+    nodes.change(tx, node, progress_done=1, progress_total=4)
+    assert views.happened(tx, second[-1]["id"])[1][0]["done"] == 1
+
+
+def test_counts_are_those_of_the_rows(tx: Tx) -> None:
+    node = add_node(tx, 1, power_driver="lab")
+    add_node(tx, 2)
+    add_vcluster(tx, "blue")
+    bind(tx, node, "10.77.1.5", "boot")
+    nodes.wish_power(tx, node, "on", NOW)
+    counted = {(what, label): count for what, label, count in views.counts(tx)}
+    assert counted == {("nodes", "new"): 2, ("bindings", "boot"): 1, ("requests", "pending"): 1,
+                       ("vclusters", "pending"): 1, ("power_actions", "open"): 1, ("sessions", "open"): 0}
+
+
+def test_a_tokens_digest_is_kept_not_the_token(tx: Tx) -> None:
+    made = tokens.create(tx, "ci", "cod_secret", "admin", 60.0, NOW)
+    assert made.expires_at == NOW + 60
+    assert tokens.caller(tx, "cod_secret", NOW + 59) == made
+    assert tokens.caller(tx, "cod_secret", NOW + 60) is None
+    assert tokens.caller(tx, tokens.digest("cod_secret"), NOW) is None
+    with pytest.raises(Refused, match="already"):
+        tokens.create(tx, "ci", "cod_other", "read", None, NOW)
+    tokens.revoke(tx, "ci")
+    assert tokens.caller(tx, "cod_secret", NOW) is None
+    assert tokens.every(tx) == []
+
+
+def test_groups(tx: Tx) -> None:
+    made = group_flows.create(tx, "lab", priority=5, default_lease=None, max_lease=60.0, now=NOW)
+    assert groups.get(tx, made.id) == made
+    with pytest.raises(Refused, match="already"):
+        group_flows.create(tx, "lab", priority=5, default_lease=None, max_lease=None, now=NOW)
+    assert groups.ensure(tx, "lab", NOW + 1) == made
+    assert [group.name for group in group_flows.every(tx)] == ["lab"]
