@@ -132,7 +132,8 @@ def at_crossroads(tx: Tx, since: float, limit: int = 500) -> list[Node]:
     settled."""
     n = t.nodes.c
     query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions)
-             .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since).order_by(n.since, n.id).limit(limit))
+             .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since)
+             .order_by(n.since, n.id).limit(limit))
     return [Node(*row) for row in tx.execute(query)]
 
 
