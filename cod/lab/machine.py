@@ -56,7 +56,13 @@ def flash(code: Path, variables: Path) -> list[str]:
 
 
 def _firmware(node: LabNode, folder: Path) -> list[str]:
-    return flash(OVMF_CODE, _vars(folder, node)) if node.firmware == "uefi" else []
+    if node.firmware != "uefi":
+        return []
+    # Set-up as a site with IPv4 has it. OVMF tries all of a NIC's ways to boot before the first disk, and those over
+    # IPv6 each wait a quarter of a minute for an answer.
+    setup = [word for key in ("IPv6Support", "IPv6PXESupport") for word in
+             ("-fw_cfg", f"name=opt/org.tianocore/{key},string=no")]
+    return [*flash(OVMF_CODE, _vars(folder, node)), *setup]
 
 
 def _nic(node: LabNode, position: int) -> list[str]:
