@@ -23,7 +23,7 @@ from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet
 from cod.pool import URGENT, Pool
 from cod.wire import dhcp as wire
 
-BATCH = 256  # messages in one transaction; more wait in the kernel
+BATCH = 64  # messages in one transaction; more wait here, as their replies in one burst might overrun a relay
 BUFFER = 8 * 2**20  # bytes that wait in the kernel: 1,000 machines that are switched on together
 LONGEST = 2048  # bytes; a longer datagram is cut off and does not decode
 
@@ -88,13 +88,46 @@ class DhcpServer(Service):
         self.stopService()
 
     def doRead(self) -> None:
-        """Take what waits as one batch. While it is in the database, the socket is not read."""
-        batch = self._drain()
-        if batch:
-            self._reactor.removeReader(self)
-            self._run(batch).addErrback(self._run_singly, batch).addBoth(self._done)
+        """Something waits. While a batch is in the database, the reactor does not ask."""
+        self._reactor.removeReader(self)
+        self._next()
 
     # ------------------------------------------------------------ one batch
+
+    def _next(self) -> None:
+        """Take what waits as the next batch; if nothing does, let the reactor wait."""
+        if self._socket is None:
+            return
+        batch = self._drain()
+        if not batch:
+            self._reactor.addReader(self)
+            return
+        self._ask(batch).addCallbacks(self._committed, self._failed, callbackArgs=(batch,), errbackArgs=(batch,))
+
+    def _ask(self, batch: Sequence[Exchange]) -> Deferred[list[DhcpAnswer | None]]:
+        return self._pool.run_at(URGENT, flow.answer, [query for _, query in batch], self.site, self._clock())
+
+    def _committed(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
+        self._next()  # first: the database thread works on the next batch while this one's replies are sent
+        self._send(answers, batch)
+
+    def _failed(self, failure: Failure, batch: Sequence[Exchange]) -> None:
+        if len(batch) == 1 or (failure.value and self._pool.is_away(failure.value)):  # clients will ask again
+            self._give_up(failure, batch)
+            self._next()
+            return
+        log.warning("a batch of %d messages failed (%s): each again alone", len(batch), failure.getErrorMessage())
+        done: Deferred[None] = succeed(None)
+        for exchange in batch:
+            done.addCallback(self._alone, [exchange])
+        done.addBoth(lambda _: self._next())
+
+    def _alone(self, _: None, batch: Sequence[Exchange]) -> Deferred[None]:
+        return self._ask(batch).addCallbacks(self._send, self._give_up, callbackArgs=(batch,), errbackArgs=(batch,))
+
+    def _give_up(self, failure: Failure, batch: Sequence[Exchange]) -> None:
+        self.counts["dropped", "failed"] += len(batch)
+        log.error("no answer to %s: %s", [query for _, query in batch], failure.getTraceback())
 
     def _drain(self) -> list[Exchange]:
         batch: list[Exchange] = []
@@ -122,37 +155,17 @@ class DhcpServer(Service):
         self.counts["in", query.kind] += 1
         batch.append((packet, query))
 
-    def _run(self, batch: Sequence[Exchange]) -> Deferred[None]:
-        asked = [query for _, query in batch]
-        done = self._pool.run_at(URGENT, flow.answer, asked, self.site, self._clock())
-        return done.addCallback(self._send, batch)
-
-    def _run_singly(self, failure: Failure, batch: Sequence[Exchange]) -> Deferred[None]:
-        done: Deferred[None] = succeed(None)
-        if len(batch) == 1 or (failure.value and self._pool.is_away(failure.value)):  # each client will ask again
-            self._give_up(failure, batch)
-            return done
-        log.warning("a batch of %d messages failed (%s): each again alone", len(batch), failure.getErrorMessage())
-        for exchange in batch:
-            done.addCallback(lambda _, one: self._run([one]).addErrback(self._give_up, [one]), exchange)
-        return done
-
-    def _give_up(self, failure: Failure, batch: Sequence[Exchange]) -> None:
-        self.counts["dropped", "failed"] += len(batch)
-        log.error("no answer to %s: %s", [query for _, query in batch], failure.getTraceback())
-
-    def _done(self, result: object) -> None:
-        if isinstance(result, Failure):
-            log.error("replies not sent: %s", result.getTraceback())
-        if self._socket is not None:
-            self._reactor.addReader(self)
-
     # ------------------------------------------------------------ replies
 
     def _send(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
         for (packet, query), answer in zip(batch, answers, strict=True):
-            if answer is not None:
+            if answer is None:
+                continue
+            try:
                 self._reply(packet, query, answer)
+            except Exception:  # a bug: the other replies of the batch shall not suffer from it
+                self.counts["dropped", "failed"] += 1
+                log.exception("no reply to %s", query)
 
     def _reply(self, packet: wire.Packet, query: DhcpQuery, answer: DhcpAnswer) -> None:
         reply = wire.reply(packet, query, answer, self._subnets[answer.subnet], self.site)

@@ -25,7 +25,7 @@ from cod.store import tables
 from cod.store.engine import connect
 from tests.bench.arena import (
     CLIENT,
-    CPUACCT,
+    COUNTED,
     ROOT,
     SERVER,
     Arena,
@@ -205,7 +205,7 @@ def main(rounds: int = int(os.environ.get("ROUNDS", "5"))) -> None:
         server.start("--innodb-flush-log-at-trx-commit=1")
         try:
             assert server.process is not None
-            (CPUACCT / "cgroup.procs").write_text(str(server.process.pid))
+            (COUNTED / "cgroup.procs").write_text(str(server.process.pid))
             running: dict[str, Callable[[], Run]] = {**contenders(arena, folder, server)}
             results = alternate(running, rounds)
             crowds = [crowd(arena, f"sqlite:///{folder}/cod.db") for _ in range(rounds)]
