@@ -176,11 +176,19 @@ def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
         if not no.final:
             requests.explain(tx, no.request_id, no.sentence)
         elif requests.decide(tx, no.request_id, RequestState.REJECTED, no.sentence, now):
-            request = requests.get(tx, no.request_id)
-            vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request else None
-            if vcluster is not None and vcluster.state == VclusterState.PENDING:
-                vclusters.end(tx, vcluster, now)
+            _do_without(tx, no.request_id, now)
     return Result(len(noes))
+
+
+def _do_without(tx: Tx, request_id: int, now: float) -> None:
+    request = requests.get(tx, request_id)
+    assert request is not None
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    assert vcluster is not None
+    if vcluster.state == VclusterState.PENDING:
+        vclusters.end(tx, vcluster, now)
+    elif request.kind == "replace":
+        vclusters.change(tx, vcluster, size=vcluster.size - 1)
 
 
 def waits(tx: Tx, request_id: int, refused: Refused) -> None:

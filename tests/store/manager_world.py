@@ -16,6 +16,7 @@ from cod.store.engine import Tx, new_id
 REPORT = '<node><firmware kind="bios" /><memory mib="{mib}" /></node>'
 DOCUMENT = '<template{cache}><image target="disk" name="debian"/></template>'
 OWNER = "user:ann"
+MOVING = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT)
 
 
 def add_template(tx: Tx, name: str = "debian", cache: bool = False, revision: int = 1) -> int:
@@ -64,7 +65,7 @@ def _arrive(tx: Tx, node: Node, now: float) -> None:
         NodeState.BOOT: (NodeEvent.BOOTED, {}),
         NodeState.WIPE: (NodeEvent.WIPED, {"disk": Disk.CLEAN}),
     }
-    while node.state not in (NodeState.INACTIVE, NodeState.ACTIVE, NodeState.OFF, NodeState.QUARANTINED):
+    while node.state in MOVING:
         event, columns = ways.get(node.state) or _crossroads(node)
         node = nodes.move(tx, node, event, now=now, cause="test", actor="test", **columns)
 
