@@ -45,7 +45,7 @@ bench: build
 	.venv/bin/python -m tests.bench $(ONLY)
 
 run: venv
-	.venv/bin/cod serve --config $${COD_CONFIG:-/etc/cod/cod.toml}
+	.venv/bin/cod --site $${COD_SITE:-/etc/cod/site.toml} serve
 
 lab-down: venv
 	.venv/bin/cod lab down --all

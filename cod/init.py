@@ -6,6 +6,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +89,16 @@ def copy_loaders(boot: Path) -> list[str]:
 
 
 def copy_trampoline(folder: Path) -> list[str]:
-    """Copy the trampoline that the checkout or package has built, where there is one and the site has none."""
-    try:
-        built = data.path("build/trampoline")
-    except FileNotFoundError:
-        built = None
-    for name in ("vmlinuz", "ramdisk"):
-        if (folder / name).exists():
-            continue
-        if built is None or not (built / name).exists():
-            return [f"no trampoline yet: put vmlinuz and ramdisk into {folder}"]
-        shutil.copy(built / name, folder / name)
-    return []
+    """Copy the trampoline that was built in the checkout, where the site has none: the generic one, else the lab's."""
+    if (folder / "vmlinuz").exists() and (folder / "ramdisk").exists():
+        return []
+    for flavour in ("generic", "lab"):
+        with suppress(FileNotFoundError):
+            built = data.path(f"build/trampoline/{flavour}/ramdisk").parent
+            for name in ("vmlinuz", "ramdisk"):
+                shutil.copy(built / name, folder / name)
+            return [f"copied the {flavour} trampoline"]
+    return [f"no trampoline yet: build one, or put vmlinuz and ramdisk into {folder}"]
 
 
 # ---------------------------------------------------------------- the annotated file
@@ -118,6 +117,25 @@ def annotated(values: Mapping[str, Any]) -> str:
         lines += ["", *_comment(table.__doc__ or ""), ("# " if optional else "") + head]
         lines += _keys(table, values.get(key, {}), optional)
     return "\n".join(lines) + "\n"
+
+
+def reference() -> str:
+    """The site file's keys as Markdown tables, for docs/operations.md."""
+    lines = []
+    for table, name in [(SiteFile, "top level"), *((table_class(f), key) for key, f in SiteFile.model_fields.items())]:
+        if table is None:
+            continue
+        field = SiteFile.model_fields.get(name)
+        shown = name if field is None else f"[[{name}]]" if str(field.annotation).startswith("tuple") else f"[{name}]"
+        lines += [f"**{shown}**" + ("" if field is None else f": {table.__doc__}"), "", "| Key | Default | Meaning |",
+                  "|---|---|---|"]
+        for key, each in table.model_fields.items():
+            if not table_class(each):
+                default = "required" if each.is_required() else "not set" if each.default is None else (
+                    f"`{toml(each.default)}`")
+                lines.append(f"| `{key}` | {default} | {each.description} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def table_class(field: FieldInfo) -> type[BaseModel] | None:

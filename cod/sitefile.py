@@ -134,8 +134,7 @@ class PowerTable(Table):
     """How machines are switched on and off. The first rule that fits a new machine is used; repeat for more."""
 
     match: str = Field("*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'")
-    driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] = Field(
-        "none", description="none, lab, ipmi, redfish, wol or pdu")
+    driver: Literal["none", "lab"] = Field("none", description="none, or lab (machines of `cod lab`)")
     address: str = Field("", description="the driver's address of the node; {name} and {mac} are filled in")
 
     @field_validator("address")

@@ -201,7 +201,7 @@ def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @name_argument
 @click.option("--name", "new_name", help="Its new name.")
 @click.option("--block", help="The block of nodes that are near it; '' for none.")
-@click.option("--power-driver", type=click.Choice(["none", "lab", "ipmi", "redfish", "wol", "pdu"]))
+@click.option("--power-driver", type=click.Choice(["none", "lab"]))
 @click.option("--power-address", help="The driver's address of the node.")
 @as_json
 @click.pass_context
@@ -210,7 +210,7 @@ def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, 
 
     \b
     Example:
-      cod node set node-525400000001 --name rack1-07 --power-driver ipmi --power-address 10.0.0.7
+      cod node set node-525400000001 --name rack1-07 --power-driver lab --power-address "/run/lab.sock#n7"
     """
     body = {key: value for key, value in {"name": new_name, **more}.items() if value is not None}
     if not body:

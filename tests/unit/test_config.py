@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from cod import config, init, model
 from cod.config import ConfigError
 from cod.policy.power import rule_for
+from cod.service import PARTS
 from cod.sitefile import SiteFile
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
 name = "rack"
 domain = "cod.example"
@@ -30,7 +32,7 @@ boot_pool = ["10.77.1.0", "10.77.4.255"]
 block_pool = ["10.77.128.0", "10.77.255.255"]
 [[power]]
 match = "rack1-*"
-driver = "ipmi"
+driver = "lab"
 address = "bmc-{name}"
 """
 SUBNET = GOOD[GOOD.index("[[subnet]]"):GOOD.index("[[power]]")]
@@ -56,7 +58,7 @@ def test_a_good_file_becomes_a_site_and_settings(tmp_path: Path) -> None:
     assert site.subnets == (model.Subnet(
         name="lab", network="10.77.0.0/16", server="10.77.0.1", boot_pool=("10.77.1.0", "10.77.4.255"),
         block_pool=("10.77.128.0", "10.77.255.255"), interface="br0"),)
-    assert site.power == (model.PowerRule("rack1-*", "ipmi", "bmc-{name}"),)
+    assert site.power == (model.PowerRule("rack1-*", "lab", "bmc-{name}"),)
     assert settings.database == "sqlite:////srv/cod/cod.db"
     assert settings.socket == Path("/srv/cod/run/api.sock")
     assert settings.listen == ()
@@ -93,7 +95,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (('name = "lab"', 'name = "Lab!"'), "subnet.0.name", "DNS name in lower case"),
     (('"bmc-{name}"', '"bmc-{nme}"'), "power.0.address", "may name {name} and {mac} only"),
     (('"bmc-{name}"', '"bmc-{name.__class__}"'), "power.0.address", "may name {name} and {mac} only"),
-    (('driver = "ipmi"', 'driver = "magic"'), "power.0.driver", "'none', 'lab'"),
+    (('driver = "lab"', 'driver = "magic"'), "power.0.driver", "'none' or 'lab'"),
     (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
     (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
     (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
@@ -110,7 +112,7 @@ def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key
 
 
 def test_all_errors_are_told_at_once() -> None:
-    text = GOOD.replace("heartbeat = 7.5", "heartbeat = -1\npatience = 0").replace('driver = "ipmi"', 'driver = "x"')
+    text = GOOD.replace("heartbeat = 7.5", "heartbeat = -1\npatience = 0").replace('driver = "lab"', 'driver = "x"')
     assert [line.split(":")[0] for line in problems(text)] == ["policy.patience", "policy.heartbeat", "power.0.driver"]
 
 
@@ -215,3 +217,19 @@ def test_the_first_power_rule_that_fits_is_used() -> None:
     assert rule_for(rules, "node-1", "52:54:00:00:00:01") == ("lab", "/sock#52:54:00:00:00:01")
     assert rule_for(rules, "node-1", "aa:54:00:00:00:01") == ("wol", "")
     assert rule_for(rules[:1], "node-1", "aa:54:00:00:00:01") == ("none", "")
+
+
+# ---------------------------------------------------------------- docs
+
+
+def test_the_operators_guide_has_the_site_files_keys_as_they_are() -> None:
+    """After a change: `python -c 'from cod.init import reference; print(reference())'`, and paste it."""
+    assert init.reference() in (ROOT / "docs/operations.md").read_text()
+
+
+def test_the_systemd_units_run_parts_that_there_are() -> None:
+    units = {path.stem: path.read_text() for path in (ROOT / "docs/systemd").glob("*.service")}
+    assert set(units) == {"cod", *(f"cod-{part}" for part in PARTS)}
+    for name, text in units.items():
+        only = f" --only {name.removeprefix('cod-')}" if name != "cod" else ""
+        assert f"ExecStart=/usr/bin/cod --site /etc/cod/site.toml serve{only}\n" in text

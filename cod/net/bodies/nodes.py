@@ -25,7 +25,7 @@ class NodePatch(Body):
 
     name: DnsLabel | None = None
     block: str | None = Field(default=None, max_length=63, description="nodes near each other; '' takes it out of its")
-    power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
+    power_driver: Literal["none", "lab"] | None = None
     power_address: str | None = Field(default=None, max_length=200)
 
     @model_validator(mode="after")
