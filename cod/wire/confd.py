@@ -45,10 +45,26 @@ import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import blake2b
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from cod.wire.confdkeys import (
+    NONCE,
+    SALT,
+    ProtocolError,
+    Seal,
+    Secret,
+    Secrets,
+    SessionKeys,
+    Verifier,
+    frame,
+    framed,
+    keyed,
+    keys,
+    verifier,
+    welcome_proof,
+    xor,
+)
 from cod.wire.confdxml import (
     FROM_AGENT,
     FROM_SERVER,
@@ -62,22 +78,34 @@ from cod.wire.confdxml import (
     encode,
 )
 
+__all__ = [
+    "FIRST_LIMIT",
+    "LIMIT",
+    "NONCE",
+    "SALT",
+    "AgentSide",
+    "Event",
+    "Framer",
+    "NeedVerifier",
+    "NewSecret",
+    "ProtocolError",
+    "Proved",
+    "Secret",
+    "Secrets",
+    "ServerSide",
+    "State",
+    "Verifier",
+    "frame",
+    "plain",
+    "verifier",
+]
+
 FIRST_LIMIT = 4 * 1024  # bytes of a frame before the peer is proven
 LIMIT = 4 * 1024 * 1024  # and after
-NONCE = 32  # bytes of a nonce, a secret and a key
-SALT = 16
-TAG = 16
 AHEAD = 256 * 1024  # bytes that may wait while the server asks its database
 
 Parse = Callable[[bytes], Any]
 """Bytes of a document -> its root element (ElementTree's interface). May raise anything it likes."""
-
-
-class ProtocolError(Exception):
-    """The peer broke the protocol, or is not who it says it is. Close the connection."""
-
-
-# ---------------------------------------------------------------- frames
 
 
 class Framer:
@@ -114,132 +142,6 @@ class Framer:
         body = bytes(self._buffer[4 : 4 + size])
         del self._buffer[: 4 + size]
         return body
-
-
-def frame(body: bytes) -> bytes:
-    """`body` with its length in front."""
-    return len(body).to_bytes(4, "big") + body
-
-
-# ---------------------------------------------------------------- secrets and keys
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """What an agent proves itself with: a public `id` (at most 32 letters and digits) and 32 random bytes."""
-
-    id: str
-    key: bytes
-
-    @classmethod
-    def read(cls, text: str) -> Secret:
-        """From the boot's secret file: ``<id> <hex>``. Raises ValueError."""
-        name, key = text.split()
-        return cls(name, bytes.fromhex(key))
-
-    def __str__(self) -> str:
-        return f"{self.id} {self.key.hex()}"
-
-    def __repr__(self) -> str:  # must not end in a log
-        return f"Secret({self.id!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class Verifier:
-    """What the server keeps of a secret: enough to check it, not enough to use it."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-
-
-def verifier(secret: bytes, salt: bytes) -> Verifier:
-    """The verifier of `secret` under `salt` (16 bytes)."""
-    client_key, server_key = _keys(secret, salt)
-    return Verifier(salt, _mac(client_key, b""), server_key)
-
-
-def _mac(data: bytes, key: bytes, size: int = 32) -> bytes:
-    return blake2b(data, key=key, digest_size=size).digest()
-
-
-def _keys(secret: bytes, salt: bytes) -> tuple[bytes, bytes]:
-    salted = _mac(secret, salt)
-    return _mac(b"client key", salted), _mac(b"server key", salted)
-
-
-def _xor(a: bytes, b: bytes) -> bytes:
-    return bytes(x ^ y for x, y in zip(a, b, strict=True))
-
-
-def _transcript(*bodies: bytes) -> bytes:
-    return b"".join(frame(body) for body in bodies)
-
-
-def _welcome_proof(server_key: bytes, transcript: bytes, node: str, heartbeat: float) -> bytes:
-    return _mac(transcript + _transcript(node.encode(), repr(heartbeat).encode()), server_key)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionKeys:
-    """What both sides derive from one handshake: keys that seal frames, and the secret for reconnects."""
-
-    agent_seal: bytes
-    server_seal: bytes
-    secret: Secret
-    salt: bytes
-
-    @classmethod
-    def derive(cls, client_key: bytes, server_key: bytes, transcript: bytes) -> SessionKeys:
-        """From the two keys of the secret that was proven, and everything said until the proof."""
-        base = _mac(transcript, client_key + server_key)
-        name = _mac(b"session id", base, SALT).hex()
-        return cls(_mac(b"agent frames", base), _mac(b"server frames", base), Secret(name, _mac(b"session", base)),
-                   _mac(b"session salt", base, SALT))
-
-
-class Seal:
-    """Tags frames of one direction, counting them."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._count = 0
-
-    def _tag(self, body: bytes) -> bytes:
-        self._count += 1
-        return _mac(self._count.to_bytes(8, "big") + body, self._key, TAG)
-
-    def close(self, body: bytes) -> bytes:
-        """`body` with its tag in front."""
-        return self._tag(body) + body
-
-    def open(self, sealed: bytes) -> bytes:
-        """The body of a sealed frame. Raises ProtocolError when the tag is not the next one."""
-        if not hmac.compare_digest(sealed[:TAG], self._tag(sealed[TAG:])):
-            raise ProtocolError("a frame with a wrong tag: changed, replayed or out of order")
-        return sealed[TAG:]
-
-
-class Secrets:
-    """An agent's secrets and which to try next: the session's first, and after a refusal the boot's, turn about."""
-
-    def __init__(self, boot: Secret) -> None:
-        self._known = [boot]
-        self._next = 0
-
-    def current(self) -> Secret:
-        """The secret to say hello with."""
-        return self._known[self._next % len(self._known)]
-
-    def learned(self, session: Secret) -> None:
-        """A handshake derived `session`. It counts only if it was the boot's secret that it trades in."""
-        boot = self._known[-1]
-        if self.current() is boot:
-            self._known, self._next = [session, boot], 0
-
-    def refused(self) -> None:
-        """The server does not know the current one."""
-        self._next += 1
 
 
 # ---------------------------------------------------------------- the machines
@@ -398,15 +300,15 @@ class AgentSide(_Side):
         if len(challenge.salt) != SALT or len(challenge.nonce) != NONCE:
             raise ProtocolError("a challenge with a salt or nonce of the wrong length")
         self._said.append(body)
-        client_key, self._server_key = _keys(self._secret.key, challenge.salt)
-        said = _transcript(*self._said)
+        client_key, self._server_key = keys(self._secret.key, challenge.salt)
+        said = framed(*self._said)
         self._session = SessionKeys.derive(client_key, self._server_key, said)
-        self._say(Proof(_xor(client_key, _mac(said, _mac(client_key, b"")))))
+        self._say(Proof(xor(client_key, keyed(said, keyed(client_key, b"")))))
         self.state = State.WELCOME
         return [NewSecret(self._session.secret)]
 
     def _check(self, welcome: Welcome) -> None:
-        expected = _welcome_proof(self._server_key, _transcript(*self._said), welcome.node, welcome.heartbeat)
+        expected = welcome_proof(self._server_key, framed(*self._said), welcome.node, welcome.heartbeat)
         if not hmac.compare_digest(expected, welcome.proof):
             raise ProtocolError("the server does not know this machine's secret: an impostor")
         self._open(self._session.server_seal, self._session.agent_seal)
@@ -443,9 +345,9 @@ class ServerSide(_Side):
     def _prove(self, proof: Proof, body: bytes) -> Proved:
         if len(proof.value) != NONCE:
             raise ProtocolError("a proof of the wrong length")
-        said = _transcript(*self._said)
-        client_key = _xor(proof.value, _mac(said, self._verifier.stored_key))
-        if not hmac.compare_digest(_mac(client_key, b""), self._verifier.stored_key):
+        said = framed(*self._said)
+        client_key = xor(proof.value, keyed(said, self._verifier.stored_key))
+        if not hmac.compare_digest(keyed(client_key, b""), self._verifier.stored_key):
             raise ProtocolError(f"{self._hello.mac} does not know the secret {self._hello.id}")
         self._said.append(body)
         self._session = SessionKeys.derive(client_key, self._verifier.server_key, said)
@@ -456,7 +358,7 @@ class ServerSide(_Side):
     def welcome(self, node: str, heartbeat: float) -> list[Event]:
         """Answer to Proved: the session is stored and open. `heartbeat` is in seconds."""
         assert self.state is State.TRADE
-        proof = _welcome_proof(self._verifier.server_key, _transcript(*self._said), node, heartbeat)
+        proof = welcome_proof(self._verifier.server_key, framed(*self._said), node, heartbeat)
         self._write(encode(Welcome(proof, node, heartbeat)))
         self._open(self._session.agent_seal, self._session.server_seal)
         return self._advance()
