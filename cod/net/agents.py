@@ -41,7 +41,7 @@ class AgentConnection(Protocol):
         self.name = self.address = "?"
         self.heard_at = server.reactor.seconds()
         self.dead = False
-        self.is_stranger = True
+        self.is_stranger = False
         self._side = confd.ServerSide(os.urandom(confd.NONCE), lambda body: xmldoc.parse(body, "confd"))
         self._waiting: deque[confd.Event] = deque()
         self._busy = False

@@ -134,6 +134,7 @@ class ConfdServer(Service):
 
     def stranger(self, connection: AgentConnection) -> None:
         """A new connection."""
+        connection.is_stranger = True
         self.open.add(connection)
         self.strangers[connection.address] += 1
 
