@@ -217,8 +217,9 @@ def images(ground: Ground) -> list[Any]:
 
 
 def manager(ground: Ground) -> list[Any]:
-    """The resource manager, deadlines and power."""
+    """The resource manager, deadlines, readiness checks and power."""
     from cod.net.manager import Manager
+    from cod.net.readiness import Prober
     from cod.power.edge import PowerEdge
     from cod.power.lab import LabDriver
 
@@ -227,7 +228,7 @@ def manager(ground: Ground) -> list[Any]:
     power = PowerEdge(g.reactor, g.pool, {"lab": LabDriver(g.reactor)}, g.settings.name, g.clock)
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
-    return [planner, _Startable(power)]
+    return [planner, _Startable(power), Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects)]
 
 
 class _Startable:

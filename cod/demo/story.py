@@ -78,9 +78,9 @@ class Story:
         say(f"  curl --unix-socket {self._stage.socket} http://localhost/api/v1/nodes", "")
         say("Images are taken in and cut into chunks")
         for name in IMAGES:
-            image = next(data.path(f"build/images/{name}").glob("*.img"))
+            image = data.path(f"build/images/{name}.img")
             self._stage.cod("image", "add", name, str(image), "--wait")
-            self._stage.cod("template", "add", name, str(data.path(f"images/{name}.xml")))
+            self._stage.cod("template", "add", str(data.path(f"images/{name}.xml")))
 
     def _power_on(self) -> None:
         self._timeline.say(f"Somebody presses {len(MACHINES)} power buttons: "

@@ -64,6 +64,15 @@ def of_node(tx: Tx, node_id: int) -> list[Binding]:
     return _read(tx, _SELECT.where(_b.node_id == node_id).order_by(_b.address))
 
 
+def of_systems(tx: Tx, node_ids: Collection[int]) -> dict[int, int]:
+    """Addresses (integers) that the operating systems of those nodes have asked for in their present boot, by node."""
+    if not node_ids:
+        return {}
+    query = select(_b.node_id, _b.address).where(
+        _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state == "bound")
+    return {row[0]: row[1] for row in tx.execute(query)}
+
+
 def taken(tx: Tx, first: int, last: int, now: float) -> set[int]:
     """Addresses of a range that nobody may be given now."""
     return set(tx.scalars(select(_b.address).where(_b.address.between(first, last), _b.expires_at > now)))
