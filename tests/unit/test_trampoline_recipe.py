@@ -58,6 +58,11 @@ def test_the_cpio_program_reads_it(tmp_path: Path) -> None:
     assert (tmp_path / "cod").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("script", ["init", "udhcpc"])
+def test_the_shell_can_read_it(script: str) -> None:
+    subprocess.run(["sh", "-n", ROOT / "trampoline" / script], check=True)
+
+
 # ---------------------------------------------------------------- kernel modules
 
 

@@ -1,0 +1,217 @@
+"""The lab's trampoline in QEMU, kernel and ramdisk given directly: it boots, reports, wipes, primes and switches off.
+
+The network is QEMU's own (its DHCP server, and the host's loopback as 10.0.2.2), so no namespace is needed; the server
+is the real server's end of the protocol on a socket. Firmware and loaders are others' tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from cod.images.ingest import ingest
+from cod.lab.machine import OVMF_CODE, OVMF_VARS, QEMU
+from cod.model import ImageSource, Order
+from cod.wire import confd, xmldoc
+from cod.wire.confdxml import Ack, Done, Failed, Message, Progress, Report
+from tests.imageserver import serving
+from trampoline import build
+from trampoline.recipe import cpio
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("trampoline")]
+
+OUT, CACHE = build.CHECKOUT / "build/trampoline", build.CHECKOUT / "build/cache/trampoline"
+MAC = "52:54:00:aa:bb:01"
+DISK = 24 << 20  # bytes
+SECRET = confd.Secret("boot", bytes(range(32)))
+
+
+@pytest.fixture(scope="session")
+def lab() -> Path:
+    """The lab flavour, built unless it is up to date."""
+    return build.build("lab", OUT, CACHE)
+
+
+@pytest.fixture(scope="session")
+def generic() -> Path:
+    """The flavour for real servers, the same."""
+    return build.build("generic", OUT, CACHE)
+
+
+def test_it_is_no_larger_than_the_papers(lab: Path) -> None:
+    facts = json.loads((lab / "facts.json").read_text())
+    packed = (lab / "ramdisk").stat().st_size
+    unpacked = subprocess.run(["zstd", "-dc"], input=(lab / "ramdisk").read_bytes(), capture_output=True).stdout
+    assert (facts["packed"], facts["unpacked"]) == (packed, len(unpacked))
+    assert packed <= 6_000_000
+    assert packed % 4 == 0, "a second archive could not follow"
+    assert len(unpacked) <= 16_000_000
+
+
+def test_the_same_inputs_give_the_same_bytes(lab: Path, tmp_path: Path) -> None:
+    """Unpacked anew, elsewhere, with another hash seed, time zone and umask."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/packages").symlink_to(CACHE / "packages")
+    variables = {**os.environ, "PYTHONHASHSEED": "77", "TZ": "Asia/Tokyo", "PYTHONPATH": str(build.CHECKOUT)}
+    subprocess.run([sys.executable, "-m", "trampoline.build", "lab", "--out", tmp_path, "--cache", tmp_path / "cache"],
+                   check=True, env=variables, cwd=tmp_path, umask=0o077)
+    for name in ("vmlinuz", "ramdisk", "facts.json"):
+        assert (tmp_path / "lab" / name).read_bytes() == (lab / name).read_bytes(), name
+
+
+def test_nothing_is_done_when_nothing_has_changed(lab: Path) -> None:
+    before = (lab / "ramdisk").stat()
+    assert build.build("lab", OUT, CACHE) == lab
+    assert (lab / "ramdisk").stat() == before
+
+
+class Guest:
+    """A machine in QEMU, and the server's end of its agent's connection."""
+
+    def __init__(self, folder: Path, lab: Path, hardware: str, uefi: bool) -> None:
+        self.disk, self.console = folder / "disk", folder / "console"
+        self.content = random.Random(1).randbytes(DISK)
+        self.disk.write_bytes(self.content)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(600)  # emulated, on a machine that may be busy with other tests
+        secret = cpio.archive({"cod/secret": cpio.file(str(SECRET).encode(), 0o600)})
+        (folder / "initrd").write_bytes((lab / "ramdisk").read_bytes() + secret)
+        line = f"console=ttyS0 quiet panic=-1 cod.confd=10.0.2.2:{self.listener.getsockname()[1]} cod.mac={MAC}"
+        nic, *disk = hardware.split()
+        firmware = _uefi(folder) if uefi else []
+        self.started = time.monotonic()
+        self.process = subprocess.Popen([
+            QEMU, "-machine", "pc,graphics=off", "-accel", "tcg,thread=multi", "-m", "512", "-nodefaults", "-display",
+            "none", "-serial", f"file:{self.console}", "-no-reboot", *firmware, "-kernel", lab / "vmlinuz", "-initrd",
+            folder / "initrd", "-append", line, "-netdev", "user,id=n", "-device", f"{nic},netdev=n,mac={MAC},romfile=",
+            "-drive", f"file={self.disk},format=raw,if=none,id=d", *(word for d in disk for word in ("-device", d)),
+        ], stdin=subprocess.DEVNULL)
+
+    def connect(self) -> ET.Element:
+        """Wait for the agent; its report, checked against the schema."""
+        self.socket, _ = self.listener.accept()
+        self.socket.settimeout(120)
+        self.side = confd.ServerSide(os.urandom(32), lambda body: xmldoc.parse(body, "confd"))
+        self.heard: list[Any] = []
+        report = self.next(Report)
+        self.seconds = time.monotonic() - self.started
+        self.say(Ack())
+        return ET.fromstring(report.document)
+
+    def say(self, message: Message) -> None:
+        self.socket.sendall(self.side.send(message))
+
+    def next(self, *kinds: type) -> Any:
+        """The next message of those kinds; others are skipped."""
+        while True:
+            while self.heard:
+                if isinstance(message := self.heard.pop(0), kinds):
+                    return message
+            data = self.socket.recv(65536)
+            assert data, f"the agent went away: {self.console.read_text()}"
+            self._hear(self.side.receive(data))
+
+    def _hear(self, events: list[Any]) -> None:
+        while events:
+            event = events.pop(0)
+            if isinstance(event, confd.NeedVerifier):
+                events += self.side.known(confd.verifier(SECRET.key, b"s" * 16))
+            elif isinstance(event, confd.Proved):
+                events += self.side.welcome("n1", 5.0)
+            else:
+                self.heard.append(event)
+        self.socket.sendall(self.side.to_send())
+
+    def obey(self, order: Order) -> Done | Failed:
+        """Give an order; its result, acknowledged."""
+        self.say(order)
+        result = self.next(Done, Failed)
+        self.say(Ack(order.id))
+        assert isinstance(result, Done | Failed)
+        return result
+
+
+def _uefi(folder: Path) -> list[str]:
+    shutil.copy(OVMF_VARS, folder / "vars.fd")
+    return ["-drive", f"if=pflash,format=raw,readonly=on,file={OVMF_CODE}",
+            "-drive", f"if=pflash,format=raw,file={folder / 'vars.fd'}"]
+
+
+@pytest.fixture
+def guest(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guest]:
+    hardware, uefi, *flavour = request.param
+    guest = Guest(tmp_path, request.getfixturevalue(*flavour or ["lab"]), hardware, uefi)
+    yield guest
+    guest.process.kill()
+    guest.process.wait()
+    guest.listener.close()
+
+
+AHCI = "e1000 ahci,id=a ide-hd,drive=d,bus=a.0,serial=S1"
+VIRTIO = "virtio-net-pci virtio-blk-pci,drive=d,serial=S1"
+NVME = "virtio-net-pci nvme,drive=d,serial=S1 e1000,mac=52:54:00:aa:bb:02,romfile="  # a second NIC, not plugged in
+SERVER = "e1000e mptsas1068,id=s scsi-hd,bus=s.0,drive=d,serial=S1"  # what only the generic flavour drives
+SCSI = "virtio-net-pci virtio-scsi-pci,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
+
+
+@pytest.mark.parametrize(("guest", "expected"), [
+    ((AHCI, False), ("bios", "e1000", "sda", "ata")),
+    ((VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio")),
+    ((NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme")),
+    ((SCSI, False), ("bios", "virtio_net", "sda", "virtio")),
+    pytest.param((SERVER, False, "generic"), ("bios", "e1000e", "sda", "sas"), marks=pytest.mark.slow),
+], indirect=["guest"], ids=["e1000-ahci", "uefi-virtio", "nvme", "virtio-scsi", "generic"])
+def test_it_reports_its_machine_and_touches_nothing(guest: Guest, expected: tuple[str, ...]) -> None:
+    node = guest.connect()
+    (nic,), (disk,) = node.findall("nic[@boot='yes']"), node.findall("disk")
+    kind = node.find("firmware")
+    assert kind is not None
+    assert (kind.get("kind"), nic.get("driver"), disk.get("name"), disk.get("transport")) == expected
+    assert (nic.get("mac"), nic.get("link"), nic.get("boot")) == (MAC, "up", "yes")
+    assert (disk.get("size"), disk.get("serial"), disk.get("local")) == (str(DISK), "S1", "yes")
+    assert guest.obey(Order("1.1", "off")) == Done("1.1")
+    assert guest.process.wait(120) == 0
+    assert guest.disk.read_bytes() == guest.content
+    console = guest.console.read_text(errors="replace")
+    assert "n1: reporting to its server" in console
+    assert SECRET.key.hex() not in console
+    assert "Traceback" not in console
+
+
+@pytest.mark.parametrize("guest", [(VIRTIO, False)], indirect=True, ids=["virtio"])
+def test_it_primes_and_wipes(guest: Guest, tmp_path: Path) -> None:
+    """All that priming needs (HTTP, zstd, digests) is in the ramdisk."""
+    image, root = tmp_path / "image", tmp_path / "images"
+    image.write_bytes(random.Random(2).randbytes(3 << 20) + bytes(2 << 20) + b"end".ljust(1 << 20, b"."))
+    root.mkdir()
+    served = ingest(image, root)
+    node = guest.connect()
+    assert node.find("disk") is not None
+    with serving(root) as server:
+        url = f"http://10.0.2.2:{server.server_port}/{served.digest}"
+        source = ImageSource("disk", url, "chunks", served.digest, image.stat().st_size)
+        order = Order("1.2", "prime", table="keep", verify=True, images=(source,))
+        guest.say(order)
+        assert isinstance(guest.next(Progress, Failed), Progress)
+        result = guest.next(Done, Failed)
+        assert isinstance(result, Done), result
+    written = guest.disk.read_bytes()
+    assert written[: image.stat().st_size] == image.read_bytes()
+    assert not any(written[image.stat().st_size :]), "it was to wipe before"
+    assert isinstance(guest.obey(replace(order, id="1.3", action="wipe", images=())), Done)
+    assert not any(guest.disk.read_bytes())
+    assert guest.obey(Order("1.4", "reboot")) == Done("1.4")
+    assert guest.process.wait(120) == 0  # -no-reboot
