@@ -145,6 +145,8 @@ def _make_table(target: Target, planned: Plan) -> None:
         for span in planned.spans:
             partitions.add_to_mbr(target, span)
     target.reread_table()
+    for span in planned.spans:
+        target.show_partition(span.number, span.start, span.size)
 
 
 def _finish(target: Target, planned: Plan, order: Order) -> None:

@@ -159,12 +159,15 @@ def unpack_chunk(piece: Piece, chunk: Chunk, data: bytearray, tools: Tools, writ
 def _zero_holes(found: Manifest, offset: int, writing: Writing) -> None:
     at = 0
     for start, length in [*((c.raw_offset, c.raw_length) for c in found.chunks), (found.size, 0)]:
-        while at < start:
-            step = min(start - at, _ZERO_STEP)
-            writing.target.zero(offset + at, step)
-            writing.meter.add(0)
-            at += step
+        zero(writing, offset + at, start - at)
         at = start + length
+
+
+def zero(writing: Writing, offset: int, length: int) -> None:
+    """Make a range of the disk read as zeros."""
+    for at in range(offset, offset + length, _ZERO_STEP):
+        writing.target.zero(at, min(_ZERO_STEP, offset + length - at))
+        writing.meter.add(0)
 
 
 # ---------------------------------------------------------------- streams

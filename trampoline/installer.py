@@ -1,4 +1,4 @@
-"""How an image gets to its place: copied, or by a program of its own (see `model.ImageSource`).
+"""How an image gets to its place: copied, unpacked from qcow2, or by a program of its own (see `model.ImageSource`).
 
 A program is a static executable, fetched into memory and checked; it is run with the device's path as its argument and
 the unpacked image on standard input. It succeeds by exit status 0; the last line that it writes to standard error is
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 
-from trampoline import images
+from trampoline import images, qcow2
 from trampoline.crew import Crew
 from trampoline.errors import PrimeError
 from trampoline.fetch import Download, get
@@ -28,6 +28,8 @@ def install(piece: Piece, writing: Writing) -> None:
     """Bring the piece to its place. Raises PrimeError."""
     if piece.source.installer == "copy":
         images.copy(piece, writing)
+    elif piece.source.installer == "qcow2":
+        qcow2.install(piece, writing)
     else:
         _run(piece, writing)
 

@@ -19,6 +19,7 @@ from trampoline.errors import PrimeError
 PAGE = mmap.PAGESIZE
 BLKRRPART, BLKSSZGET, BLKGETSIZE64 = 0x125F, 0x1268, 0x80081272  # linux/fs.h
 BLKDISCARD, BLKZEROOUT = 0x1277, 0x127F
+BLKPG, BLKPG_ADD = 0x1269, 1  # linux/blkpg.h
 _PUNCH_HOLE = 0x01 | 0x02  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -122,6 +123,13 @@ class Target:
         if self.is_device:
             with suppress(OSError):
                 fcntl.ioctl(self._fd, BLKRRPART)
+
+    def show_partition(self, number: int, start: int, size: int) -> None:
+        """Have the kernel make a device for a partition, whether or not it can read the table; best effort."""
+        if self.is_device:
+            about = ctypes.create_string_buffer(struct.pack("qqi64s64s", start, size, number, b"", b""))
+            with suppress(OSError):  # it is there already
+                self.control(BLKPG, struct.pack("iiiP", BLKPG_ADD, 0, len(about), ctypes.addressof(about)))
 
     def _broken(self, what: str, offset: int, error: OSError) -> PrimeError:
         return PrimeError(f"the disk {self.path} cannot be {what} at byte {offset}: {error.strerror}")

@@ -164,6 +164,10 @@ def test_a_chunk_damaged_on_the_way_is_fetched_again(server: Server, tmp_path: P
 # ---------------------------------------------------------------- clear errors
 
 
+def output(*words: str | Path) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
 def failure(order: Order, *disks: Disk, patience: Patience = QUICK) -> str:
     with pytest.raises(PrimeError) as caught:
         run(order, *disks, patience=patience)
@@ -326,14 +330,10 @@ def test_a_layout_with_images_and_a_seed(server: Server, tmp_path: Path) -> None
     content = (tmp_path / "disk").read_bytes()
     assert content[MIB : 3 * MIB] == boot
     assert content[4 * MIB : 4 * MIB + len(root)] == root
-    check = subprocess.run(["/usr/sbin/sgdisk", "-v", tmp_path / "disk"], capture_output=True, text=True, check=True).stdout
-    assert "No problems found" in check
-    listed = subprocess.run(["/usr/sbin/sfdisk", "--dump", tmp_path / "disk"], capture_output=True, text=True, check=True).stdout
-    assert [line.split("name=")[1] for line in listed.splitlines() if "name=" in line] == [
-        '"EFI"', '"root"', '"cidata"']
-    seed = subprocess.run(["mtype", "-i", f"{tmp_path / 'disk'}@@{14 * MIB}", "::meta-data"], capture_output=True,
-                          check=True).stdout
-    assert seed == b"instance-id: i\n"
+    assert "No problems found" in output("/usr/sbin/sgdisk", "-v", tmp_path / "disk")
+    listed = output("/usr/sbin/sfdisk", "--dump", tmp_path / "disk").splitlines()
+    assert [line.split("name=")[1] for line in listed if "name=" in line] == ['"EFI"', '"root"', '"cidata"']
+    assert output("mtype", "-i", f"{tmp_path / 'disk'}@@{14 * MIB}", "::meta-data") == "instance-id: i\n"
 
 
 def test_the_plan_is_printed_and_nothing_is_touched(server: Server, tmp_path: Path) -> None:
@@ -372,3 +372,48 @@ def test_a_program_of_its_own_installs_the_image(
     assert (tmp_path / "disk").read_bytes() == content
     wrong = replace(source, installer_digest="0" * 64)
     assert "bad checksum: the installer" in failure(one(wrong), dirty(tmp_path / "disk", 4 * MIB))
+
+
+# ---------------------------------------------------------------- qcow2
+
+
+def qcow2(server: Server, tmp_path: Path, *options: str, cluster: int = 65536) -> tuple[ImageSource, bytes]:
+    content = image_file(tmp_path / "image", 9 * MIB + 512, used=0.2)
+    subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, "-o", f"cluster_size={cluster}",
+                    tmp_path / "image", server.root / "image"], check=True)
+    served = (server.root / "image").read_bytes()
+    return ImageSource("disk", f"{server.url}/image", "raw", hashlib.sha256(served).hexdigest(), len(content),
+                       "qcow2"), content
+
+
+@pytest.mark.parametrize("options", [(), ("-c",)])
+@pytest.mark.parametrize("cluster", [512, 65536, 2 * MIB])
+@pytest.mark.parametrize("wipe", [True, False])
+def test_a_qcow2_file_is_unpacked_while_it_comes(
+    server: Server, tmp_path: Path, options: tuple[str, ...], cluster: int, wipe: bool
+) -> None:
+    source, content = qcow2(server, tmp_path, *options, cluster=cluster)
+    run(one(source, wipe=wipe, verify=True), dirty(tmp_path / "disk", 10 * MIB))
+    assert (tmp_path / "disk").read_bytes()[: len(content)] == content
+
+
+@pytest.mark.parametrize(("harm", "words"), [
+    ("digest", "bad checksum"), ("size", "were ordered"), ("cut", "short image"), ("backing", "not a qcow2 file"),
+    ("flip", "bad checksum"),
+])
+def test_bad_qcow2_files(server: Server, tmp_path: Path, harm: str, words: str) -> None:
+    source, _ = qcow2(server, tmp_path)
+    file = server.root / "image"
+    content = bytearray(file.read_bytes())
+    if harm == "digest":
+        source = replace(source, digest="0" * 64)
+    if harm == "size":
+        source = replace(source, size=source.size - 512)
+    if harm == "cut":
+        del content[len(content) // 2 :]
+    if harm == "backing":
+        content[15] = 200
+    if harm == "flip":
+        content[-100] ^= 1
+    file.write_bytes(content)
+    assert words in failure(one(source), dirty(tmp_path / "disk", 10 * MIB))

@@ -1,0 +1,126 @@
+"""cprime on real block devices: loop devices, with and without the means to discard."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cod.images.ingest import ingest
+from cod.model import ImageSource, Order, Partition
+from tests.imageserver import Server, serving
+from trampoline import cprime, wipe
+from trampoline.errors import PrimeError
+from trampoline.inventory import Disk
+from trampoline.target import Target
+
+pytestmark = pytest.mark.system
+MIB = 1 << 20
+SIZE = 48 * MIB
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    (tmp_path / "root").mkdir()
+    with serving(tmp_path / "root") as server:
+        yield server
+
+
+@pytest.fixture
+def device() -> Iterator[Disk]:
+    """A loop device full of noise, in memory."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as backing:
+        backing.write(os.urandom(SIZE))
+        backing.flush()
+        path = subprocess.run(["losetup", "--find", "--show", "--partscan", backing.name], check=True,
+                              capture_output=True, text=True).stdout.strip()
+        yield Disk(Path(path).name, path, SIZE, "ata", serial="L")
+        subprocess.run(["losetup", "--detach", path], check=True)
+
+
+def content(disk: Disk) -> bytes:
+    with open(disk.path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("way", ["write zeroes", "discard", "discard that lies", "discard that fails", "overwrite"])
+def test_every_way_of_wiping_leaves_zeros(device: Disk, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    able = {"write zeroes": {"write_zeroes_max_bytes"}, "overwrite": set()}.get(way, {"discard_max_bytes"})
+    monkeypatch.setattr(wipe, "_number", lambda path: int(path.name in able))
+    calls: list[str] = []
+    zero, discard = Target.zero, Target.discard
+
+    def zeroing(self: Target, offset: int, length: int) -> None:
+        calls.append("zero")
+        zero(self, offset, length)
+
+    def discarding(self: Target, offset: int, length: int) -> None:
+        calls.append("discard")
+        if way == "discard that fails":
+            raise OSError(95, "Operation not supported")
+        if way == "discard":
+            discard(self, offset, length)
+
+    monkeypatch.setattr(Target, "zero", zeroing)
+    monkeypatch.setattr(Target, "discard", discarding)
+    assert wipe.wipe_all([device], silent) == SIZE
+    assert not any(content(device))
+    assert calls == {"write zeroes": ["zero"], "discard": ["discard"], "overwrite": ["zero"]}.get(
+        way, ["discard", "zero"])
+
+
+def test_a_disk_that_keeps_its_data_is_not_called_wiped(device: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Target, "zero", silent)
+    monkeypatch.setattr(Target, "discard", silent)
+    with pytest.raises(PrimeError, match="still shows data at byte 0"):
+        wipe.wipe_all([device], silent)
+
+
+@pytest.mark.parametrize("at", [0, 16 * MIB - 1, SIZE - 1])
+def test_one_byte_at_the_edges_is_seen(tmp_path: Path, device: Disk, at: int) -> None:
+    with Target(device.path) as target:
+        target.zero(0, SIZE)
+        assert wipe.data_at(target, 64) is None
+        target.write(memoryview(b"x"), at)
+        assert wipe.data_at(target, 64) is not None
+
+
+def test_a_disk_in_use_is_not_opened(device: Disk) -> None:
+    """As while something is mounted from it: the kernel grants O_EXCL once."""
+    holder = os.open(device.path, os.O_RDWR | os.O_EXCL)
+    try:
+        with pytest.raises(PrimeError, match="busy"):
+            wipe.wipe_all([device], silent)
+    finally:
+        os.close(holder)
+
+
+def test_a_layout_with_a_program_for_a_partition(server: Server, tmp_path: Path, device: Disk) -> None:
+    root = os.urandom(3 * MIB) + bytes(2 * MIB) + os.urandom(512)
+    (tmp_path / "image").write_bytes(root)
+    made = ingest(tmp_path / "image", server.root)
+    program = b"#!/bin/sh\nexec cat > $1\n"
+    (server.root / "program").write_bytes(program)
+    digest = hashlib.sha256(program).hexdigest()
+    url = f"{server.url}/{made.digest}"
+    order = Order(
+        "1.1", "prime", table="gpt", verify=True, seed={"meta-data": "{}\n", "user-data": "#cloud-config\n"},
+        partitions=(Partition(1, 8 * MIB, "linux", "a"), Partition(2, 8 * MIB, "linux", "b")),
+        images=(ImageSource("1", url, "chunks", made.digest, made.size),
+                ImageSource("2", url, "chunks", made.digest, made.size, f"{server.url}/program", digest)))
+    cprime.prime(order, [device], silent)
+    found = content(device)
+    assert found[MIB : MIB + len(root)] == root
+    assert found[9 * MIB : 9 * MIB + len(root)] == root
+    assert not any(found[MIB + len(root) : 9 * MIB])
+    assert found[46 * MIB + 43 : 46 * MIB + 54] == b"CIDATA     "
