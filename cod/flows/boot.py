@@ -10,7 +10,7 @@ from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
 from cod.policy import boot, template
 from cod.policy.template import Configuration
 from cod.states import NodeState
-from cod.store import bindings, clients, nodes, secrets, templates
+from cod.store import bindings, images, nodes, secrets, templates
 from cod.store.engine import Tx
 
 LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
@@ -27,8 +27,8 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
         return BootPlan("none", f"{address} is not bound to {mac}")
     node, subnet = found
     configuration = _configuration(tx, node)
-    images = clients.images(tx, template.image_names(configuration)) if configuration else {}
-    plan = boot.plan(node.state, configuration, images, mac, subnet, site)
+    named = images.named(tx, template.image_names(configuration)) if configuration else {}
+    plan = boot.plan(node.state, configuration, named, mac, subnet, site)
     if node.state in boot.OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, now)
     return plan

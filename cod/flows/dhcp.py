@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from ipaddress import IPv4Network
 
-from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, Subnet, dotted, ipv4
+from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy import boot, lifecycle, power, template
+from cod.policy.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
 from cod.store import bindings, clients, conflicts, nodes, steps, templates, vclusters
 from cod.store.engine import Tx
@@ -29,84 +28,28 @@ DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody 
 EXHAUSTED_EVERY = 60.0  # seconds between two records of an empty pool
 
 
-@dataclass(frozen=True, slots=True)
-class _Net:
-    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router."""
-
-    subnet: Subnet
-    network: range
-    pool: range
-    blocks: range
-    avoid: frozenset[int]
-
-    def owns(self, address: int) -> bool:
-        return address in self.pool or address in self.blocks
-
-
-@lru_cache(maxsize=1024)
-def _net(subnet: Subnet) -> _Net:
-    network = IPv4Network(subnet.network)
-    whole = range(int(network.network_address), int(network.broadcast_address) + 1)
-    avoid = [subnet.server, subnet.router, subnet.relay]
-    return _Net(subnet, whole, _range(subnet.boot_pool), _range(subnet.block_pool),
-                frozenset([whole[0], whole[-1], *(ipv4(address) for address in avoid if address)]))
-
-
-def _range(pool: tuple[str, str]) -> range:
-    return range(ipv4(pool[0]), ipv4(pool[1]) + 1)
-
-
 @dataclass(slots=True)
 class _Batch:
     tx: Tx
     site: Site
     now: float
-    nets: dict[str, _Net]
-    servers: frozenset[str]
+    subnets: Subnets
     clients: dict[str, DhcpClient]
     ledger: Ledger
-    relays: dict[str, _Net | None]
 
 
 def answer(tx: Tx, queries: Sequence[DhcpQuery], site: Site, now: float) -> list[DhcpAnswer | None]:
     """The answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
-    nets = {subnet.name: _net(subnet) for subnet in site.subnets}
-    batch = _Batch(tx, site, now, nets, frozenset(subnet.server for subnet in site.subnets),
-                   clients.by_macs(tx, macs), Ledger(tx, macs), {})
-    asked = [(query, _net_of(batch, query)) for query in queries]
+    batch = _Batch(tx, site, now, Subnets(site.subnets), clients.by_macs(tx, macs), Ledger(tx, macs))
+    asked = [(query, batch.subnets.of(query)) for query in queries]
     _look_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.ledger.write()
     return answers
 
 
-def _net_of(batch: _Batch, query: DhcpQuery) -> _Net | None:
-    """The subnet that the client is on: its relay says so; its own address, when it renews; or the socket.
-
-    A renewal comes straight to the server, perhaps through routers, from another subnet than the socket's.
-    """
-    if query.giaddr != "0.0.0.0":
-        if query.giaddr not in batch.relays:
-            batch.relays[query.giaddr] = _by_relay(batch, query.giaddr)
-        return batch.relays[query.giaddr]
-    net = batch.nets.get(query.subnet or "")
-    if query.ciaddr != "0.0.0.0" and (net is None or ipv4(query.ciaddr) not in net.network):
-        return _by_address(batch, query.ciaddr) or net
-    return net
-
-
-def _by_relay(batch: _Batch, giaddr: str) -> _Net | None:
-    named = (net for net in batch.nets.values() if net.subnet.relay == giaddr)
-    return next(named, None) or _by_address(batch, giaddr)
-
-
-def _by_address(batch: _Batch, address: str) -> _Net | None:
-    number = ipv4(address)
-    return next((net for net in batch.nets.values() if number in net.network), None)
-
-
-def _look_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, _Net | None]]) -> None:
+def _look_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None:
     """Read at once the addresses that the batch's new clients may get."""
     ahead: set[int] = set()
     for query, net in asked:
@@ -116,11 +59,13 @@ def _look_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, _Net | None]]) -> No
     batch.ledger.look(ahead)
 
 
-def _answer(batch: _Batch, query: DhcpQuery, net: _Net) -> DhcpAnswer | None:
+def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     client = batch.clients.get(query.mac)
     held = batch.ledger.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
-    if verdict.new:
+    if verdict.new and batch.ledger.free(query.mac, net.pool, net.avoid, batch.now) is None:
+        _exhausted(batch, query, net)  # and no row either: made-up machines cannot fill the database
+    elif verdict.new:
         client = _enrol(batch, query)
     if client is None:
         return None
@@ -138,7 +83,7 @@ def _answer(batch: _Batch, query: DhcpQuery, net: _Net) -> DhcpAnswer | None:
 
 
 def _discover(
-    batch: _Batch, query: DhcpQuery, net: _Net, client: DhcpClient, row: Binding | None, pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, pool: str
 ) -> DhcpAnswer | None:
     if pool == "vcluster":
         return _say(batch, "OFFER", query, net, client, row) if row else None
@@ -156,9 +101,9 @@ def _discover(
 
 
 def _request(
-    batch: _Batch, query: DhcpQuery, net: _Net, client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
 ) -> DhcpAnswer | None:
-    if query.server_id is not None and query.server_id not in batch.servers:
+    if query.server_id is not None and query.server_id not in batch.subnets.servers:
         if row is not None and row.state == "offered":
             batch.ledger.drop(row)  # it took another server's offer
         return None
@@ -182,7 +127,7 @@ def _bind(batch: _Batch, query: DhcpQuery, client: DhcpClient, row: Binding) -> 
 
 
 def _decline(
-    batch: _Batch, query: DhcpQuery, net: _Net, client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
 ) -> None:
     """RFC 2131 §4.3.3: somebody else uses the address. It is set aside, and the client gets another when it asks."""
     if row is None or query.requested != dotted(row.address):
@@ -209,7 +154,7 @@ def _reserve_another(batch: _Batch, mac: str, client: DhcpClient) -> None:
 
 
 def _release(
-    batch: _Batch, query: DhcpQuery, _net_: _Net, _client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, _net_: Net, _client: DhcpClient, row: Binding | None, _pool: str
 ) -> None:
     """RFC 2131 §4.3.4. A boot address is free at once, and still its old client's first choice."""
     if row is None or query.ciaddr != dotted(row.address):
@@ -221,7 +166,7 @@ def _release(
 
 
 def _inform(
-    batch: _Batch, query: DhcpQuery, net: _Net, client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
 ) -> DhcpAnswer | None:
     """RFC 2131 §4.3.5: options without an address, for a client that has one of ours."""
     if row is None or query.ciaddr != dotted(row.address):
@@ -229,7 +174,7 @@ def _inform(
     return replace(_say(batch, "ACK", query, net, client, row), yiaddr="0.0.0.0", lease_time=None)
 
 
-_Answer = Callable[[_Batch, DhcpQuery, _Net, DhcpClient, Binding | None, str], DhcpAnswer | None]
+_Answer = Callable[[_Batch, DhcpQuery, Net, DhcpClient, Binding | None, str], DhcpAnswer | None]
 _ANSWERS: dict[str, _Answer] = {
     "DISCOVER": _discover, "REQUEST": _request, "DECLINE": _decline, "RELEASE": _release, "INFORM": _inform}
 
@@ -238,7 +183,7 @@ _ANSWERS: dict[str, _Answer] = {
 
 
 def _say(
-    batch: _Batch, kind: str, query: DhcpQuery, net: _Net, client: DhcpClient, row: Binding
+    batch: _Batch, kind: str, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
 ) -> DhcpAnswer:
     policy, subnet = batch.site.policy, net.subnet
     if row.kind == "vcluster":
@@ -248,24 +193,24 @@ def _say(
                       boot.bootfile(query, subnet, batch.site))
 
 
-def _refuse(batch: _Batch, query: DhcpQuery, net: _Net, row: Binding | None) -> DhcpAnswer | None:
+def _refuse(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:
     wanted = query.requested or query.ciaddr
-    if row is None and query.server_id not in batch.servers and not net.owns(ipv4(wanted)):
+    if row is None and query.server_id not in batch.subnets.servers and not net.owns(ipv4(wanted)):
         return None
     return DhcpAnswer("NAK", "0.0.0.0", net.subnet.name, reason=f"{wanted} is not yours")
 
 
-def _not_here(batch: _Batch, query: DhcpQuery, net: _Net) -> DhcpAnswer | None:
+def _not_here(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     """A known machine that gets no address now: its system holds on to one of ours, or it is another server's
     client."""
     if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
         return None
-    if query.server_id is not None and query.server_id not in batch.servers:
+    if query.server_id is not None and query.server_id not in batch.subnets.servers:
         return None
     return _refuse(batch, query, net, None)
 
 
-def _exhausted(batch: _Batch, query: DhcpQuery, net: _Net) -> None:
+def _exhausted(batch: _Batch, query: DhcpQuery, net: Net) -> None:
     name = net.subnet.name
     if not conflicts.seen_since(batch.tx, "exhausted", batch.now - EXHAUSTED_EVERY, subnet=name):
         about = f"the boot pool of subnet {name} ({len(net.pool)} addresses) is empty"

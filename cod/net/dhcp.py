@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import prometheus_client as prometheus
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -27,6 +28,13 @@ BATCH = 64  # messages in one transaction; more wait here, as their replies in o
 BUFFER = 8 * 2**20  # bytes that wait in the kernel: 1,000 machines that are switched on together
 LONGEST = 2048  # bytes; a longer datagram is cut off and does not decode
 
+METRICS = {
+    "in": prometheus.Counter("cod_dhcp_received_total", "DHCP messages of clients", ["kind"]),
+    "out": prometheus.Counter("cod_dhcp_replies_total", "DHCP replies", ["kind"]),
+    "stage": prometheus.Counter("cod_dhcp_bound_total", "Addresses bound, by who asked", ["stage"]),
+    "dropped": prometheus.Counter("cod_dhcp_dropped_total", "DHCP messages without the reply that was due", ["why"]),
+}
+
 log = logging.getLogger("cod.dhcp")
 
 Exchange = tuple[wire.Packet, DhcpQuery]
@@ -39,7 +47,7 @@ class DhcpServer(Service):
     clock     seconds since the epoch
     port      where to listen; replies to clients and relays go where RFC 2131 says, unless `reply_ports` maps those
               ports to others (tests, which may not use 67 and 68)
-    counts    messages and answers since the start: ('in', kind), ('out', kind), ('stage', stage), ('dropped', why)
+    counts    since the start: ('in', kind), ('out', kind), ('stage', stage), ('dropped', why), as in METRICS
     """
 
     def __init__(
@@ -49,6 +57,7 @@ class DhcpServer(Service):
         self.site = site
         self.subnet = subnet
         self.counts: Counter[tuple[str, str]] = Counter()
+        self._published: Counter[tuple[str, str]] = Counter()
         self._reactor = reactor
         self._pool = pool
         self._clock = clock
@@ -166,6 +175,14 @@ class DhcpServer(Service):
             except Exception:  # a bug: the other replies of the batch shall not suffer from it
                 self.counts["dropped", "failed"] += 1
                 log.exception("no reply to %s", query)
+        self._publish()
+
+    def _publish(self) -> None:
+        """Once a batch: counting in Prometheus's shared files costs more than counting here."""
+        for key, count in self.counts.items():
+            if count != self._published[key]:
+                METRICS[key[0]].labels(key[1]).inc(count - self._published[key])
+                self._published[key] = count
 
     def _reply(self, packet: wire.Packet, query: DhcpQuery, answer: DhcpAnswer) -> None:
         reply = wire.reply(packet, query, answer, self._subnets[answer.subnet], self.site)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import fields
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Select, insert, select
 
-from cod.model import DhcpClient, Image
+from cod.model import DhcpClient
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -23,15 +22,6 @@ _SELECT: Select[Any] = (
 def by_macs(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     """The nodes that own those of `macs` that are known."""
     return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_SELECT.where(t.nics.c.mac.in_(macs))).all()}
-
-
-def images(tx: Tx, names: Collection[str]) -> dict[str, Image]:
-    """Images by name."""
-    if not names:
-        return {}
-    columns = [t.images.c[field.name] for field in fields(Image)]
-    rows: Iterable[Any] = tx.execute(select(*columns).where(t.images.c.name.in_(names)))
-    return {image.name: image for image in (Image(*row) for row in rows)}
 
 
 def join(tx: Tx, node_id: int, mac: str) -> None:

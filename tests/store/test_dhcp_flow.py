@@ -191,6 +191,7 @@ def test_an_empty_pool_is_named_once_a_minute_and_heals(tx: Tx, site: Site) -> N
     assert len(got) == 2
     for mac in macs[2:]:
         assert one(tx, ask("DISCOVER", mac), tiny) is None
+        assert nodes.by_mac(tx, mac) is None  # made-up machines cannot fill the database
     assert [row["kind"] for row in conflicts.every(tx)] == ["exhausted"]
     later = NOW + tiny.policy.boot_time + 1
     assert dora(tx, tiny, macs[2], now=later) in got

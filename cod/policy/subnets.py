@@ -1,0 +1,72 @@
+"""Which subnet a DHCP client is on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Network
+
+from cod.model import DhcpQuery, Subnet, ipv4
+
+NOWHERE = "0.0.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router; nobody's to be given."""
+
+    subnet: Subnet
+    network: range
+    pool: range
+    blocks: range
+    avoid: frozenset[int]
+
+    def owns(self, address: int) -> bool:
+        """Is the address COD's to give?"""
+        return address in self.pool or address in self.blocks
+
+
+@lru_cache(maxsize=1024)
+def numbers(subnet: Subnet) -> Net:
+    """The subnet in numbers."""
+    network = IPv4Network(subnet.network)
+    whole = range(int(network.network_address), int(network.broadcast_address) + 1)
+    avoid = [subnet.server, subnet.router, subnet.relay]
+    return Net(subnet, whole, _range(subnet.boot_pool), _range(subnet.block_pool),
+               frozenset([whole[0], whole[-1], *(ipv4(address) for address in avoid if address)]))
+
+
+def _range(pool: tuple[str, str]) -> range:
+    return range(ipv4(pool[0]), ipv4(pool[1]) + 1)
+
+
+class Subnets:
+    """The site's subnets, to be asked about many clients."""
+
+    def __init__(self, subnets: Iterable[Subnet]) -> None:
+        self._nets = {subnet.name: numbers(subnet) for subnet in subnets}
+        self._relays: dict[str, Net | None] = {}
+        self.servers = frozenset(net.subnet.server for net in self._nets.values())
+
+    def of(self, query: DhcpQuery) -> Net | None:
+        """The subnet that the client is on: its relay says so; its own address, when it renews; or the socket.
+
+        A renewal comes straight to the server, perhaps through routers, from another subnet than the socket's.
+        """
+        if query.giaddr != NOWHERE:
+            if query.giaddr not in self._relays:
+                self._relays[query.giaddr] = self._by_relay(query.giaddr)
+            return self._relays[query.giaddr]
+        net = self._nets.get(query.subnet or "")
+        if query.ciaddr != NOWHERE and (net is None or ipv4(query.ciaddr) not in net.network):
+            return self._by_address(query.ciaddr) or net
+        return net
+
+    def _by_relay(self, giaddr: str) -> Net | None:
+        named = (net for net in self._nets.values() if net.subnet.relay == giaddr)
+        return next(named, None) or self._by_address(giaddr)
+
+    def _by_address(self, address: str) -> Net | None:
+        number = ipv4(address)
+        return next((net for net in self._nets.values() if number in net.network), None)
