@@ -26,7 +26,7 @@ from cod import states
 from cod.model import Refused, Result
 from cod.net import openapi
 from cod.net.bodies import EventQuery
-from cod.net.events import EventStream
+from cod.net.events import MOST, EventStream
 from cod.net.routes import Ask, Route, find, number
 from cod.net.table import ROUTES
 from cod.pool import Pool
@@ -216,6 +216,8 @@ class ApiRequest(http.Request):
 
     async def _events(self) -> None:
         query = self._query(EventQuery)
+        if len(self.api.streams) >= MOST:
+            raise Wrong(503, "busy", f"{MOST} clients follow the events already; try again later")
         last = self.getHeader("last-event-id") or ""
         await EventStream(self.api, self).start(number(last) if query.after is None and last else query.after)
 

@@ -44,10 +44,6 @@ class EventStream:
 
     async def start(self, after: int | None) -> None:
         """Send what happens after the event `after` (None: from now on) until the client leaves."""
-        if len(self._api.streams) >= MOST:
-            self._request.setResponseCode(503)
-            self._request.finish()
-            return
         self._floor = self._newest = await self._api.pool.read(views.last_event) if after is None else after
         self._api.streams.add(self)
         self._request.notifyFinish().addBoth(lambda _: self._end())

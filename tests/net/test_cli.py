@@ -18,9 +18,9 @@ from cod.cli import events, wait
 from cod.cli.root import COMMANDS, cod
 from cod.cli.show import SPAN, ago, size
 from cod.client import ApiError, Unreachable, find_server, path
-from cod.model import Site
+from cod.model import Site, ipv4
 from cod.pool import Pool
-from cod.store import requests, templates
+from cod.store import conflicts, requests, templates
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, serving
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
@@ -161,6 +161,16 @@ def test_bars_move_forward_on_a_nodes_way() -> None:
     with wait.Bars() as bars:
         bars.show([node])
     assert bars._progress.tasks[0].fields["state"] == "prime 1.0 MiB/s"
+
+
+def test_groups_and_conflicts(served: Served) -> None:
+    made = as_json(served, "group", "create", "physics", "--priority", "10", "--max-lease", "14d")
+    assert (made["priority"], made["max_lease"], made["default_lease"]) == (10, 1209600.0, None)
+    assert run(served, "group", "list").stdout.splitlines()[1].split() == ["physics", "10", "-", "14", "d"]
+    assert run(served, "group", "create", "physics", code=1).stderr == "Error: there is a group 'physics' already\n"
+    served.tx(conflicts.add, "declined", "10.77.1.9 is in use", NOW, address=ipv4("10.77.1.9"))
+    assert as_json(served, "conflict", "list")[0]["address"] == "10.77.1.9"
+    assert "10.77.1.9 is in use" in run(served, "conflict", "list").stdout
 
 
 # ---------------------------------------------------------------- images, templates

@@ -1,0 +1,38 @@
+"""`cod conflict`: address and identity trouble."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, shown, table, when
+
+
+@click.group()
+def conflict() -> None:
+    """Addresses that were declined, pools that ran empty, machines that claim to be others.
+
+    \b
+    Example:
+      cod conflict list
+    """
+
+
+def conflict_table(values: list[Any]) -> Any:
+    """Conflicts for people."""
+    return table(("AT", "KIND", "SUBNET", "ADDRESS", "MAC", "ABOUT"),
+                 [(when(v["at"]), v["kind"], v["subnet"], v["address"], v["mac"], v["about"]) for v in values])
+
+
+@conflict.command("list")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List conflicts, newest first.
+
+    \b
+    Example:
+      cod conflict list --json
+    """
+    shown(ctx, client(ctx).every("/conflicts"), conflict_table, as_json)
