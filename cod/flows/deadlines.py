@@ -20,7 +20,7 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
     effects: list[Effect] = []
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.at_crossroads(tx, now - patience):
-        if lifecycle.rested(node, now):
+        if lifecycle.rested(node, site.policy, now):
             effects += _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
     if now >= started + patience:
         for node in nodes.overdue(tx, now):

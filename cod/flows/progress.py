@@ -71,6 +71,6 @@ def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
 
 
 def _settled(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, now):
+    if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, site.policy, now):
         return node
     return _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)

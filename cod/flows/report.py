@@ -71,6 +71,6 @@ def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
         node = _apply(tx, node, Step(NodeEvent.REGISTERED, "its first hardware report"), site, now)
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
-    if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, now):
+    if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, site.policy, now):
         node = _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
     return node

@@ -69,6 +69,6 @@ def rest(attempts: int) -> float:
     return min(FIRST_REST * 4 ** (attempts - 1), LONGEST_REST) if attempts else 0.0
 
 
-def rested(node: Node, now: float) -> bool:
-    """May the node be settled now?"""
-    return now >= node.since + rest(node.attempts)
+def rested(node: Node, policy: Policy, now: float) -> bool:
+    """May the node be settled now? The site's patience stretches rests as it does deadlines."""
+    return now >= node.since + rest(node.attempts) * policy.patience
