@@ -22,7 +22,8 @@ from twisted.web import http
 from cod.flows import images, tokens
 from cod.model import ApiToken, Image, Site
 from cod.net import metrics
-from cod.net.apirequest import ApiRequest, Caller, Wrong
+from cod.net.apibody import Arriving, Caller, Wrong
+from cod.net.apirequest import ApiRequest
 from cod.net.events import EventStream
 from cod.pool import Pool
 
@@ -67,7 +68,7 @@ class Api(http.HTTPFactory):
         for stream in list(self.streams):
             stream.stop()
 
-    async def caller(self, request: ApiRequest) -> Caller:
+    async def caller(self, request: Arriving) -> Caller:
         """Who sent `request`. Raises `Wrong` (401)."""
         if self.local:
             return Caller(f"user:{_peer_name(request)}", True, True)
@@ -80,7 +81,7 @@ class Api(http.HTTPFactory):
         return Caller(f"token:{record.name}", record.scope == "admin", False)
 
 
-def _peer_name(request: ApiRequest) -> str:
+def _peer_name(request: Arriving) -> str:
     """The user at the other end of the UNIX socket, by number: the kernel says (SO_PEERCRED)."""
     peer = request.channel.transport.getHandle().getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     uid = struct.unpack("3i", peer)[1]
