@@ -31,9 +31,12 @@ def assign(node: Node, wanted: Wanted) -> Step:
 
 
 def _for_holder(node: Node, wanted: Wanted) -> Step:
+    fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
+        if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:  # no prime is coming that would wipe them
+            return Step(NodeEvent.WIPE_ORDERED, "its disks hold what this holder must not read")
         return Step(NodeEvent.BOOT_ORDERED, "its template boots from the network: nothing to prime")
-    if cached_fits(node, wanted):
+    if fits:
         return Step(NodeEvent.BOOT_ORDERED, "its disk holds the template already: priming skipped")
     return Step(NodeEvent.PRIME_ORDERED, "to be primed for its vcluster")
 
