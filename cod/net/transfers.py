@@ -16,6 +16,7 @@ import logging
 import select
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ UDP_SEGMENT = 103  # linux/udp.h; not in the socket module
 NO_SEGMENTATION = {errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
 SCAN = 0.25  # seconds between looks at the timeouts
 MOST_READY = 64  # sockets served at one look
-LOOKS = 8  # in one turn of the reactor: at most 512 datagrams, a few milliseconds
+LOOKS = 32  # in one turn of the reactor: a few milliseconds at most
+LINGER = 30e-6  # seconds to wait for the next acknowledgement before going to sleep, which costs as much (measured)
 LONGEST_ANSWER = 516  # an ACK is 4 bytes; of an ERROR's text nothing is wanted
 
 ENDED = prometheus.Counter("cod_tftp_ended_total", "TFTP transfers by how they ended", ["outcome"])
@@ -178,9 +180,8 @@ class Transfers:
     def doRead(self) -> None:
         """Serve every socket that has something to read. On a fast network the next acknowledgements are there by then,
         so look again, up to `LOOKS` times: that is cheaper than a turn of the reactor, which then has its turn."""
-        assert self._epoll is not None
         for _ in range(LOOKS):
-            ready = self._epoll.poll(0, MOST_READY)
+            ready = self._ready()
             if not ready:
                 return
             now = self._reactor.seconds()
@@ -188,6 +189,15 @@ class Transfers:
                 transfer = self._by_fd.get(fd)
                 if transfer is not None:
                     self._converse(transfer, now)
+
+    def _ready(self) -> list[tuple[int, int]]:
+        assert self._epoll is not None
+        ready = self._epoll.poll(0, MOST_READY)
+        if not ready:
+            until = time.monotonic() + LINGER
+            while not ready and time.monotonic() < until:
+                ready = self._epoll.poll(0, MOST_READY)
+        return ready
 
     def _converse(self, transfer: Transfer, now: float) -> None:
         """Read an answer and send what it leads to."""
