@@ -32,6 +32,7 @@ REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE 
 VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
 ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
 _PAD, _END = 0, 255
+_LEAST_SIZE, _IP_UDP = 576, 28  # bytes of IP packet that every client takes (RFC 2131 §2); of its headers
 
 _BROADCAST_FLAG = 0x8000
 _HEAD = struct.Struct("!4BIHH4s4s4s4s16s64s128s")
@@ -216,6 +217,7 @@ def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, 
         if SERVER_NAME in wanted and asked.stage != "httpclient":
             options[SERVER_NAME] = subnet.server.encode()
     _echo(packet, options)
+    _fit(options, int.from_bytes(packet.options.get(MAX_SIZE, b""), "big"))
     yiaddr = ipv4(answer.yiaddr).to_bytes(4, "big")
     siaddr = ipv4(subnet.server).to_bytes(4, "big") if answer.bootfile else _NO_ADDRESS
     ciaddr = packet.ciaddr if answer.kind == "ACK" else _NO_ADDRESS  # RFC 2131 table 3
@@ -237,6 +239,15 @@ def _echo(packet: Packet, options: dict[int, bytes]) -> None:
     for code in (CLIENT_ID, UUID_OPTION, RELAY_INFO):  # RFC 6842, PXE 2.1, RFC 3046
         if code in packet.options:
             options[code] = packet.options[code]
+
+
+def _fit(options: dict[int, bytes], max_size: int) -> None:
+    """Leave out what a client can do without if the message would be larger than it takes (RFC 2132 §9.10)."""
+    room = max(max_size, _LEAST_SIZE) - _IP_UDP - _HEAD.size - len(MAGIC) - 1
+    for code in (SEARCH, DOMAIN, HOSTNAME, SERVER_NAME):
+        if sum(map(len, options.values())) + 2 * len(options) <= room:
+            return
+        options.pop(code, None)
 
 
 @lru_cache(maxsize=1024)

@@ -168,6 +168,18 @@ def test_a_long_url_goes_into_the_option_alone() -> None:
     assert len(reply.options[67]) == 167
 
 
+def test_a_reply_is_no_larger_than_its_client_takes() -> None:
+    domain = ".".join(["x" * 60] * 3)
+    answer = DhcpAnswer("ACK", "10.77.1.5", "lab", 900.0, "n1", domain, "http://10.77.0.1/script")
+    asked = {60: b"PXEClient", 77: b"iPXE", 82: bytes(200)}
+    small = reply_to(message(3, asked), answer)
+    assert len(dhcp.encode(small)) <= 576 - 28
+    assert {54, 51, 67, 82, 175} <= set(small.options)
+    assert 119 not in small.options
+    large = reply_to(message(3, asked | {57: (1500).to_bytes(2, "big")}), answer)
+    assert 119 in large.options
+
+
 def test_a_nak_says_why_and_is_broadcast_through_a_relay() -> None:
     asked = message(3, {82: b"\1\1z"}, giaddr=b"\x0a\x4d\0\xfe", ciaddr=b"\x0a\x4d\1\1")
     reply = reply_to(asked, DhcpAnswer("NAK", "0.0.0.0", "lab", reason="no"))
