@@ -1,4 +1,4 @@
-"""Each image boots from its disk, on each firmware it is for, as COD boots a node: network first, then on to the disk."""
+"""Each image boots from its disk on each firmware it is for, as COD boots a node: network first, then the disk."""
 
 from __future__ import annotations
 
