@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, insert, select
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from cod.flows import boot as boot_flow
 from cod.flows import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, Node, Policy, Refused, Site, Subnet, dotted, ipv4
+from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, clients, conflicts, groups, nodes, secrets, tables, vclusters
 from cod.store.engine import Tx
@@ -469,3 +472,37 @@ def test_no_address_is_ever_bound_to_two_machines(engine: Engine, site: Site, da
                 assert mac == query.mac or until <= now, (answer, mac)
                 promised[answer.yiaddr] = (query.mac, now + (answer.lease_time or 0))
         tx.rollback()
+
+
+def test_servers_that_race_for_a_crowded_pool_promise_no_address_twice(engine: Engine, site: Site) -> None:
+    """Four servers' threads, 24 machines, 24 addresses: what each was promised is what the database says."""
+    crowded = small(site, 24)
+    macs = [f"52:54:00:00:02:{n:02x}" for n in range(24)]
+    promised: dict[str, str] = {}
+    start = threading.Barrier(4)
+
+    def again(query: DhcpQuery) -> DhcpAnswer | None:
+        for _ in range(50):  # as the pool and the socket do: the message is run again, alone
+            try:
+                return in_transaction(engine, one, query, crowded)
+            except (IntegrityError, OperationalError):
+                continue
+        raise AssertionError("never came through")
+
+    def serve(mine: list[str]) -> None:
+        start.wait()
+        for mac in mine:
+            offer = again(ask("DISCOVER", mac))
+            if offer is not None:
+                ack = again(ask("REQUEST", mac, requested=offer.yiaddr))
+                promised.update({mac: ack.yiaddr} if ack and ack.kind == "ACK" else {})
+
+    threads = [threading.Thread(target=serve, args=(macs[n::4],)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with engine.begin() as tx:
+        rows = tx.execute(select(tables.bindings.c.mac, tables.bindings.c.address)).all()
+    assert {row.mac: dotted(row.address) for row in rows} == promised
+    assert len(set(promised.values())) == len(promised) == 24
