@@ -164,6 +164,9 @@ class Client:
             self.close()
             if not fresh and method == "GET":  # a kept connection that the server has closed meanwhile
                 return self._send(method, path, body, headers)
+            if isinstance(error, PermissionError):
+                raise Unreachable(f"{self.server} is its owner's alone: be root, or use --server http://... and a token"
+                                  ) from None
             raise Unreachable(f"no server answers at {self.server} ({error or type(error).__name__}); "
                               "is `cod serve` running?") from None
 

@@ -17,7 +17,7 @@ from cod import init
 from cod.cli import events, wait
 from cod.cli.root import COMMANDS, cod
 from cod.cli.show import SPAN, ago, size
-from cod.client import ApiError, Unreachable, find_server, path
+from cod.client import ApiError, Unreachable, _Unix, find_server, path
 from cod.model import Site, ipv4
 from cod.pool import Pool
 from cod.store import conflicts, requests, templates
@@ -94,6 +94,16 @@ def test_no_server_is_code_3(tmp_path: Path) -> None:
     assert "is `cod serve` running?" in result.stderr
     result = CliRunner().invoke(cod, ["--site", str(tmp_path / "none.toml"), "node", "list"])
     assert result.exit_code == 3
+
+
+def test_whoever_may_not_open_the_socket_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(self: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(_Unix, "connect", connect)  # the tests run as root, who may open everything
+    result = CliRunner().invoke(cod, ["--server", "/run/api.sock", "node", "list"])
+    assert result.exit_code == 3
+    assert "be root, or use --server http" in result.stderr
 
 
 def test_waiting_too_long_is_code_4(served: Served) -> None:
