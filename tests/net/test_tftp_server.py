@@ -263,12 +263,11 @@ def test_secret_only_for_the_bound_address(start: Start, engine: Engine) -> None
 
 def test_five_hundred_sessions_at_once(start: Start, root: Path, in_reactor: Any) -> None:
     server = start(crowd=Crowd(per_peer=600))
-    content = LARGE[:300_000]
+    content = LARGE[:60_000]
     (root / "some").write_bytes(content)
     received: dict[int, bytearray] = {}
     socks = [client() for _ in range(500)]
     poll = select.epoll()
-    peak = 0
     for sock in socks:
         poll.register(sock, select.EPOLLIN)
         sock.sendto(rrq("some", "blksize 1428 windowsize 4"), ("127.0.0.1", server.port))
@@ -276,6 +275,8 @@ def test_five_hundred_sessions_at_once(start: Start, root: Path, in_reactor: Any
     by_fd = {sock.fileno(): sock for sock in socks}
     expected = dict.fromkeys(by_fd, 0)
     finished = 0
+    while in_reactor(lambda: len(server.transfers)) < 500:
+        assert poll.poll(5)
     while finished < 500:
         events = poll.poll(5)
         assert events, f"only {finished} of 500 finished"
@@ -289,9 +290,7 @@ def test_five_hundred_sessions_at_once(start: Start, root: Path, in_reactor: Any
                 if opcode == 6 or block % 4 == 0 or last:
                     by_fd[fd].sendto(struct.pack("!HH", 4, expected[fd]), sender)
                 finished += last
-        peak = max(peak, in_reactor(lambda: len(server.transfers))) if peak < 500 else peak
     assert all(got == content for got in received.values())
-    assert peak == 500
     for sock in socks:
         sock.close()
 
