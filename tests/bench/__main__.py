@@ -1,0 +1,101 @@
+"""Runs the benchmarks, then writes the table: ``python -m tests.bench [NAME...]``; ``--table`` only writes the table.
+
+Each `bench_NAME.py` beside this file writes build/bench/NAME.json. The table in docs/benchmarks.md (between its marks)
+and docs/plots/ratios.svg are made from whatever results there are; results of benchmarks that were not run now stay.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RESULTS = ROOT / "build/bench"
+PAGE = ROOT / "docs/benchmarks.md"
+BEGIN, END = "<!-- table: made by make bench -->", "<!-- end of table -->"
+
+
+def main(words: list[str]) -> int:
+    """Run what is named (all, if nothing is), one after the other; returns the number of benchmarks that failed."""
+    names = [word for word in words if not word.startswith("--")] or sorted(
+        path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+    failed = 0
+    for name in [] if "--table" in words else names:
+        print(f"--- {name}", flush=True)
+        try:
+            importlib.import_module(f"tests.bench.bench_{name}").main()
+        except Exception as error:  # one peer that is missing must not cost the other numbers
+            failed += 1
+            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
+    rows = results()
+    write_table(rows)
+    plot(rows)
+    return failed
+
+
+def results() -> list[dict[str, Any]]:
+    """Every measure that there is."""
+    return [{"bench": path.stem, **row} for path in sorted(RESULTS.glob("*.json")) for row in json.loads(path.read_text())]
+
+
+def met(row: dict[str, Any]) -> bool | None:
+    """Whether a measure meets its goal ('>= 0.8' and the like are about the ratio); None where it has none."""
+    words = str(row["goal"] or "").split()
+    if len(words) < 2 or words[0] not in (">=", "<=", "<", ">"):
+        return None
+    value = row["value"] if len(words) > 2 else row["ratio"]  # a goal with a unit is about the value itself
+    if value is None:
+        return None
+    limit = float(words[1])
+    return {">=": value >= limit, "<=": value <= limit, "<": value < limit, ">": value > limit}[words[0]]
+
+
+def number(value: float | None) -> str:
+    """Three significant digits."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def write_table(rows: list[dict[str, Any]]) -> None:
+    """Print the table, and put it between the page's marks."""
+    lines = ["| Measure | COD | Peer | Ratio | Goal | |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        peer = f"{row['peer']} {number(row['peer_value'])}" if row["peer"] else ""
+        verdict = {True: "met", False: "**missed**", None: ""}[met(row)]
+        lines.append(f"| {row['name']} | {number(row['value'])} {row['unit']} | {peer} | {number(row['ratio'])} | "
+                     f"{row['goal'] or ''} | {verdict} |")
+    print("\n".join(lines))
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]))
+
+
+def plot(rows: list[dict[str, Any]]) -> None:
+    """Every ratio that has a goal, against the goal, on a logarithmic axis."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "cod"  # the same numbers, the same picture
+    from matplotlib import pyplot
+
+    shown = [row for row in rows if row["ratio"] and met(row) is not None and len(str(row["goal"]).split()) == 2]
+    figure, axes = pyplot.subplots(figsize=(9, 0.4 * len(shown) + 1))
+    for place, row in enumerate(reversed(shown)):
+        axes.barh(place, row["ratio"], color="#3a7" if met(row) else "#c53", height=0.6)
+        axes.plot([float(str(row["goal"]).split()[1])] * 2, [place - 0.4, place + 0.4], color="black", linewidth=2)
+    axes.set_yticks(range(len(shown)), [f"{row['name']} / {row['peer']}" for row in reversed(shown)], fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlabel("ratio to the peer in the same run; the black mark is the goal")
+    figure.tight_layout()
+    (ROOT / "docs/plots").mkdir(exist_ok=True)
+    figure.savefig(ROOT / "docs/plots/ratios.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
