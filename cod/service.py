@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from cod.net.wake import Wake
     from cod.pool import Pool
 
+METRICS_EVERY = 5.0  # seconds
+
 log = logging.getLogger("cod.service")
 
 
@@ -117,7 +119,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     ground = Ground(reactor, pool, site, settings, Wake(reactor, settings.run, name))
     part = Running(name, ground, PARTS[name](ground))
     metrics.UP.labels(name).set(1)
-    LoopingCall(lambda: metrics.QUEUED.labels(name).set(pool.queued())).start(5.0)
+    LoopingCall(lambda: metrics.QUEUED.labels(name).set(pool.queued())).start(METRICS_EVERY)
     reactor.callWhenRunning(part.start)
     reactor.addSystemEventTrigger("before", "shutdown", part.stop)
     reactor.run()
@@ -186,6 +188,9 @@ def _is_expected(error: Exception) -> bool:
 
 def edge(ground: Ground) -> list[Any]:
     """DHCP and router advertisements on each subnet's interface, TFTP and confd on each server address."""
+    from twisted.internet.task import LoopingCall
+
+    from cod.net import metrics
     from cod.net.confd import ConfdServer
     from cod.net.dhcp import DhcpServer
     from cod.net.ra import RouterAdvertiser
@@ -196,6 +201,7 @@ def edge(ground: Ground) -> list[Any]:
     confd = ConfdServer(g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port, g.clock,
                         effects=g.wake.effects)
     g.wake.on("orders", confd.poll)
+    LoopingCall(metrics.Mirror(metrics.CONFD, confd.counts)).start(METRICS_EVERY)
     return [
         *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in local.values()),
         *(RouterAdvertiser(g.reactor, interface) for interface in local),

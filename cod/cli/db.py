@@ -29,10 +29,12 @@ def upgrade(ctx: click.Context) -> None:
     Example:
       cod db upgrade
     """
-    from cod.store import schema
+    from cod.pool import in_transaction
+    from cod.store import groups, schema
 
     with database(ctx, checked=False) as engine:
         click.echo(f"schema {schema.upgrade(engine)}")
+        in_transaction(engine, groups.ensure, groups.SITE, time.time())
 
 
 @db.command()

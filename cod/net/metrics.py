@@ -8,7 +8,7 @@ this module is imported after the composition root has set it. Without it only t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -27,6 +27,7 @@ FLOW_SECONDS = Histogram(
 FLOW_ERRORS = Counter("cod_flow_errors", "Flows that ended in an exception, refusals included", ["flow"])
 QUEUED = Gauge("cod_flows_queued", "Flows waiting for a database thread", ["part"], multiprocess_mode="livesum")
 UP = Gauge("cod_part_up", "Processes of each part that are running", ["part"], multiprocess_mode="livesum")
+CONFD = Counter("cod_confd", "Agents' connections: opened, refused, broken, lost; orders sent", ["what"])
 
 ABOUT = {
     "nodes": ("state", "Nodes by state"),
@@ -37,6 +38,7 @@ ABOUT = {
     "conflicts": ("kind", "Address and identity conflicts on record"),
     "power_actions": ("state", "Power wishes not yet fulfilled"),
     "sessions": ("state", "Open agent connections"),
+    "disk_bytes_per_second": ("state", "Being written, erased or read on all nodes' disks"),
 }
 
 
@@ -45,6 +47,20 @@ def observe(flow: str, seconds: float, succeeded: bool) -> None:
     FLOW_SECONDS.labels(flow).observe(seconds)
     if not succeeded:
         FLOW_ERRORS.labels(flow).inc()
+
+
+class Mirror:
+    """Carries what an edge counts in plain numbers over into `counter`, whenever it is called."""
+
+    def __init__(self, counter: Counter, counts: Mapping[str, int]) -> None:
+        self._counter, self._counts = counter, counts
+        self._carried: dict[str, int] = {}
+
+    def __call__(self) -> None:
+        """Carry over what has been added since the last time."""
+        for what, count in self._counts.items():
+            self._counter.labels(what).inc(count - self._carried.get(what, 0))
+            self._carried[what] = count
 
 
 class Counts(Collector):

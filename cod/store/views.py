@@ -181,10 +181,13 @@ def counts(tx: Tx) -> list[tuple[str, str, int]]:
         ("power_actions", literal("open"), t.power_actions.c.done_at.is_(None)),
         ("sessions", literal("open"), None),
     )
+    n = t.nodes.c
+    rate = select(literal("disk_bytes_per_second"), n.state, sql_cast(func.sum(n.progress_rate), Integer))
     tables = {"sessions": t.sessions, "power_actions": t.power_actions}
     selects = []
     for what, label, where in parts:
         query = select(literal(what), label, sql_cast(func.count(), Integer))
         query = query.select_from(tables[what]) if what in tables else query.group_by(label)
         selects.append(query if where is None else query.where(and_(where)))
+    selects.append(rate.where(n.progress_total > 0).group_by(n.state))
     return [(what, label, count) for what, label, count in tx.execute(union_all(*selects))]

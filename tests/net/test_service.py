@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import logging
 import os
@@ -16,12 +17,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import prometheus_client
 import pytest
 from sqlalchemy import text
 
 from cod import init, logs, supervisor
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import Policy, PowerRule, Site
+from cod.net.metrics import Mirror
 from cod.service import take_over
 from cod.store.engine import connect
 
@@ -179,6 +182,20 @@ def test_a_part_that_cannot_start_says_why(serving: Serving) -> None:
     """The boot server's address is not on this machine."""
     serving.only = "images"
     refuses(serving, "HttpServer cannot start: ")
+
+
+def test_a_mirror_carries_over_what_was_added() -> None:
+    counts = collections.Counter(opened=2)
+    counter = prometheus_client.Counter("test_mirror", "", ["what"], registry=None)
+    mirror = Mirror(counter, counts)
+    mirror()
+    mirror()
+    counts["opened"] += 3
+    counts["lost"] += 1
+    mirror()
+    found = {sample.labels["what"]: sample.value for sample in counter.collect()[0].samples
+             if sample.name.endswith("_total")}
+    assert found == {"opened": 5.0, "lost": 1.0}
 
 
 def test_what_can_change_while_running_changes_for_everybody_at_once(site: Site) -> None:

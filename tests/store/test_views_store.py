@@ -145,12 +145,14 @@ def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
 def test_counts_are_those_of_the_rows(tx: Tx) -> None:
     node = add_node(tx, 1, power_driver="lab")
     add_node(tx, 2)
+    add_node(tx, 3, state="prime", progress_total=9, progress_rate=2.0**33)
     add_vcluster(tx, "blue")
     bind(tx, node, "10.77.1.5", "boot")
     nodes.wish_power(tx, node, "on", NOW)
     counted = {(what, label): count for what, label, count in views.counts(tx)}
-    assert counted == {("nodes", "new"): 2, ("bindings", "boot"): 1, ("requests", "pending"): 1,
-                       ("vclusters", "pending"): 1, ("power_actions", "open"): 1, ("sessions", "open"): 0}
+    assert counted == {("nodes", "new"): 2, ("nodes", "prime"): 1, ("bindings", "boot"): 1, ("requests", "pending"): 1,
+                       ("vclusters", "pending"): 1, ("power_actions", "open"): 1, ("sessions", "open"): 0,
+                       ("disk_bytes_per_second", "prime"): 2**33}
 
 
 def test_a_tokens_digest_is_kept_not_the_token(tx: Tx) -> None:
