@@ -17,6 +17,7 @@ from typing import Any
 from cod.model import Effect, Node, Refused, Request, Result, Site, Vcluster
 from cod.policy import allocate, lifecycle
 from cod.policy.allocate import COLD, WARM, FreeNode, Grant, No, Plan, Snapshot, Wish
+from cod.policy.spread import Kind
 from cod.states import NodeEvent, NodeState, RequestState, Step, VclusterState
 from cod.store import census, claims, holding, nodes, requests, steps, templates, types, vclusters
 from cod.store.engine import Tx
@@ -50,7 +51,7 @@ def snapshot(tx: Tx, site: Site) -> Snapshot:
     live = {vcluster.id: vcluster for vcluster in vclusters.every(tx)}
     # Where there is one subnet only, every node is on it.
     subnets = census.subnets(tx) if len(site.subnets) > 1 else {}
-    coming: dict[allocate.Kind, int] = {}
+    coming: dict[Kind, int] = {}
     for node_id, type_id in census.coming(tx):
         kind = type_id, subnets.get(node_id, "")
         coming[kind] = coming.get(kind, 0) + 1

@@ -10,8 +10,8 @@ one that has enough nodes awake, then the one with most nodes free. Only if no t
 over several, cheapest first. Within a type, nodes that hold the wanted template unmodified for the same group go first
 (they need no priming), then warm ones, then cold ones, which are woken.
 
-Tuples of one request compete for nodes. `spread` gives each what it wants and, where one stands in another's way,
-moves it aside along an augmenting path; so a request is satisfied whenever its tuples can be at all.
+Tuples of one request compete for nodes. `policy.spread` gives each what it wants and, where one stands in another's
+way, moves it aside along an augmenting path; so a request is satisfied whenever its tuples can be at all.
 
 **Whoever waits.** A request that free nodes cannot satisfy, but free nodes and those on their way back to the reserve
 together could, keeps the free ones it would use: it is next in order, and they are not given to who comes later. A
@@ -33,11 +33,9 @@ from dataclasses import dataclass, field
 from cod.model import NodeType, RequestTuple
 from cod.policy import template
 from cod.policy.match import Mismatch, satisfies
+from cod.policy.spread import Demand, Kind, spread
 
 WARM, COLD = 0, 1
-
-Kind = tuple[int, str]
-"""Nodes that are alike for the manager: (type id, name of the subnet they are on, '' where it is not known)."""
 
 Cache = tuple[int, int] | None
 """(template id, group id) of the software that a node's disk was kept with."""
@@ -156,55 +154,6 @@ def plan(snapshot: Snapshot, now: float) -> Plan:
             noes.append(decision)
     expired = sorted(vcluster for vcluster, expires_at in snapshot.leases if expires_at <= now)
     return Plan(tuple(grants), tuple(noes), tuple(expired), tuple(sorted(snapshot.deserted)))
-
-
-# ---------------------------------------------------------------- spreading tuples over kinds
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """`count` nodes of any of `kinds`, best first."""
-
-    count: int
-    kinds: tuple[Kind, ...]
-
-
-def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]] | None:
-    """How many nodes of which kind each demand gets, in the order of the demands; None when it cannot be done."""
-    spare = Counter({kind: count for kind, count in capacity.items() if count > 0})
-    used: list[Counter[Kind]] = [Counter() for _ in demands]
-
-    def place(index: int, need: int, tried: set[Kind]) -> int:
-        """Find room for up to `need` more nodes of a demand, moving others aside; how many were placed."""
-        for kind in demands[index].kinds:
-            if kind in tried:
-                continue
-            tried.add(kind)
-            placed = min(need, spare[kind])
-            spare[kind] -= placed
-            for other in range(len(demands)):
-                if not placed and other != index and used[other][kind]:
-                    placed = place(other, min(need, used[other][kind]), tried)
-                    used[other][kind] -= placed
-            if placed:
-                used[index][kind] += placed
-                return placed
-        return 0
-
-    scarce_first = sorted(range(len(demands)), key=lambda i: (sum(spare[kind] for kind in demands[i].kinds), i))
-    for index in scarce_first:
-        need = demands[index].count
-        alone = next((kind for kind in demands[index].kinds if spare[kind] >= need), None)
-        if alone is not None:
-            spare[alone] -= need
-            used[index][alone] += need
-            continue
-        while need:
-            placed = place(index, need, set())
-            if not placed:
-                return None
-            need -= placed
-    return used
 
 
 # ---------------------------------------------------------------- choosing

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cod.flows import nodes as node_flows
 from cod.flows import plan as flow
@@ -27,7 +27,7 @@ from tests.store.manager_world import OWNER, add_node, arrive, check_world, furn
 
 SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=Policy())
 BIG = '<requires><memory><mib min="8192"/></memory></requires>'
-NAMES = st.sampled_from(["one", "two", "three"])
+NAMES = st.sampled_from(["one", "two"])
 NODES = st.sampled_from([f"node{number}" for number in range(6)])
 SERVERS = st.sampled_from(["a", "b"])
 
@@ -51,6 +51,12 @@ class World(RuleBasedStateMachine):
         self.now += 1.0
         with contextlib.suppress(Refused, flow.Stale, flow.Lost, WrongEvent), self.engine.begin() as tx:
             return step(tx, now=self.now, **arguments)
+
+    @initialize(size=st.integers(1, 3), template=st.sampled_from(["debian", "kept"]))
+    def begins(self, size: int, template: str) -> None:
+        """A vcluster that runs: most of what can happen happens to those."""
+        self.create(name="one", size=size, template=template, attributes="", lease=60.0)
+        self.makes_a_pass("a")
 
     # owners
 
@@ -130,6 +136,12 @@ class World(RuleBasedStateMachine):
         if acts:
             self.do(acts.pop(0).flow, claim=claim)
 
+    @rule(server=SERVERS)
+    def makes_a_pass(self, server: str) -> None:
+        self.plans_anew(server)
+        while self.plans[server][1]:
+            self.acts(server)
+
     @rule(seconds=st.floats(1, 30))
     def time_goes_by(self, seconds: float) -> None:
         self.now += seconds
@@ -176,7 +188,7 @@ def _check_grants(tx: Tx) -> None:
 
 
 World.TestCase.settings = settings(
-    max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+    max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.timeout(120)

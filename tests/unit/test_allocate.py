@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cod.model import NodeType, RequestTuple
-from cod.policy.allocate import COLD, WARM, Demand, FreeNode, Grant, Kind, Plan, Snapshot, Wish, plan, spread
+from cod.policy.allocate import COLD, WARM, FreeNode, Grant, Plan, Snapshot, Wish, plan
 from cod.policy.match import satisfies
+from cod.policy.spread import Demand, Kind, spread
 
 TEMPLATES = {
     1: '<template><image target="disk" name="any"/></template>',
