@@ -106,6 +106,7 @@ class Agent:
         self._order = ""  # id of the order in hand
         self._job: Job | None = None  # none while waiting
         self._next: Order | None = None
+        self._reported = ""
         self._refusals = 0
         self._interval = 0.0
         self._heard_at = self._beat_at = self._report_at = self._progress_at = self._leave_at = 0.0
@@ -141,14 +142,13 @@ class Agent:
             return
         if now >= self._heard_at + SILENCE * self._interval:
             raise Disconnect(f"nothing heard for {now - self._heard_at:.0f} s")
-        if self._report_at and now >= self._report_at:
-            self._report_at = now + REPORT_AGAIN
-            self._say(Report(self._scan()))
-        self._say_progress(now)
-        self._say_result(now)
         if now >= self._beat_at:
             self._say(Heartbeat())
             self._beat_at = now + self._interval
+            self._look_again(now)
+        self._say_report(now)
+        self._say_progress(now)
+        self._say_result(now)
 
     def due(self) -> float:
         """When `tick` is wanted next, if nothing else happens."""
@@ -234,6 +234,18 @@ class Agent:
     def _say(self, message: Message) -> None:
         assert self._side
         self._output += self._side.to_send() + self._side.send(message)
+
+    def _say_report(self, now: float) -> None:
+        if self._report_at and now >= self._report_at:
+            self._report_at = now + REPORT_AGAIN
+            self._reported = self._scan()
+            self._say(Report(self._reported))
+
+    def _look_again(self, now: float) -> None:
+        """A disk that came up late or a cable that was plugged in is reported; an order's own doings are not."""
+        if not self._job and not self._report_at and self._scan() != self._reported:
+            self._log("the machine has changed: reporting again")
+            self._report_at = now
 
     def _say_progress(self, now: float) -> None:
         if self._job and now >= self._progress_at:

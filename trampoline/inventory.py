@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
@@ -94,28 +95,27 @@ def system(root: Path) -> dict[str, str]:
 
 def memory(root: Path) -> int:
     """MiB installed. SMBIOS says what is in the sockets; without it, what the kernel has, which is a little less."""
-    try:
-        installed = _smbios_memory((root / "sys/firmware/dmi/tables/DMI").read_bytes())
-    except OSError:
-        installed = 0
-    if installed:
+    # Memory devices: DSP0134 7.18, size at 0x0C, extended size at 0x1C.
+    if installed := sum(_device_size(device) for device in _smbios(root, 17) if len(device) >= 0x0E):
         return installed
     found = re.search(r"^MemTotal:\s+(\d+) kB", _raw(root / "proc/meminfo"), re.M)
     return max(int(found[1]) // 1024, 1) if found else 1
 
 
-def _smbios_memory(table: bytes) -> int:
-    """Sum in MiB of the SMBIOS memory devices (type 17; DSP0134 7.18: size at 0x0C, extended size at 0x1C)."""
-    total, at = 0, 0
+def _smbios(root: Path, kind: int) -> Iterator[bytes]:
+    """The formatted parts of the SMBIOS structures of one type (DSP0134 6.1)."""
+    try:
+        table = (root / "sys/firmware/dmi/tables/DMI").read_bytes()
+    except OSError:
+        return
+    at = 0
     while at + 4 <= len(table) and table[at + 1] >= 4:
-        kind, length = table[at], table[at + 1]
-        if kind == 17 and length >= 0x0E:
-            total += _device_size(table[at : at + length])
-        end = table.find(b"\0\0", at + length)  # the strings that follow the formatted part end in two zeros
+        end = table.find(b"\0\0", at + table[at + 1])  # the strings that follow end in two zeros
         if end < 0:
-            break
+            return
+        if table[at] == kind:
+            yield table[at : at + table[at + 1]]
         at = end + 2
-    return total
 
 
 def _device_size(device: bytes) -> int:
@@ -144,11 +144,13 @@ def _add_cpu(node: Element, root: Path) -> None:
 
 def _mhz(root: Path, model: str, measured: str) -> int:
     """The clock that the CPU is sold with. What the kernel measures moves with load and from boot to boot, and would
-    put equal machines into different types: it comes last, and rounded."""
+    put equal machines into different types: it comes last, and rounded. SMBIOS: DSP0134 7.5, current speed at 0x16."""
     if sold := re.search(r"@ ([\d.]+)GHz", model):
         return round(float(sold[1]) * 1000)
     if limit := _read(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"):
         return _number(limit) // 1000
+    if speeds := [int.from_bytes(cpu[0x16:0x18], "little") for cpu in _smbios(root, 4) if len(cpu) >= 0x18]:
+        return speeds[0]
     return int(round(float(measured), -2)) if re.fullmatch(r"[\d.]+", measured) else 0
 
 

@@ -79,7 +79,8 @@ class World:
         self.woken = threading.Event()
         secret = confd.Secret("boot", b"k" * 32)
         self.server = Server({"boot": confd.verifier(secret.key, b"s" * 16)})
-        self.agent = Agent(MAC, confd.Secrets(secret), lambda: NODE, act, self.woken.set, self.log.append,
+        self.hardware = NODE
+        self.agent = Agent(MAC, confd.Secrets(secret), lambda: self.hardware, act, self.woken.set, self.log.append,
                            self.kept.append)
 
     def connect(self) -> World:
@@ -215,6 +216,16 @@ def test_a_report_is_made_anew_until_it_is_acknowledged(world: World) -> None:
     for _ in range(30):
         world.later(BEAT).say(Heartbeat())
     assert not world.heard(Report)
+
+
+def test_a_machine_that_changes_is_reported_again_but_not_an_orders_own_doings(world: World, gate: Gate) -> None:
+    world.connect().say(Ack()).heard()
+    world.hardware = '<node version="2" />'
+    assert world.later(BEAT).heard(Report) == [Report(world.hardware)]
+    assert not world.say(Ack()).say(Heartbeat()).later(BEAT).heard(Report)
+    world.order("1.2", "prime")
+    world.hardware = '<node version="3" />'
+    assert not world.say(Heartbeat()).later(BEAT).heard(Report)
 
 
 @pytest.mark.parametrize("code", ["replaced", "stopping", "broken"])

@@ -90,9 +90,10 @@ def test_memory_is_what_is_in_the_sockets(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "mib"), [(0x8000 | 2048, 2), (0xFFFF, 0), (0, 0), (512, 512)])
-def test_odd_sizes_of_memory_devices(size: int, mib: int) -> None:
+def test_odd_sizes_of_memory_devices(root: Path, size: int, mib: int) -> None:
     device = bytes([17, 0x15, 0, 0]) + bytes(8) + size.to_bytes(2, "little") + bytes(7) + b"\0\0"
-    assert inventory._smbios_memory(device) == mib
+    put(root / "sys/firmware/dmi/tables/DMI", memory_device(64) + device)
+    assert inventory.memory(root) == 64 + mib
 
 
 @pytest.mark.parametrize("table", [
@@ -112,6 +113,13 @@ def test_the_clock_limit_is_better_than_what_is_measured(tmp_path: Path) -> None
     root = machine(tmp_path / "m", model="AMD EPYC", mhz=1499.0)
     put(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "3350000")
     assert one(report(root), "cpu")["mhz"] == "3350"
+
+
+def test_so_is_the_clock_that_the_board_was_told(tmp_path: Path) -> None:
+    root = machine(tmp_path / "m", model="AMD EPYC 7302", mhz=1499.0)
+    cpu = bytes([4, 0x30, 0, 0]) + bytes(16) + (3400).to_bytes(2, "little") + (3000).to_bytes(2, "little") + bytes(24)
+    put(root / "sys/firmware/dmi/tables/DMI", cpu + b"CPU 1\0\0")
+    assert one(report(root), "cpu")["mhz"] == "3000"
 
 
 # ---------------------------------------------------------------- NICs
