@@ -175,8 +175,10 @@ def read_gpt(disk: Disk) -> Gpt | None:
         _HEADER.unpack_from(head))
     if not _HEADER.size <= size <= len(head) or at != 1 or count > 1024 or not 128 <= entry_size <= 4096:
         return None
+    if crc32(head[:16] + bytes(4) + head[20:size]) != crc or max(entries_at, alternate, first) > disk.size:
+        return None
     array = disk.read(count * entry_size, entries_at * disk.sector)
-    if crc32(head[:16] + bytes(4) + head[20:size]) != crc or crc32(array) != array_crc:
+    if len(array) != count * entry_size or crc32(array) != array_crc:
         return None
     entries = {n + 1: _entry(array[n * entry_size :]) for n in range(count) if any(array[n * entry_size :][:16])}
     return Gpt(guid, count, entry_size, entries_at, first, alternate, entries)

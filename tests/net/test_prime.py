@@ -70,9 +70,12 @@ def one(source: ImageSource, **more: object) -> Order:
 # ---------------------------------------------------------------- bit-exact
 
 
-@given(data=st.lists(st.tuples(st.integers(0, 5 * MIB), st.binary(min_size=1, max_size=64), st.integers(1, 40_000)),
-                     max_size=6),
-       size=st.integers(1, 5 * MIB), wipe=st.booleans(), verify=st.booleans(), spare=st.integers(0, 2 * MIB))
+PIECES = st.tuples(st.one_of(st.integers(0, 5 * MIB), st.integers(3 * MIB, 4 * MIB)),
+                   st.binary(min_size=1, max_size=64), st.integers(1, 40_000))
+
+
+@given(data=st.lists(PIECES, max_size=6), size=st.one_of(st.integers(1, 5 * MIB), st.integers(4 * MIB, 5 * MIB)),
+       wipe=st.booleans(), verify=st.booleans(), spare=st.integers(0, 2 * MIB))
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_was_added_is_what_is_on_the_disk(
     tmp_path_factory: pytest.TempPathFactory, data: list[tuple[int, bytes, int]], size: int, wipe: bool, verify: bool,
