@@ -96,7 +96,7 @@ def _alone(cache: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    for program in ("sfdisk", "mkfs.fat", "mcopy", "mke2fs", "dpkg-deb"):
+    for program in ("sfdisk", "mkfs.fat", "mcopy", "mke2fs", "debugfs", "dpkg-deb"):
         if shutil.which(program) is None:
             raise SystemExit(f"{program} is missing; .ci/install-system installs what is needed")
     raise SystemExit(main())

@@ -69,7 +69,7 @@ def facts() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def lab(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """A lab with an image on each node's disk, a DHCP server that sends everybody on to the disk, all switched on."""
+    """A lab with an image on each node's disk, a DHCP server that sends everybody on to the disk, all switched off."""
     with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_ROOT", f"{place}/labs")
         spec = completed(LabSpec(f"images-{Path(place).name[4:].lower().strip('_-')}".replace("_", "-"),
@@ -79,8 +79,6 @@ def lab(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
             for node, (image, _) in WHERE.items():
                 write(build.CHECKOUT / f"build/images/{image}.img", record.folder(spec.name) / f"disks/{node}-0.img")
             serve(spec, Path(place))
-            for node in WHERE:
-                control.power(spec.name, node, "on")
             yield spec.name
         finally:
             control.down(spec.name)
@@ -103,7 +101,9 @@ def serve(spec: LabSpec, folder: Path) -> None:
 
 
 def line(lab: str, node: str, boots: int = 1) -> dict[str, str]:
-    """The words of the node's hello line of its `boots`th boot."""
+    """Switch the node on, if it is off; the words of the hello line of its `boots`th boot."""
+    control.power(lab, node, "on")
+
     def search() -> dict[str, str] | None:
         text = control.console(lab, node).read_bytes().decode(errors="replace")
         hellos = [row.partition("hello: ")[2] for row in text.splitlines() if "hello: " in row]
@@ -118,6 +118,7 @@ def test_the_opaque_image_says_hello_with_its_own_boot_code(lab: str) -> None:
     def text() -> str:
         return control.console(lab, "o1").read_bytes().decode(errors="replace")
 
+    control.power(lab, "o1", "on")
     # SeaBIOS writes to the same port behind the boot code's back: its progress dot may fall between the two texts.
     eventually(lambda: "all bits arrived" in text(), 300, "the opaque image says hello")
     assert "opaque: image=opaque version=1 hello from my own boot code" in text()
