@@ -18,7 +18,7 @@ from cod.flows import nodes as node_flows
 from cod.flows import plan as flow
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as owner_flows
-from cod.model import Policy, Refused, Site
+from cod.model import Node, Policy, Refused, Site
 from cod.states import Disk, NodeEvent, WrongEvent
 from cod.store import nodes, requests, tables, vclusters
 from cod.store.engine import Tx, connect
@@ -55,13 +55,13 @@ class World(RuleBasedStateMachine):
     @initialize(size=st.integers(1, 3), template=st.sampled_from(["debian", "kept"]))
     def begins(self, size: int, template: str) -> None:
         """A vcluster that runs: most of what can happen happens to those."""
-        self.create(name="one", size=size, template=template, attributes="", lease=60.0)
+        self.create(name="one", size=size, template=template, attributes="", lease=300.0)
         self.makes_a_pass("a")
 
     # owners
 
     @rule(name=NAMES, size=st.integers(1, 4), template=st.sampled_from(["debian", "kept"]),
-          attributes=st.sampled_from(["", BIG]), lease=st.floats(5, 60))
+          attributes=st.sampled_from(["", BIG]), lease=st.floats(20, 300))
     def create(self, **arguments: Any) -> None:
         self.do(owner_flows.create, group="site", site=SITE, **arguments)
 
@@ -73,7 +73,7 @@ class World(RuleBasedStateMachine):
     def release(self, name: str, member: str) -> None:
         self.do(owner_flows.release, name=name, nodes_=[member], site=SITE, actor=OWNER)
 
-    @rule(name=NAMES)
+    @rule(name=st.sampled_from(["one", "two"]))
     def delete(self, name: str) -> None:
         self.do(owner_flows.delete, name=name, site=SITE, actor=OWNER)
 
@@ -88,21 +88,13 @@ class World(RuleBasedStateMachine):
 
     # administrators
 
-    @rule(name=NODES)
-    def quarantine(self, name: str) -> None:
-        self.do(node_flows.quarantine, name=name, reason="smoke", site=SITE, actor=OWNER)
-
-    @rule(name=NODES)
-    def restore(self, name: str) -> None:
-        self.do(node_flows.restore, name=name, site=SITE, actor=OWNER)
-
-    @rule(name=NODES)
-    def retire(self, name: str) -> None:
-        self.do(node_flows.retire, name=name, site=SITE, actor=OWNER)
-
-    @rule(name=NODES, desired=st.sampled_from(["on", "off", "cycle"]))
-    def power(self, name: str, desired: str) -> None:
-        self.do(node_flows.power, name=name, desired=desired, site=SITE, actor=OWNER)
+    @rule(name=NODES, what=st.sampled_from(["quarantine", "restore", "retire", "on", "off", "cycle"]))
+    def administer(self, name: str, what: str) -> None:
+        flows: dict[str, Any] = {"quarantine": node_flows.quarantine, "restore": node_flows.restore,
+                                 "retire": node_flows.retire}
+        reason = {"reason": "smoke"} if what in ("quarantine", "retire") else {}
+        arguments = reason if what in flows else {"desired": what}
+        self.do(flows.get(what, node_flows.power), name=name, site=SITE, actor=OWNER, **arguments)
 
     # machines
 
@@ -133,8 +125,19 @@ class World(RuleBasedStateMachine):
     @rule(server=SERVERS)
     def acts(self, server: str) -> None:
         claim, acts = self.plans.get(server, (None, []))
-        if acts:
-            self.do(acts.pop(0).flow, claim=claim)
+        if not acts:
+            return
+        before = self.everybody()
+        self.do(acts.pop(0).flow, claim=claim)
+        for name, node in self.everybody().items():
+            if node.vcluster_id not in (None, before[name].vcluster_id):
+                assert (before[name].vcluster_id, before[name].released) == (None, 0), "taken from its holder"
+                assert before[name].state in ("inactive", "off"), "granted while it was not free"
+
+    def everybody(self) -> dict[str, Node]:
+        """All nodes as they are now, by name."""
+        with self.engine.begin() as tx:
+            return {node.name: node for node in nodes.every(tx)}
 
     @rule(server=SERVERS)
     def makes_a_pass(self, server: str) -> None:
@@ -142,7 +145,7 @@ class World(RuleBasedStateMachine):
         while self.plans[server][1]:
             self.acts(server)
 
-    @rule(seconds=st.floats(1, 30))
+    @rule(seconds=st.floats(1, 100))
     def time_goes_by(self, seconds: float) -> None:
         self.now += seconds
 
@@ -157,7 +160,7 @@ class World(RuleBasedStateMachine):
     def teardown(self) -> None:
         """From wherever it stands, managers bring the site to rest: every request answered, nothing left to do."""
         with self.engine.begin() as tx:
-            self.now += 100.0  # every claim and lease has run out
+            self.now += 1000.0  # every claim and lease has run out
             for _ in range(12):
                 arrive(tx, self.now)
                 if not run_pass(tx, SITE, self.now):
@@ -191,6 +194,5 @@ World.TestCase.settings = settings(
     max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.timeout(120)
 class TestWorld(World.TestCase):  # type: ignore[misc, name-defined]
     """The machine, as pytest finds it."""
