@@ -56,9 +56,15 @@ class Machine:
                 time.sleep(0.5)  # the firmware starts over
 
     def boot(self) -> None:
+        """From the firmware's first question to the end of what was booted."""
         vendor = f"PXEClient:Arch:{self.arch:05d}:UNDI:002001"
         options = ["-V", vendor, "-x", f"0x5d:{self.arch:04x}"]
-        first = self.dhcp(options)
+        try:
+            first = self.dhcp(options)
+        except Failed as error:
+            self.say(f"firmware: {error}; next boot option: the disk")
+            self.boot_disk()
+            return
         self.say(f"firmware: {first.get('ip')} loads {first.get('boot_file')}")
         if not first.get("boot_file"):
             raise Failed("no boot file")
@@ -117,11 +123,20 @@ class Machine:
         if not head.startswith(MARK):
             raise Failed("no bootable device")
         name = head[len(MARK):].split(b"\0")[0].decode().strip()
-        lease = self.dhcp(["-V", f"udhcp {name}"], tries=60)
+        (self.folder / "os").write_text(name)
+        self.say(f"running {name}")
+        while not (lease := self.asked_as_system(name)):
+            self.say("the network does not answer")
         (self.folder / "os").write_text(f"{name} {lease['ip']} {lease.get('hostname', '')} {lease.get('domain', '')}")
-        self.say(f"running {name} as {lease.get('hostname')} at {lease['ip']}")
+        self.say(f"{name} is {lease.get('hostname')} at {lease['ip']}")
         while True:
             time.sleep(3600)
+
+    def asked_as_system(self, name: str) -> dict[str, str]:
+        try:
+            return self.dhcp(["-V", f"udhcp {name}"])
+        except Failed:
+            return {}
 
 
 def main() -> None:

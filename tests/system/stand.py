@@ -24,11 +24,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
+
 from cod.client import ApiError, Client, Unreachable
 from cod.flows import groups
 from cod.model import Node
 from cod.store import nodes, schema
-from cod.store.engine import connect
+from cod.store.engine import connect, is_retryable
 
 ROOT = Path(__file__).resolve().parents[2]
 COD = Path(sys.executable).with_name("cod")
@@ -285,10 +287,22 @@ address = "{self.socket_folder}/switches#{{name}}"
 
     # ------------------------------------------------------------ what it shows
 
+    def read(self, flow: Callable[..., Any], *words: Any) -> Any:
+        """What a read finds, waited for while the database is away."""
+        def attempt() -> list[Any]:
+            try:
+                with self.engine.connect().execution_options(reading=True) as connection, connection.begin():
+                    return [flow(connection, *words)]
+            except DBAPIError as error:
+                if not is_retryable(error):
+                    raise
+                return []
+
+        return self.wait(attempt, 30, "the database answers")[0]
+
     def node(self, name: str) -> Node:
-        """The node's row, read from the database."""
-        with self.engine.connect().execution_options(reading=True) as connection, connection.begin():
-            found = nodes.by_name(connection, name)
+        """The node's row."""
+        found: Node | None = self.read(nodes.by_name, name)
         assert found is not None, name
         return found
 
@@ -306,5 +320,5 @@ address = "{self.socket_folder}/switches#{{name}}"
         return str(self.wait(there, seconds, f"{name} reaches {' or '.join(states)}; it is {self.node(name).state}"))
 
     def history(self, name: str) -> list[dict[str, Any]]:
-        with self.engine.connect().execution_options(reading=True) as connection, connection.begin():
-            return nodes.history(connection, self.node(name).id)
+        """The node's transitions, oldest first."""
+        return list(self.read(nodes.history, self.node(name).id))

@@ -1,0 +1,198 @@
+"""What must survive: the server killed, the machine reset, the database gone, in every state of a node's way.
+
+One stand serves the whole table; each row leaves the node back in the reserve. A machine is stopped (SIGSTOP) the
+moment it is seen in the state, so that the fault really happens there.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mariadb import MariaDB
+from tests.system.site_images import ImageServer, offer, offer_slowly
+from tests.system.stand import Stand
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("faults")]
+
+WAY = ["prime", "boot", "active", "trampoline", "wipe"]
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """A running site with one machine, idle, and two templates: red, and slow, whose image stops half-way."""
+    with Stand(tmp_path_factory.mktemp("faults"), machines=1, policy="heartbeat = 1.0") as stand:
+        stand.serve()
+        stand["m1"].on()
+        stand.reaches("m1", "inactive")
+        offer(stand, "red")
+        yield stand
+
+
+@pytest.fixture
+def slow(stand: Stand) -> Iterator[ImageServer]:
+    """The image server of template 'slow', new for each test, so that each gets its own revision."""
+    server = offer_slowly(stand, "slow")
+    yield server
+    server.close()
+
+
+def caught(stand: Stand, state: str, slow: ImageServer) -> None:
+    """Bring m1 to `state` and stop it there; where that is on the way back, it is released first."""
+    stand.cod("vcluster", "create", "web", "--size", "1", "--template", "slow" if state == "prime" else "red")
+    if state in ("trampoline", "wipe"):
+        stand.reaches("m1", "active")
+        stand.wait(lambda: "web" in stand["m1"].running())
+        stand.cod("vcluster", "delete", "web")
+    if state == "prime":
+        assert slow.asked.wait(30)
+    end = time.monotonic() + 60
+    while stand.state("m1") != state:
+        assert time.monotonic() < end, stand.state("m1")
+    stand["m1"].signal(signal.SIGSTOP)
+    slow.go.set()
+    print(f"caught in {stand.state('m1')}, wanted {state}")
+
+
+def comes_home(stand: Stand, state: str) -> None:
+    """Whatever was done to it, m1 becomes what it was to become, and then comes back clean; nobody got it twice."""
+    if state not in ("trampoline", "wipe"):
+        stand.reaches("m1", "active", seconds=90)
+        stand.wait(lambda: stand["m1"].running().split()[1:] == ["10.77.128.1", "n1", "web.cod.test"])
+        stand.cod("vcluster", "delete", "web")
+    stand.reaches("m1", "inactive", seconds=90)
+    stand.wait(lambda: not stand.cod("vcluster", "list"), what="the vcluster has ended")
+    assert stand.node("m1").disk == "clean"
+    assert stand.node("m1").vcluster_id is None
+    assert not any((stand["m1"].folder / "disk").read_bytes())
+
+
+@pytest.mark.parametrize("state", WAY)
+def test_the_server_is_killed(stand: Stand, slow: ImageServer, state: str) -> None:
+    caught(stand, state, slow)
+    stand.kill()
+    stand["m1"].signal(signal.SIGCONT)
+    stand.serve()
+    comes_home(stand, state)
+
+
+@pytest.mark.parametrize("state", WAY)
+def test_the_machine_is_power_cycled(stand: Stand, slow: ImageServer, state: str) -> None:
+    caught(stand, state, slow)
+    stand["m1"].reset()
+    comes_home(stand, state)
+
+
+def test_a_machine_is_power_cycled_in_the_reserve(stand: Stand) -> None:
+    before = len(stand.history("m1"))
+    stand["m1"].reset()
+    stand.wait(lambda: [row["to_state"] for row in stand.history("m1")][before:] == ["trampoline", "inactive"], 60)
+
+
+def test_an_active_node_boots_without_any_server(stand: Stand, slow: ImageServer) -> None:
+    caught(stand, "active", slow)
+    stand.kill()
+    stand["m1"].reset()
+    stand.wait(lambda: stand["m1"].running() == "red", 60, "the node's own system runs")
+    stand.serve()
+    stand.wait(lambda: stand["m1"].running().split() == ["red", "10.77.128.1", "n1", "web.cod.test"], 60)
+    assert stand.state("m1") == "active"
+    comes_home(stand, "active")
+
+
+def test_a_machine_that_hangs_is_power_cycled_when_its_time_is_up(tmp_path: Path) -> None:
+    with Stand(tmp_path, machines=1, patience=0.02, policy="heartbeat = 1.0") as stand:  # prime: 6 s, boot: 12 s
+        stand.serve()
+        stand["m1"].on()
+        stand.reaches("m1", "inactive")
+        offer(stand, "red")
+        stand.cod("vcluster", "create", "web", "--size", "1", "--template", "red")
+        while stand.state("m1") != "boot":
+            pass
+        stand["m1"].signal(signal.SIGSTOP)
+        stand.reaches("m1", "active", seconds=90)
+        assert "timed_out" in [row["event"] for row in stand.history("m1")]
+
+
+# ---------------------------------------------------------------- bad images
+
+
+def corrupt(folder: Path) -> None:
+    """Change some bytes in the middle."""
+    with open(folder / "data.zst", "r+b") as file:
+        file.seek((folder / "data.zst").stat().st_size // 2)
+        file.write(b"not what was there")
+
+
+def truncate(folder: Path) -> None:
+    """Cut the file short."""
+    with open(folder / "data.zst", "r+b") as file:
+        file.truncate((folder / "data.zst").stat().st_size // 2)
+
+
+def stay(_folder: Path) -> None:
+    """Leave it as it is."""
+
+
+@pytest.mark.parametrize(("harm", "size", "reason"), [
+    (corrupt, 8 << 20, "checksum|digest|damaged"), (truncate, 8 << 20, "short|truncated|ends|range|416"),
+    (stay, 256 << 20, "too small|larger|large enough|no suitable")],
+    ids=["corrupted", "truncated", "larger than the disk"])
+def test_a_bad_image_ends_in_quarantine_with_its_reason(
+        tmp_path: Path, harm: Callable[[Path], None], size: int, reason: str) -> None:
+    import re
+
+    with Stand(tmp_path, machines=1) as stand:
+        stand.serve()
+        stand["m1"].on()
+        stand.reaches("m1", "inactive")
+        harm(offer(stand, "bad", size))
+        stand.cod("vcluster", "create", "web", "--size", "1", "--template", "bad")
+        stand.reaches("m1", "quarantined", seconds=120)
+        node = stand.node("m1")
+        print(node.reason)
+        assert re.search(reason, node.reason), node.reason
+        assert node.vcluster_id is None
+        assert [row["to_state"] for row in stand.history("m1")].count("prime") == 3
+
+
+# ---------------------------------------------------------------- the database
+
+
+def test_the_database_is_killed_on_the_way(tmp_path: Path) -> None:
+    database = MariaDB(Path("/tmp") / f"codt-{tmp_path.name}-{time.time_ns()}")
+    database.install()
+    database.start()
+    try:
+        database.url("cod")
+        url = f"mysql+pymysql://root@localhost/cod?unix_socket={database.folder}/s.sock"
+        with Stand(tmp_path, machines=1, database=url) as stand:
+            stand.serve()
+            stand["m1"].on()
+            stand.reaches("m1", "inactive")
+            slow = offer_slowly(stand, "slow")
+            for state in ("prime", "boot"):
+                stand.cod("vcluster", "create", "web", "--size", "1", "--template", "slow")
+                if state == "prime":
+                    assert slow.asked.wait(30)
+                else:
+                    while stand.state("m1") != state:
+                        pass
+                database.kill()
+                slow.go.set()
+                database.start()
+                stand.reaches("m1", "active", seconds=120)
+                stand.wait(lambda: stand["m1"].running().split()[1:] == ["10.77.128.1", "n1", "web.cod.test"])
+                stand.cod("vcluster", "delete", "web")
+                stand.reaches("m1", "inactive", seconds=90)
+                stand.wait(lambda: not stand.cod("vcluster", "list"))
+            slow.close()
+    finally:
+        database.stop()
+        import shutil
+
+        shutil.rmtree(database.folder, ignore_errors=True)
