@@ -70,9 +70,10 @@ class Ledger:
     def _any_free(self, pool: range, avoid: frozenset[int], now: float) -> int | None:
         taken = bindings.taken(self._tx, pool[0], pool[-1], now) | avoid
         for address in pool:
-            if address not in taken and (address not in self._at or self._is_free(address, now)):
-                self.look([address])
-                return address
+            if address not in taken:
+                self.look([address])  # and with it, keep it: another server may have given it away since `taken`
+                if self._is_free(address, now):
+                    return address
         return None
 
     def _is_free(self, address: int, now: float) -> bool:

@@ -14,11 +14,12 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from cod.flows import boot as boot_flow
 from cod.flows import dhcp as flow
-from cod.model import DhcpAnswer, DhcpQuery, Node, Policy, Refused, Site, Subnet, dotted, ipv4
+from cod.model import Binding, DhcpAnswer, DhcpQuery, Node, Policy, Refused, Site, Subnet, dotted, ipv4
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, clients, conflicts, groups, nodes, secrets, tables, vclusters
 from cod.store.engine import Tx
+from cod.store.ledger import probes
 
 NOW = 1_000_000.0
 MAC = "52:54:00:00:00:01"
@@ -321,11 +322,13 @@ def test_repeats_and_retries_are_no_failures(tx: Tx, site: Site) -> None:
     assert node_of(tx).state == "boot"
 
 
-def test_other_boot_options_of_the_same_firmware_meet_silence(tx: Tx, site: Site) -> None:
+def test_other_boot_options_of_the_same_firmware_lead_nowhere(tx: Tx, site: Site) -> None:
     held_node(tx, site)
     clients.join(tx, node_of(tx).id, OTHER)
     serve_boot(tx, site, 5, NOW)
-    assert one(tx, ask("DISCOVER", xid=8, stage="httpclient", arch=16), site, NOW + 10) is None
+    offer = one(tx, ask("DISCOVER", xid=8, stage="httpclient", arch=16), site, NOW + 10)
+    assert offer is not None
+    assert offer.bootfile == "http://10.77.0.1:8069/files/go-on-to-your-disk"
     assert one(tx, ask("DISCOVER", OTHER, xid=9, stage="firmware"), site, NOW + 12) is None
     assert node_of(tx).state == "boot"
 
@@ -506,3 +509,30 @@ def test_servers_that_race_for_a_crowded_pool_promise_no_address_twice(engine: E
         rows = tx.execute(select(tables.bindings.c.mac, tables.bindings.c.address)).all()
     assert {row.mac: dotted(row.address) for row in rows} == promised
     assert len(set(promised.values())) == len(promised) == 24
+
+
+def test_an_address_that_another_server_gives_away_meanwhile_is_not_given_again(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All probes hit taken addresses; of the two that are left, one is taken between the scan and the row's lock."""
+    crowded = small(site, 200)
+    first, last = ipv4("10.77.1.1"), ipv4("10.77.1.200")
+    seen_by = bindings.taken
+
+    def take(tx: Tx, address: int) -> None:
+        mac = f"52:54:00:01:00:{address & 0xFF:02x}"
+        bindings.add(tx, [Binding(address, mac, "boot", None, "lab", None, "bound", NOW + 900)])
+
+    def overtaken(tx: Tx, first: int, last: int, now: float) -> set[int]:
+        found = seen_by(tx, first, last, now)
+        take(tx, free[0])
+        return found
+
+    free = [address for address in range(first, last + 1) if address not in probes(MAC, range(first, last + 1), 128)]
+    for address in set(range(first, last + 1)) - set(free[:2]):
+        take(tx, address)
+    nodes.add(tx, name="n1", boot_mac=MAC, now=NOW, cause="test", actor="test")
+    monkeypatch.setattr(bindings, "taken", overtaken)
+    offer = one(tx, ask("DISCOVER", MAC), crowded)
+    assert offer is not None
+    assert offer.yiaddr == dotted(free[1])
