@@ -190,7 +190,7 @@ def _say(
         domain = f"{client.vcluster}.{batch.site.domain}" if client.vcluster else batch.site.domain
         return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.binding_time, row.hostname, domain)
     return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.boot_time, client.name, batch.site.domain,
-                      boot.bootfile(query, subnet, batch.site))
+                      boot.bootfile(query, client, subnet, batch.site, batch.now))
 
 
 def _refuse(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:

@@ -21,8 +21,9 @@ progress or a retry. After it, a DISCOVER is
   nothing reboots that quickly). Some ROMs derive the xid from their MAC and use it for ever, so after `REPEAT` seconds
   even the same xid is new;
 - the same firmware trying its next boot option, if it comes from another NIC, or as an HTTP boot, within `NEXT_OPTION`
-  seconds: UEFI lists PXE, then HTTP, then the disk, and the script's "local disk" is an exit back to that list. The
-  right answer is silence, so that it goes on to the disk;
+  seconds: UEFI lists PXE, then HTTP, then the disk, and the script's "local disk" is an exit back to that list. Another
+  NIC gets silence. An HTTP boot is sent to a file that is not there (`NOWHERE`): it goes on to the disk at once, where
+  silence costs OVMF half a minute of retries;
 - otherwise the machine coming back: the boot has failed.
 
 A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind COD's back; it
@@ -44,6 +45,7 @@ from cod.states import NodeEvent, NodeState
 
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
+NOWHERE = "go-on-to-your-disk"  # no such file
 NEXT_OPTION = 120.0  # seconds in which firmware goes through the rest of its boot options
 
 _RESET = frozenset({NodeState.OFF, NodeState.INACTIVE, NodeState.WIPE, NodeState.PRIME, NodeState.CAPTURE})
@@ -116,9 +118,10 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now:
     if client.boot_served_at is None:
         return Verdict("boot", "on its way to its system")
     since = now - client.boot_served_at
-    another_way = query.stage == "httpclient" or query.mac != client.boot_mac
-    if another_way and since < NEXT_OPTION:
+    if query.mac != client.boot_mac and since < NEXT_OPTION:
         return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
+    if _goes_on(query, client, now):
+        return Verdict("boot", "its firmware's next boot option; nothing to load there sends it on to its disk")
     if client.state == NodeState.ACTIVE:
         return Verdict("boot", "power-cycled: it boots its system again")
     if since < SETTLE or (query.xid == last_xid and since < REPEAT):
@@ -126,12 +129,18 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now:
     return Verdict("boot", f"it asked to boot again {since:.0f} s after its boot was served", NodeEvent.BOOT_FAILED)
 
 
+def _goes_on(query: DhcpQuery, client: DhcpClient | None, now: float) -> bool:
+    """Is this firmware on its way from a served boot through its other boot options to its disk?"""
+    served = client is not None and client.state in OWN_SYSTEM and client.boot_served_at
+    return query.stage == "httpclient" and bool(served) and now - float(served or 0) < NEXT_OPTION
+
+
 def is_unique(uuid: str | None) -> bool:
     """Can this DMI UUID tell machines apart? Some makers leave a constant in it."""
     return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _COMMON_UUIDS
 
 
-def bootfile(query: DhcpQuery, subnet: Subnet, site: Site) -> str | None:
+def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:
     """The next thing that a client shall load: option 67 and the `file` field.
 
     Architectures are those of RFC 4578 §2.1 and its registry: 6 is 32-bit UEFI, 7 and 9 are UEFI x64, 16 is UEFI x64
@@ -141,7 +150,7 @@ def bootfile(query: DhcpQuery, subnet: Subnet, site: Site) -> str | None:
     if query.stage == "ipxe":
         return f"{base}/boot/{query.mac}/script.ipxe"
     if query.stage == "httpclient":
-        return f"{base}/files/{site.uefi_loader}"
+        return f"{base}/files/{NOWHERE if _goes_on(query, client, now) else site.uefi_loader}"
     if query.stage == "firmware":
         return site.uefi_loader if query.arch in (7, 9) else site.bios_loader
     return None

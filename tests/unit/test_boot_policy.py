@@ -81,7 +81,7 @@ def test_where_the_trampoline_is_expected_asking_is_no_news(state: str) -> None:
     ("firmware", 5.0, 2, MAC, "boot", NodeEvent.BOOT_FAILED),
     ("pxelinux", 30.0, 2, MAC, "boot", NodeEvent.BOOT_FAILED),
     ("firmware", 90.0, 1, MAC, "boot", NodeEvent.BOOT_FAILED),  # a ROM whose xid is always the same
-    ("httpclient", 10.0, 2, MAC, "none", None),  # UEFI tries HTTP after PXE, before the disk
+    ("httpclient", 10.0, 2, MAC, "boot", None),  # UEFI tries HTTP after PXE, before the disk
     ("firmware", 10.0, 2, SECOND, "none", None),  # BIOS tries the next card
     ("httpclient", 200.0, 2, MAC, "boot", NodeEvent.BOOT_FAILED),  # it boots by HTTP alone, and is back
     ("firmware", 200.0, 2, SECOND, "boot", NodeEvent.BOOT_FAILED),
@@ -97,7 +97,7 @@ def test_an_active_node_that_asks_boots_again() -> None:
     for after in (None, 0.5, 30.0, 1e6):
         verdict = decide("active", after=after)
         assert (verdict.pool, verdict.event) == ("boot", None)
-    assert decide("active", "httpclient", after=10.0).pool == "none"
+    assert decide("active", "httpclient", after=10.0).event is None
 
 
 @pytest.mark.parametrize("state", sorted(NodeState))
@@ -124,7 +124,8 @@ def test_every_event_that_is_told_has_an_arrow(state: str) -> None:
     ("os", None, None),
 ])
 def test_the_next_thing_to_load_is_never_the_last_one(stage: str, arch: int | None, name: str | None) -> None:
-    assert boot.bootfile(DhcpQuery("DISCOVER", MAC, 1, "lab", stage, arch=arch), SUBNET, SITE) == name
+    query = DhcpQuery("DISCOVER", MAC, 1, "lab", stage, arch=arch)
+    assert boot.bootfile(query, None, SUBNET, SITE, SERVED) == name
 
 
 def test_what_each_state_boots() -> None:
