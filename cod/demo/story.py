@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from cod import data
-from cod.client import Client
+from cod.client import ApiError, Client, Unreachable
 from cod.demo.stage import LAB, MACHINES, Stage, StageError
 from cod.demo.timeline import Timeline
 from cod.lab import control
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             finally:
                 timeline.stop()
             report = written_report(stage, timeline, members, time.time() - begin)
-    except StageError as error:
+    except (StageError, Unreachable, ApiError) as error:
         console.print(f"The demo failed: {error}", style="bold red")
         console.print(f"Look into {out}: server.log, and console/ for what the machines said.")
         return 1
@@ -109,15 +109,17 @@ class Story:
 
         def answers() -> bool:
             nonlocal page
-            page = self._stage.inside(["busybox", "wget", "-q", "-T", "5", "-O", "-", f"http://{node['address']}/"], 10)
+            page = self._stage.inside(
+                ["busybox", "wget", "-q", "-O", "-", f"http://{node['address']}/identity.json"], 10)
             return bool(page)
 
         self._wait(f"{node['hostname']} serves its page", 120, answers)
-        words = " ".join(page.split())
-        for wanted in (node["hostname"], node["address"], template):
-            if wanted not in words:
-                raise StageError(f"the page of {node['hostname']} does not say {wanted!r}: {words[:300]}")
-        self._timeline.say(f"http://{node['address']}/ says: {words[:110]}", "green")
+        said = json.loads(page)
+        wanted = {"hostname": node["hostname"], "address": node["address"], "image": template}
+        if {key: said.get(key) for key in wanted} != wanted:
+            raise StageError(f"the page of {node['hostname']} should say {wanted}, it says {said}")
+        self._timeline.say(f"http://{node['address']}/ says: I am {said['hostname']}.{said['domain']} at {said['address']},"
+                           f" image {said['image']} ({said['digest'][:12]}…), booted by {said['firmware']}", "green")
 
     def _release_one(self, name: str, members: list[Any]) -> str:
         leaving = members[-1]

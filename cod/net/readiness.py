@@ -55,8 +55,8 @@ class Prober(Service):
     async def _look(self) -> None:
         try:
             waiting = await self._pool.read(readiness.waiting)
-        except Exception as error:  # the database is away: the next look comes in a second
-            log.warning("cannot look which nodes wait to be seen ready: %s", error)
+        except Exception as error:
+            log.error("cannot look which nodes wait: %s", error, exc_info=not self._pool.is_away(error))
             return
         for check in waiting:
             if check.node_id not in self._under_way and len(self._under_way) < AT_ONCE:
