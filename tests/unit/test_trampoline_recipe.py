@@ -84,7 +84,7 @@ def kernel_module(*facts: str) -> bytes:
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An unpacked kernel package with a diamond of dependencies, and a flavour that wants its tip."""
     for path, facts in {
-        "drivers/net/tip-one.ko": ("depends=left,right", "alias=pci:v00008086d*", "license=GPL"),
+        "drivers/net/tip-one.ko": ("depends=base_bus,left,right", "alias=pci:v00008086d*", "license=GPL"),
         "drivers/net/left.ko": ("depends=base_bus",),
         "drivers/net/right.ko": ("depends=base_bus", "alias=right-alias"),
         "lib/base-bus.ko": ("depends=",),

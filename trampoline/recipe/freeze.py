@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Never loaded, though the standard library tries to and goes on without: they would bring OpenSSL, bzip2 and xz along.
 ABSENT = ("_bz2", "_hashlib", "_lzma", "_ssl", "ssl")
 # Loaded late, by name: codecs, and what shows a traceback.
-LATE = ("encodings.ascii", "encodings.latin_1", "encodings.utf_8", "linecache", "traceback")
+LATE = ("encodings.ascii", "encodings.latin_1", "encodings.utf_8", "encodings.utf_16_le", "linecache", "traceback")
 
 
 def loaded(names: list[str]) -> tuple[dict[str, str], list[str]]:
