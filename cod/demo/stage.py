@@ -1,4 +1,7 @@
-"""What the demo plays on: a lab of virtual machines and a COD server in the lab's network namespace."""
+"""What the demo plays on: a lab of virtual machines and a COD server in the lab's network namespace.
+
+Tests and benchmarks on whole machines stand on the same stage, with machines of their own.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ data_dir = "{data}"
 
 [policy]
 auto_approve = true    # a demo has no administrator to ask
-patience = 3.0         # emulated processors are slow
+patience = {patience}    # emulated processors are slow
 
 [[subnet]]
 name = "lab"
@@ -58,23 +61,30 @@ class StageError(Exception):
 
 
 class Stage:
-    """Lab and server while the demo runs; everything is taken down at the end, whatever happened."""
+    """Lab and server while the demo runs; everything is taken down at the end, whatever happened.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder    for the site's file, data and log; removed first if it is there
+    machines  those of the lab, `lab` its name
+    patience  the site's: what its deadlines are multiplied by
+    """
+
+    def __init__(self, folder: Path, machines: Sequence[LabNode] = MACHINES, lab: str = LAB,
+                 patience: float = 3.0) -> None:
+        self.folder, self.lab, self.patience = folder, lab, patience
+        self._specs = tuple(machines)
         self.site_file = folder / "site.toml"
         self.socket = folder / "data" / "run" / "api.sock"
         self._server: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Stage:
-        control.down(LAB)  # what a killed demo left behind
+        control.down(self.lab)  # what a killed demo left behind
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
-            status = control.up(LabSpec(LAB, MACHINES))
+            status = control.up(LabSpec(self.lab, self._specs))
             self.machines = {node["mac"]: node for node in status["nodes"]}
             self._make_site(str(status["socket"]))
-            self._serve()
+            self.serve()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -83,15 +93,14 @@ class Stage:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with suppress(Exception):
             consoles = self.folder / "console"
-            shutil.copytree(control.console(LAB, MACHINES[0].name).parent, consoles, dirs_exist_ok=True)
+            shutil.copytree(control.console(self.lab, self._specs[0].name).parent, consoles, dirs_exist_ok=True)
         if self._server is not None and self._server.poll() is None:
             self._server.terminate()
             try:
                 self._server.wait(15)
             except subprocess.TimeoutExpired:
-                os.killpg(self._server.pid, signal.SIGKILL)
-                self._server.wait()
-        control.down(LAB)
+                self.kill()
+        control.down(self.lab)
 
     def client(self) -> Client:
         """A client of the server's API."""
@@ -108,7 +117,7 @@ class Stage:
 
     def inside(self, argv: Sequence[str], timeout: float) -> str:
         """What `argv` prints, run in the lab's network; '' when it fails or takes too long."""
-        process = control.run_inside(LAB, list(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = control.run_inside(self.lab, list(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             out, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -119,21 +128,29 @@ class Stage:
 
     def disk(self, name: str) -> Path:
         """The file that is machine `name`'s disk."""
-        return next(Path(control.status(LAB)["folder"]).glob(f"disks/{name}-*.img"))
+        return next(Path(control.status(self.lab)["folder"]).glob(f"disks/{name}-*.img"))
 
     def _make_site(self, switches: str) -> None:
-        self.site_file.write_text(SITE.format(data=self.folder / "data", switches=switches))
+        self.site_file.write_text(SITE.format(data=self.folder / "data", switches=switches, patience=self.patience))
         subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
                         str(self.folder / "data")], check=True, capture_output=True)
         built = data.path("build/trampoline/lab")
         for name in ("vmlinuz", "ramdisk"):
             shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
 
-    def _serve(self) -> None:
+    def kill(self) -> None:
+        """kill -9 of the server, all its processes at once."""
+        if self._server is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait()
+
+    def serve(self) -> None:
+        """Start the server; returns when its API answers. Raises StageError."""
         with open(self.folder / "server.log", "ab") as log:
             self._server = control.run_inside(
-                LAB, [sys.executable, "-m", "cod", "--site", str(self.site_file), "serve"], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, start_new_session=True)
+                self.lab, [sys.executable, "-m", "cod", "--site", str(self.site_file), "serve"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         until = time.monotonic() + 30
         while True:
             try:
