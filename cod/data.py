@@ -1,4 +1,4 @@
-"""Finds the files that ship with COD: inside the installed package (`cod/_data/…`) or, in a checkout, at the top level."""
+"""Finds the files that ship with COD: in the installed package (`cod/_data/…`) or, in a checkout, at the top level."""
 
 from __future__ import annotations
 

@@ -118,8 +118,9 @@ class Story:
         wanted = {"hostname": node["hostname"], "address": node["address"], "image": template}
         if {key: said.get(key) for key in wanted} != wanted:
             raise StageError(f"the page of {node['hostname']} should say {wanted}, it says {said}")
-        self._timeline.say(f"http://{node['address']}/ says: I am {said['hostname']}.{said['domain']} at {said['address']},"
-                           f" image {said['image']} ({said['digest'][:12]}…), booted by {said['firmware']}", "green")
+        self._timeline.say(
+            f"http://{node['address']}/ says: I am {said['hostname']}.{said['domain']} at {said['address']}, "
+            f"image {said['image']} ({said['digest'][:12]}…), booted by {said['firmware']}", "green")
 
     def _release_one(self, name: str, members: list[Any]) -> str:
         leaving = members[-1]

@@ -66,8 +66,10 @@ def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) ->
 
 
 def _plain(table: Table, row: Any) -> dict[str, Any]:
-    return {c.name: base64.b64encode(row[c.name]).decode() if isinstance(c.type, LargeBinary) and row[c.name] is not None
-            else row[c.name] for c in table.columns}
+    def plain(value: Any, binary: bool) -> Any:
+        return base64.b64encode(value).decode() if binary and value is not None else value
+
+    return {c.name: plain(row[c.name], isinstance(c.type, LargeBinary)) for c in table.columns}
 
 
 def _lines(path: Path) -> Iterator[Any]:
@@ -86,7 +88,8 @@ def _load(tx: Tx, path: Path) -> int:
     if header["schema"] != schema.head():
         raise BadBackup(f"{path} was made with schema {header['schema']}, this program has {schema.head()}: "
                         "restore it with the version that made it, then upgrade")
-    rows, waiting, name = 0, [], ""
+    rows, name = 0, ""
+    waiting: list[dict[str, Any]] = []
     for line in lines:
         if isinstance(line, dict):
             _insert(tx, name, waiting)

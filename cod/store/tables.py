@@ -37,7 +37,7 @@ Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must b
 Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 Name = String(63)  # a DNS label
 Mac = String(17)
-Time = Double()
+Time: Double[float] = Double()
 
 
 def _table(name: str, *columns: Column[object] | Index | UniqueConstraint, comment: str) -> Table:
@@ -188,7 +188,7 @@ images = _table(
     Column("size", BigInteger, nullable=False, default=0, comment="bytes on a disk"),
     Column("used", BigInteger, nullable=False, default=0, comment="bytes in its used chunks"),
     Column("stored", BigInteger, nullable=False, default=0, comment="bytes of the served form"),
-    Column("sha256", String(64), nullable=False, default="", comment="of the file that was added; before: what it must be"),
+    Column("sha256", String(64), nullable=False, default="", comment="of the added file; before that: what it must be"),
     Column("digest", String(64), nullable=False, default="", comment="BLAKE2b-256 of the manifest; its folder's name"),
     Column("created_at", Time, nullable=False),
     Column("reason", Text, nullable=False, default="", comment="why ingest failed"),

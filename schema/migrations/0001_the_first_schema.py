@@ -154,7 +154,7 @@ def upgrade() -> None:
     sa.Column('size', sa.BigInteger(), nullable=False, comment='bytes on a disk'),
     sa.Column('used', sa.BigInteger(), nullable=False, comment='bytes in its used chunks'),
     sa.Column('stored', sa.BigInteger(), nullable=False, comment='bytes of the served form'),
-    sa.Column('sha256', sa.String(length=64), nullable=False, comment='of the file that was added; before: what it must be'),
+    sa.Column('sha256', sa.String(length=64), nullable=False, comment='of the added file; before that: what it must be'),
     sa.Column('digest', sa.String(length=64), nullable=False, comment="BLAKE2b-256 of the manifest; its folder's name"),
     sa.Column('created_at', sa.Double(), nullable=False),
     sa.Column('reason', sa.Text(), nullable=False, comment='why ingest failed'),

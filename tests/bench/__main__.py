@@ -39,7 +39,8 @@ def main(words: list[str]) -> int:
 
 def results() -> list[dict[str, Any]]:
     """Every measure that there is."""
-    return [{"bench": path.stem, **row} for path in sorted(RESULTS.glob("*.json")) for row in json.loads(path.read_text())]
+    files = sorted(RESULTS.glob("*.json"))
+    return [{"bench": path.stem, **row} for path in files for row in json.loads(path.read_text())]
 
 
 def met(row: dict[str, Any]) -> bool | None:

@@ -56,7 +56,8 @@ def imported(name: str, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *filter(None, [base])])
+                above = package.split(".")
+                base = ".".join([*above[: len(above) - node.level + 1], *filter(None, [base])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
