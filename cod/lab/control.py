@@ -148,8 +148,14 @@ def _make(spec: LabSpec) -> None:
         daemon = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                                   env=environment)
     until = time.monotonic() + START_SECONDS
-    while not record.socket_path(spec.name).exists():
+    while not _listens(record.socket_path(spec.name)):
         if daemon.poll() is not None or time.monotonic() > until:
             words = (record.folder(spec.name) / "daemon.log").read_text().strip().splitlines()
             raise Refused("conflict", f"the lab's daemon does not start: {words[-1] if words else 'it says nothing'}")
         time.sleep(0.02)
+
+
+def _listens(path: Path) -> bool:
+    """Does somebody accept connections on the socket? Its file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
