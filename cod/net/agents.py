@@ -67,7 +67,8 @@ class AgentConnection(Protocol):
             self._take(events)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Called by the reactor."""
+        """Called by the reactor. A flow that is under way ends in `_proved` or `_report`, which look at the state."""
+        self._side.state = confd.State.CLOSED
         self._stop_timer()
         self._waiting.clear()
         self.server.gone(self)
@@ -90,6 +91,7 @@ class AgentConnection(Protocol):
         """Log the reason and close at once, whatever is still to be sent."""
         self.server.counts["broken"] += 1
         log.info("%s: closed: %s", self.name, _line(reason))
+        self._side.state = confd.State.CLOSED
         self._stop_timer()
         self._waiting.clear()
         self.transport.abortConnection()
@@ -193,6 +195,10 @@ class AgentConnection(Protocol):
             server.counts["refused"] += 1
             log.warning("%s: its report is refused: %s", self.name, result.value)
             self.send(Error("refused", result.value))
+            return
+        if self._side.state is not confd.State.OPEN:  # closed meanwhile: the session must still end
+            server.lose_later(result.value)
+            server.done(result)
             return
         if self.peer != result.value:
             del server.nodes[self.peer.node_id]  # type: ignore[union-attr]

@@ -74,6 +74,7 @@ class ConfdServer(Service):
         self.strangers: Counter[str] = Counter()  # connections that have not proven themselves, by address
         self.nodes: dict[int, AgentConnection] = {}
         self.seen: dict[int, float] = {}  # node -> wall time of its last heartbeat that is not written yet
+        self._orphans: dict[tuple[int, int], float] = {}  # (node, epoch) of sessions without a connection, since when
         self._addresses = list(addresses)
         self._polling: Deferred[Any] | None = None
         self._again = False
@@ -237,13 +238,24 @@ class ConfdServer(Service):
         try:
             for start in range(0, len(batch), BATCH_SIZE):
                 yield self.pool.run(sessions.seen, batch[start:start + BATCH_SIZE])
-            mine = (yield self.pool.run(sessions.held, self.server, self.clock())) if there else {}
+            mine = yield self.pool.run(sessions.held, self.server, self.clock())
         except Exception:
             log.exception("writing signs of life")
             return
         for node_id, connection in there:
             if connection.peer and mine.get(node_id) != connection.peer.epoch:
                 connection.end("replaced", "the node has a newer connection")
+        self._look_for_orphans(mine)
+
+    def _look_for_orphans(self, mine: dict[int, int]) -> None:
+        """Sessions that are recorded as this server's, but no connection is behind them: whatever was to end them has
+        itself been lost (the database was away). Their agents have had the usual time to come back."""
+        now = self.reactor.seconds()
+        here = {(node_id, connection.peer.epoch) for node_id, connection in self.nodes.items() if connection.peer}
+        self._orphans = {pair: self._orphans.get(pair, now) for pair in mine.items() if pair not in here}
+        for (node_id, epoch), since in self._orphans.items():
+            if now - since > MISSED * self.site.policy.heartbeat:
+                self.lose(Peer(node_id, self.server, epoch, ""))
 
     @staticmethod
     def _unexpected(failure: Any) -> None:

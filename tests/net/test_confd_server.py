@@ -389,6 +389,40 @@ def test_a_server_finds_what_its_dead_predecessor_left(
     assert world.node(0).state == "inactive"
 
 
+def test_a_connection_that_breaks_while_its_session_is_opened_is_nobodys(
+    world: World, timed: Timed, pool: Pool
+) -> None:
+    node = world.machine(0)
+    agent = world.agent(0)
+    wait_for(lambda: [one for one in world.server.open if one._side.state is confd.State.PROOF])
+    go = threading.Event()
+    pool.run(lambda tx: go.wait(10))  # the database takes its time
+    agent.side.receive(agent.socket.recv(65536))
+    agent.socket.sendall(agent.side.to_send())
+    wait_for(lambda: [one for one in world.server.open if one._side.state is confd.State.TRADE])
+    agent.close()
+    wait_for(lambda: not world.server.open)
+    go.set()
+    wait_for(lambda: world.flow(sessions.connected, [node.id]))
+    wait_for(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
+    assert not world.server.nodes
+    timed.advance(16)
+    wait_for(lambda: not world.flow(sessions.connected, [node.id]))
+
+
+def test_a_session_without_a_connection_does_not_keep_a_node_alive(world: World, timed: Timed) -> None:
+    world.machine(0)
+    agent = world.ready(0)
+    world.flow(sessions.open, world.node(0).id, "one", at(0), NOW + 60)  # its connection came to nothing
+
+    def later() -> bool:
+        timed.advance(BATCH)
+        return world.node(0).state == "trampoline"
+
+    wait_for(later)
+    assert agent.closed()
+
+
 # ---------------------------------------------------------------- those who are not who they say
 
 
