@@ -88,7 +88,7 @@ class Manager(Service):
             return
         now = self._clock()
         self._effects(await self._pool.run(deadlines.run, self._site, now, self._started))
-        pulse = await self._pool.run(plan.pulse, now)
+        pulse = await self._pool.read(plan.pulse, now)
         if woken or pulse != self._pulse or now >= self._next_pass:
             self._pulse, self._next_pass = pulse, now + PATIENCE
             await self._pass(now)
@@ -105,7 +105,7 @@ class Manager(Service):
         return self._claim
 
     async def _pass(self, now: float) -> None:
-        seen = await self._pool.run(plan.snapshot, self._site)
+        seen = await self._pool.read(plan.snapshot, self._site)
         for act in plan.acts(plan.decide(seen, now), self._site):
             claim = await self._hold()
             if claim is None or not self.running:
