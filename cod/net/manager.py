@@ -121,7 +121,6 @@ class Manager(Service):
         try:
             done = await self._pool.run(act.flow, claim=claim, now=self._clock())
         except plan.Stale as error:
-            self._next_pass = 0.0
             log.info("%s: the world has changed since the snapshot: %s", act.name, error)
         except Refused as refused:
             log.warning("%s: %s", act.name, refused.sentence)

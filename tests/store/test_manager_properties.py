@@ -139,9 +139,12 @@ class World(RuleBasedStateMachine):
         with self.engine.begin() as tx:
             return {node.name: node for node in nodes.every(tx)}
 
-    @rule(server=SERVERS)
-    def makes_a_pass(self, server: str) -> None:
+    @rule(server=SERVERS, reset=st.none() | NODES)
+    def makes_a_pass(self, server: str, reset: str | None = None) -> None:
+        """A whole pass; the node `reset` is reset after the snapshot."""
         self.plans_anew(server)
+        if reset is not None:
+            self.asks(reset)
         while self.plans[server][1]:
             self.acts(server)
 
