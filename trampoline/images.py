@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 
@@ -24,7 +24,7 @@ from trampoline.target import Target
 from trampoline.zstd import Decompressor, ZstdError
 
 WORKERS = 3  # decompress, check and write; two CPUs and a disk are busy then
-_ZERO_STEP = 256 << 20
+_ZERO_STEP = 64 << 20
 _ZEROS = bytes(CHUNK)
 
 
@@ -105,12 +105,12 @@ _Packed = tuple[Chunk, bytearray]
 
 
 def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
+    if not writing.zeroed:
+        zero(writing, _holes(found, piece.offset))
     tools = Tools(found.chunk)
     download = chunks_download(piece, found, writing.patience)
 
     def produce(put: Callable[[_Packed], None]) -> None:
-        if not writing.zeroed:
-            _zero_holes(found, piece.offset, writing)
         for packed in fetch_chunks(download, found):
             put(packed)
 
@@ -156,18 +156,33 @@ def unpack_chunk(piece: Piece, chunk: Chunk, data: bytearray, tools: Tools, writ
         raise PrimeError(f"the chunk at byte {chunk.raw_offset} of {piece.source.url} has a wrong length")
 
 
-def _zero_holes(found: Manifest, offset: int, writing: Writing) -> None:
-    at = 0
+def _holes(found: Manifest, offset: int) -> list[tuple[int, int]]:
+    holes, at = [], 0
     for start, length in [*((c.raw_offset, c.raw_length) for c in found.chunks), (found.size, 0)]:
-        zero(writing, offset + at, start - at)
+        if start > at:
+            holes.append((offset + at, start - at))
         at = start + length
+    return holes
 
 
-def zero(writing: Writing, offset: int, length: int) -> None:
-    """Make a range of the disk read as zeros."""
-    for at in range(offset, offset + length, _ZERO_STEP):
-        writing.target.zero(at, min(_ZERO_STEP, offset + length - at))
-        writing.meter.add(0)
+def zero(writing: Writing, spans: Sequence[tuple[int, int]]) -> None:
+    """Make ranges (offset, length) of the disk read as zeros.
+
+    That may take as long as the disk is large, so it shows as a phase of its own: who only sees that nothing is being
+    written must take the node for stalled.
+    """
+    meter = Meter("zero", sum(length for _, length in spans))
+
+    def produce(put: Callable[[tuple[int, int]], None]) -> None:
+        for start, length in spans:
+            for at in range(start, start + length, _ZERO_STEP):
+                put((at, min(_ZERO_STEP, start + length - at)))
+
+    def work(step: tuple[int, int]) -> None:
+        writing.target.zero(*step)
+        meter.add(step[1])
+
+    Crew(1).run(produce, work, meter, writing.progress)
 
 
 # ---------------------------------------------------------------- streams

@@ -48,12 +48,12 @@ class Tables:
 def install(piece: Piece, writing: Writing) -> None:
     """Write the disk that the qcow2 file at the piece's URL holds. Raises PrimeError."""
     tables = read_tables(piece, writing)
+    if not writing.zeroed:
+        images.zero(writing, [(piece.offset, piece.source.size)])
     tools = Tools(max(CHUNK, tables.cluster))
     download = Download(piece.source.url, writing.patience)
 
     def produce(put: Callable[[tuple[Run, bytes]], None]) -> None:
-        if not writing.zeroed:
-            images.zero(writing, piece.offset, piece.source.size)
         for run, data in _passing(piece, tables, download, writing):
             put((run, data))
 

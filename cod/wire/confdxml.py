@@ -63,7 +63,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Agent: how far an order is. Bytes, bytes per second; `phase` is wipe, write, verify or the like."""
+    """Agent: how far an order is. Bytes, bytes per second; `phase` is wipe, zero, write, verify or the like."""
 
     order: str
     phase: str

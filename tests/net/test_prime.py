@@ -302,6 +302,22 @@ def test_wiping_takes_every_local_disk_but_those_that_are_kept(tmp_path: Path) -
     assert told[-1][:3] == ("wipe", MIB, MIB)
 
 
+def test_zeros_for_an_images_holes_show_as_progress(server: Server, tmp_path: Path) -> None:
+    """On a disk that was not wiped just now; a node that only seems to do nothing would be given up."""
+    with (tmp_path / "image").open("wb") as image:
+        image.write(os.urandom(1000))
+        image.truncate(200 * MIB)
+    source = added(server, tmp_path / "image")
+    seen: list[tuple[str, int, int]] = []
+    disk = file_disk(tmp_path / "image")
+    (tmp_path / "disk").touch()
+    os.truncate(tmp_path / "disk", disk.size)
+    cprime.prime(one(source, wipe=False), [file_disk(tmp_path / "disk")],
+                 lambda phase, done, total, rate: seen.append((phase, done, total)))
+    assert ("zero", 199 * MIB, 199 * MIB) in seen
+    assert seen[-1] == ("write", MIB, MIB)
+
+
 def test_progress_is_told_each_second_and_can_end_the_work(server: Server, tmp_path: Path) -> None:
     image_file(tmp_path / "image", 3 * MIB)
     source = added(server, tmp_path / "image")
