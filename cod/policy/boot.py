@@ -170,7 +170,7 @@ def plan(
 def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
     """Kernel and ramdisks of the trampoline. The secret is a ramdisk of its own: kernel command lines end in logs."""
     base = f"http://{subnet.server}:{site.http_port}"
-    words = [f"cod.confd={subnet.server}:{site.confd_port}", f"cod.mac={mac}", "quiet", "panic=10"]
+    words = [f"cod.confd={subnet.server}:{site.confd_port}", f"cod.mac={mac}", "quiet", "panic=10", "cryptomgr.notests"]
     if site.console:
         words.append(f"console={site.console}")
     ramdisks = (f"{base}/files/trampoline/ramdisk", f"{base}/boot/{mac}/secret.cpio")

@@ -140,7 +140,7 @@ def test_the_trampoline_finds_its_server_and_carries_no_secret() -> None:
     assert plan.kernel == "http://10.77.0.1:8069/files/trampoline/vmlinuz"
     assert plan.initrds == ("http://10.77.0.1:8069/files/trampoline/ramdisk",
                             f"http://10.77.0.1:8069/boot/{MAC}/secret.cpio")
-    assert plan.cmdline == f"cod.confd=10.77.0.1:8070 cod.mac={MAC} quiet panic=10 console=ttyS0,115200"
+    assert plan.cmdline == f"cod.confd=10.77.0.1:8070 cod.mac={MAC} quiet panic=10 cryptomgr.notests console=ttyS0,115200"
 
 
 def test_a_diskless_node_boots_its_templates_kernel() -> None:
