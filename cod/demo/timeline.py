@@ -45,7 +45,7 @@ class Timeline:
 
     def say(self, text: str, style: str = "bold") -> None:
         """A line of the story."""
-        self._console.print(f"{self.elapsed():6.1f}s  {text}", style=style, highlight=False)
+        self._console.print(f"{self.elapsed():6.1f}s  {text}", style=style, highlight=False, soft_wrap=True)
 
     def elapsed(self) -> float:
         """Seconds since the demo began."""
@@ -79,7 +79,7 @@ class Timeline:
         style = STYLES.get(row["to_state"], "")
         where = f" in {row['vcluster']}" if row.get("vcluster") else ""
         self._console.print(f"{at:6.1f}s  {name:6} [{style or 'none'}]{row['to_state']:<11}[/]{where:9} "
-                            f"[dim]{row['cause']}[/]", highlight=False)
+                            f"[dim]{row['cause']}[/]", highlight=False, soft_wrap=True)
 
     def _advance(self, row: Mapping[str, Any]) -> None:
         name, done, total, rate = self.name(row["node"]), row["done"], row["total"], row["rate"]
@@ -91,7 +91,7 @@ class Timeline:
         elif time.time() - self._last_line.get(name, 0) >= 2:
             self._last_line[name] = time.time()
             filled = int(30 * done / total) if total else 0
-            self._console.print(f"{self.elapsed():6.1f}s  {name:6} |{'█' * filled:30}| {about}", highlight=False)
+            self._console.print(f"{self.elapsed():6.1f}s  {name:6} |{'█' * filled:30}| {about}", highlight=False, soft_wrap=True)
 
     def _drop_bar(self, name: str) -> None:
         bar = self._bars.pop(name, None)
