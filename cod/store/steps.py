@@ -32,7 +32,10 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
     if step.power and nodes.wish_power(tx, moved, step.power, now):
         moved = replace(moved, power_wanted=step.power, power_seq=moved.power_seq + 1)
-        sessions.forget_report(tx, node.id)
+        if step.power == "on":  # should it be up after all, its agent has to come back and report
+            sessions.forget(tx, node.id)
+        else:
+            sessions.forget_report(tx, node.id)
     return moved
 
 

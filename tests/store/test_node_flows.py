@@ -63,6 +63,17 @@ def test_power_wishes_and_the_cold_reserve(tx: Tx, site: Site) -> None:
     assert actions(tx) == [(0, "cycle"), (1, "off"), (1, "off"), (2, "on")]
 
 
+def test_a_node_that_is_woken_before_it_was_off_is_heard_again(tx: Tx, site: Site) -> None:
+    """The wish for off is dropped by the newer one, so nothing reboots the node: only a new report moves it on."""
+    node = add_node(tx, 1)
+    peer = Peer(node.id, "server", sessions.open(tx, node.id, "server", "10.0.0.9", 1.0), node.boot_mac)
+    sessions.set_reported(tx, peer)
+    do(flows.power, tx, site, desired="off")
+    assert sessions.connected(tx, [node.id])
+    do(flows.power, tx, site, desired="on")
+    assert not sessions.connected(tx, [node.id])
+
+
 @pytest.mark.parametrize(("columns", "desired", "sentence"), [
     ({"power_driver": "none"}, "on", "has no power driver"), ({}, "sideways", "power is on, off or cycle")])
 def test_power_refuses(tx: Tx, site: Site, columns: dict[str, Any], desired: str, sentence: str) -> None:
