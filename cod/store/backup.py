@@ -1,8 +1,9 @@
 """Backup and restore, the same file for SQLite and MariaDB: gzip'd JSON lines, a header, then the rows table by table.
 
 What a backup cannot know is what happened after it was made. So after a restore no node is believed: open connections
-and boot secrets are forgotten, every node's disks count as dirty, and a node that was free or under way is in state
-*trampoline*, where it must report before anything else and is wiped if nobody holds it. Nodes that were active stay so.
+and boot secrets are forgotten, wishes about power are dropped, every node's disks count as dirty, and a node that was
+free or under way is in state *trampoline*, where it must report before anything else and is wiped if nobody holds it.
+Nodes that were active stay so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from sqlalchemy import Engine, LargeBinary, Table, delete, insert, select, update
 
@@ -33,18 +34,33 @@ class BadBackup(Exception):
 
 
 def backup(engine: Engine, path: Path) -> int:
-    """Write every row to `path` (a consistent snapshot, visible only when complete); returns the number of rows."""
+    """Write every row to `path` (a consistent snapshot, visible only when complete); returns the number of rows.
+
+    The file is for its owner alone, like the database: both say how each machine is switched and what proves an agent.
+    """
     temporary = path.with_name(path.name + ".part")
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with gzip.open(file, "wt", encoding="utf-8") as text:
+            rows = _write(engine, text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    return rows
+
+
+def _write(engine: Engine, text: TextIO) -> int:
     rows = 0
-    with (engine.connect().execution_options(reading=True) as connection, connection.begin(),
-          gzip.open(temporary, "wt", encoding="utf-8") as file):
-        file.write(json.dumps({"cod": "backup", "schema": schema.current(engine)}) + "\n")
+    options: dict[str, Any] = {"reading": True}
+    if engine.dialect.name != "sqlite":  # there, each statement of an ordinary transaction sees what is new
+        options["isolation_level"] = "REPEATABLE READ"
+    text.write(json.dumps({"cod": "backup", "schema": schema.current(engine)}) + "\n")
+    with engine.connect().execution_options(**options) as connection, connection.begin():
         for table in t.metadata.sorted_tables:
             for row in connection.execute(select(table)):
-                file.write(json.dumps([table.name, _plain(table, row._mapping)]) + "\n")
+                text.write(json.dumps([table.name, _plain(table, row._mapping)]) + "\n")
                 rows += 1
-        file.write(json.dumps({"end": rows}) + "\n")
-    os.replace(temporary, path)
+    text.write(json.dumps({"end": rows}) + "\n")
     return rows
 
 
@@ -119,6 +135,9 @@ def _insert(tx: Tx, name: str, rows: list[dict[str, Any]]) -> None:
 def _disbelieve(tx: Tx, now: float) -> None:
     for table in _FORGOTTEN:
         tx.execute(delete(table))
+    a = t.power_actions  # generations have gone back: a wish of then would be taken for one of now
+    tx.execute(update(a).where(a.c.done_at.is_(None)).values(
+        done_at=now, claimed_by=None, claim_expires=None, error="dropped: restored from a backup"))
     n = t.nodes
     tx.execute(update(n).values(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None, last_seen=None))
     moved = n.c.state.in_(_UNBELIEVED)

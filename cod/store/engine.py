@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, exc
@@ -16,18 +18,26 @@ _RETRY = (1205, 1213)  # lock wait timeout, deadlock
 def connect(url: str, size: int = 8) -> Engine:
     """An engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or ``mysql+pymysql://cod@localhost/cod``.
 
-    SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys, BEGIN IMMEDIATE.
+    SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys, BEGIN IMMEDIATE; a
+    file that is not there yet is made for its owner alone.
     MariaDB: READ COMMITTED, at most `size` connections.
     """
     if url.startswith("sqlite"):
         engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False})
         event.listen(engine, "connect", _sqlite_connect)
         event.listen(engine, "begin", _sqlite_begin)
+        _make_private(engine.url.database or "")
         return engine
     return create_engine(
         url, isolation_level="READ COMMITTED", pool_size=size, max_overflow=size, pool_recycle=3600,
         connect_args={"connect_timeout": 5, "charset": "utf8mb4"},
     )
+
+
+def _make_private(path: str) -> None:
+    if path and not path.startswith((":", "file:")):
+        with suppress(OSError):  # it is there, or cannot be made, which connecting will say
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))  # SQLite's -wal and -shm follow it
 
 
 def _sqlite_connect(connection: Any, _record: Any) -> None:

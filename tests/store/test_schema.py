@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, insert, inspect, select, text
+from sqlalchemy import Engine, Table, insert, inspect, select, text
 
 from cod.states import Disk, NodeState
 from cod.store import backup, nodes, schema
@@ -90,6 +91,45 @@ def test_after_a_restore_no_node_is_believed(upgraded: Engine, tmp_path: Path) -
         assert found["a"].deadline is not None
         assert tx.scalar(select(t.boot_secrets.c.id)) is None
         assert nodes.history(tx, found["a"].id)[-1]["actor"] == "restore"
+
+
+def test_wishes_about_power_do_not_outlive_a_restore(upgraded: Engine, tmp_path: Path) -> None:
+    with upgraded.begin() as tx:
+        node = nodes.by_name(tx, "b")
+        assert node is not None
+        nodes.wish_power(tx, nodes.change(tx, node, power_driver="lab"), "cycle", 2.0)
+    backup.backup(upgraded, tmp_path / "b.gz")
+    backup.restore(upgraded, tmp_path / "b.gz", 5.0, replace=True)
+    with upgraded.begin() as tx:
+        assert tx.execute(select(t.power_actions.c.done_at, t.power_actions.c.error)).one() == (
+            5.0, "dropped: restored from a backup")
+
+
+def test_a_backup_shows_one_moment(upgraded: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that turns up while the first rows are being written is in none of the tables."""
+    plain, late = backup._plain, ["d"]
+
+    def meanwhile(table: Table, row: Any) -> dict[str, Any]:
+        while late:
+            with upgraded.begin() as tx:
+                nodes.add(tx, name=late.pop(), boot_mac="52:54:00:00:00:0d", now=3.0, cause="test", actor="test")
+        return plain(table, row)
+
+    monkeypatch.setattr(backup, "_plain", meanwhile)
+    assert t.metadata.sorted_tables.index(t.boot_secrets) < t.metadata.sorted_tables.index(t.nodes)
+    backup.backup(upgraded, tmp_path / "b.gz")
+    backup.restore(upgraded, tmp_path / "b.gz", 5.0, replace=True)
+    with upgraded.begin() as tx:
+        assert [node.name for node in nodes.every(tx)] == ["a", "b", "c"]
+
+
+def test_database_and_backup_are_their_owners_alone(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/cod.db")
+    schema.upgrade(engine)
+    backup.backup(engine, tmp_path / "b.gz")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(modes, 0o600)
+    assert {"cod.db", "cod.db-wal", "b.gz"} <= modes.keys()
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "other"])
