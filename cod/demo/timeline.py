@@ -91,7 +91,8 @@ class Timeline:
         elif time.time() - self._last_line.get(name, 0) >= 2:
             self._last_line[name] = time.time()
             filled = int(30 * done / total) if total else 0
-            self._console.print(f"{self.elapsed():6.1f}s  {name:6} |{'█' * filled:30}| {about}", highlight=False, soft_wrap=True)
+            self._console.print(
+                f"{self.elapsed():6.1f}s  {name:6} |{'█' * filled:30}| {about}", highlight=False, soft_wrap=True)
 
     def _drop_bar(self, name: str) -> None:
         bar = self._bars.pop(name, None)
