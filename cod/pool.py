@@ -21,10 +21,12 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from cod.store.engine import Tx, is_retryable
+from cod.store.nodes import Stale
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -106,11 +108,19 @@ class Pool:
         """Does `error`, raised by a flow, mean that the database could not be used, rather than a bug?"""
         return is_retryable(error)
 
+    @staticmethod
+    def is_race(error: BaseException) -> bool:
+        """Does `error`, raised by a flow, most likely mean that another flow changed the same rows first?"""
+        return isinstance(error, Stale | IntegrityError)
+
     def _observed(self, flow: Any, queued: float, succeeded: bool) -> None:
         if self._observe is not None:
             own = getattr(flow, "func", flow)  # a partial's own function
             name = f"{own.__module__.rpartition('.')[2]}.{getattr(own, '__name__', '?')}"
-            self._observe(name, time.monotonic() - queued, succeeded)
+            try:
+                self._observe(name, time.monotonic() - queued, succeeded)
+            except Exception:  # counting shall not end the thread, which would be the end of every flow
+                log.exception("%s could not be counted", name)
 
     def close(self) -> None:
         """Finish what is queued, then end the threads. Blocks for at most ten seconds."""

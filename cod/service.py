@@ -218,7 +218,7 @@ def images(ground: Ground) -> list[Any]:
     g, settings, addresses = ground, ground.settings, sorted({subnet.server for subnet in ground.site.subnets})
     return [
         HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, g.site.http_port, g.clock),
-        Ingester(g.reactor, g.pool, settings.images, settings.images / "incoming", settings.name, g.clock),
+        Ingester(g.reactor, g.pool, settings.images, settings.incoming, settings.name, g.clock),
     ]
 
 

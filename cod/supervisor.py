@@ -71,8 +71,13 @@ class Supervisor:
     def _start(self, part: Part, now: float) -> None:
         argv = [sys.executable, "-P", "-m", "cod", "--site", str(self._site_file), "serve", "--only", part.name]
         environment = os.environ | {PARENT: str(os.getpid())}
-        part.pid = os.posix_spawn(sys.executable, argv, environment, setsigmask=[])
         part.started = now
+        try:
+            part.pid = os.posix_spawn(sys.executable, argv, environment, setsigmask=[])
+        except OSError as error:  # no memory or no process left: the other parts go on
+            part.start_at = now + LONGEST_PAUSE
+            log.error("%s cannot be started: %s; trying again in %.0f s", part.name, error.strerror, LONGEST_PAUSE)
+            return
         log.info("started %s, process %d", part.name, part.pid)
 
     def _signal(self, number: int) -> None:

@@ -174,5 +174,8 @@ def unexpected(error: Exception) -> Wrong:
         return Wrong(409, "conflict", str(error))
     if Pool.is_away(error):
         return Wrong(503, "unavailable", "the database does not answer; try again")
+    if Pool.is_race(error):
+        log.warning("two requests at once: %s", error)
+        return Wrong(409, "conflict", "somebody else changed the same thing at this moment; look again")
     log.error("a bug: %s", error, exc_info=error)
     return Wrong(500, "internal", "a bug in COD; the server's log has the details")

@@ -5,9 +5,11 @@ Every answer that is not a success is a problem document (RFC 9457).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +75,7 @@ class ApiRequest(Arriving):
             raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
         api = self.api
         ask = Ask(api.site, api.clock(), caller.actor, api.images, names, self._body(route), self._query(route.query),
-                  await self._finished_upload(route), self.getHeader("idempotency-key"))
+                  await self._finished_upload(route), self._key())
         value = await (api.pool.run if route.changes else api.pool.read)(route.call(ask))
         if route.upload:
             self._let_go()  # a row names it now
@@ -100,6 +102,12 @@ class ApiRequest(Arriving):
         return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)
 
     # ------------------------------------------------ reading the question
+
+    def _key(self) -> str:
+        """The client's id for its request, in a form that fits a column and is nobody else's. Where it gives none it
+        gets one, because a flow whose commit has an unknown outcome is run again."""
+        named = self.getHeader("idempotency-key")
+        return secrets.token_hex(16) if named is None else hashlib.sha256(named.encode(errors="replace")).hexdigest()
 
     def _body(self, route: Route) -> BaseModel | None:
         if route.body is None:

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
 from cod.client import ApiError, Unreachable
 from cod.model import Effect, Site
@@ -22,7 +24,8 @@ from cod.net.routes import find, matched
 from cod.net.table import ROUTES
 from cod.pool import Pool
 from cod.states import NodeEvent
-from cod.store import nodes, templates
+from cod.store import nodes, tables, templates
+from cod.store.engine import Tx
 from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node, serving
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
@@ -274,6 +277,29 @@ def test_a_vcluster_from_request_to_end(served: Served) -> None:
     assert served.local.delete("/vclusters/blue")["state"] == "ended"
     assert served.local.get("/vclusters")["items"] == []
     assert [v["name"] for v in served.local.get("/vclusters", ended=True)["items"]] == ["blue"]
+
+
+def test_every_request_for_nodes_has_an_id_of_its_own(served: Served) -> None:
+    """A flow whose commit has an unknown outcome is run again: without an id, twice the nodes would be asked for. A
+    client cannot take an id that the server makes itself."""
+    served.tx(templates.add, name="web", revision=1, group_id=None, document=TEMPLATE, digest="0" * 64, created_at=NOW)
+    for name, key in (("one", None), ("two", None), ("three", "replace 7.1"), ("four", "k" * 500)):
+        served.local.post("/vclusters", {"name": name, "size": 1, "template": "web"}, key=key)
+    keys = served.tx(lambda tx: list(tx.scalars(select(tables.node_requests.c.key))))
+    assert len(set(keys)) == 4
+    assert all(key and " " not in key and len(key) <= 80 for key in keys)
+
+
+@pytest.mark.parametrize("error", [nodes.Stale(1, 2), IntegrityError("INSERT", {}, Exception(1062))])
+def test_who_comes_second_is_told_so(served: Served, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """On MariaDB two requests may change the same rows at the same time; that is no bug of the server."""
+    def beaten(tx: Tx, *_arguments: Any, **_more: Any) -> None:
+        raise error
+
+    add_node(served, "n1", 1)
+    monkeypatch.setattr(nodes, "move", beaten)
+    answer = refused(served.local.post, "/nodes/n1/quarantine", {"reason": "noise"})
+    assert (answer.status, answer.code) == (409, "conflict")
 
 
 def test_templates_are_checked_with_line_numbers(served: Served) -> None:

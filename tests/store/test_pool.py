@@ -110,6 +110,19 @@ def test_a_deadlock_is_tried_again_with_the_same_arguments(engine: Engine, calls
     pool.close()
 
 
+def test_what_cannot_be_counted_is_done_all_the_same(engine: Engine, calls: Calls) -> None:
+    """The counters are files: on a full disk counting fails, and the thread has to live on."""
+    def full(name: str, seconds: float, succeeded: bool) -> None:
+        raise OSError(28, "No space left on device")
+
+    pool = Pool(engine, calls, threads=1, observe=full)
+    assert calls.result(pool.run(add_node, "a"), 5) == "a"
+    with pytest.raises(exc.IntegrityError):
+        calls.result(pool.run(add_node, "a"), 5)
+    assert calls.result(pool.read(names), 5) == ["a"]
+    pool.close()
+
+
 def test_a_violated_constraint_is_not_tried_again(engine: Engine, calls: Calls) -> None:
     tries: list[int] = []
 
