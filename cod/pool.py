@@ -2,9 +2,9 @@
 
 ``pool.run(flow, *args)`` takes one hop into a thread, opens a transaction, calls ``flow(tx, *args)``, commits, and
 takes one hop back: the Deferred fires with the flow's return value, which therefore exists only after the commit. A
-flow that raises is rolled back and its exception is delivered. Deadlocks, locks and lost connections are retried here,
-and only here: the flow is run again from the start with the same arguments (ids and times are arguments), so running it
-after a commit whose outcome is unknown does no harm.
+flow that raises is rolled back and its exception is delivered. Deadlocks, locks, lost connections and lost races for a
+node's row are retried here, and only here: the flow is run again from the start with the same arguments (ids and times
+are arguments), so running it after a commit whose outcome is unknown does no harm.
 
 SQLite has one writer thread a process, MariaDB several. Jobs wait in a priority queue: DHCP (0) before agents (1)
 before everything else (5).
@@ -25,6 +25,7 @@ from sqlalchemy.exc import IntegrityError
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from cod.store import nodes
 from cod.store.engine import Tx, is_retryable
 from cod.store.nodes import Stale
 
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 URGENT, NODES, USUAL = 0, 1, 5
 RETRY_FOR = 60.0  # seconds that a flow keeps being retried while the database is away
+RACES = 4  # times that a flow is run when others are always quicker to move the node that it has read
 
 log = logging.getLogger("cod.pool")
 
@@ -138,7 +140,8 @@ class Pool:
                 with engine.begin() as tx:
                     return step(tx)
             except Exception as error:
-                if not is_retryable(error) or time.monotonic() > give_up or self._closing.is_set():
+                lost_race = isinstance(error, nodes.Stale) and not isinstance(error, nodes.Outdated) and attempt < RACES
+                if not (lost_race or is_retryable(error)) or time.monotonic() > give_up or self._closing.is_set():
                     raise
                 pause = min(0.02 * 2**attempt, 1.0)
                 log.warning("database: %s; trying again in %.2f s", type(error).__name__, pause)

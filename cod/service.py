@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -95,6 +96,7 @@ def _prepare(settings: Settings) -> None:
     counters = settings.run / "metrics"
     try:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(settings.run, 0o700)
         counters.mkdir(exist_ok=True)
     except OSError as error:
         raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None
@@ -115,6 +117,8 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from cod.pool import Pool
 
     reactor: Any = the_reactor
+    # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for select(2) alone.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
     ground = Ground(reactor, pool, site, settings, Wake(reactor, settings.run, name))
     part = Running(name, ground, PARTS[name](ground))

@@ -20,12 +20,10 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     """What the machine with that MAC, asking from that address, is to boot now.
 
     Serving a node's own system is the last word of its boot: from now on (`nodes.boot_served_at`) asking DHCP again
-    means that the boot has failed. Never raises for what a peer sends: the answer is then a plan 'none'.
+    means that the boot has failed. Raises `Refused` ('forbidden') when the address is not bound to that MAC: a loader
+    that has just asked DHCP for it never sees that.
     """
-    found = _who(tx, mac, address, site, now)
-    if found is None:
-        return BootPlan("none", f"{address} is not bound to {mac}")
-    node, subnet = found
+    node, subnet = _who(tx, mac, address, site, now)
     configuration = _configuration(tx, node)
     named = images.named(tx, template.image_names(configuration)) if configuration else {}
     plan = boot.plan(node.state, configuration, named, mac, subnet, site)
@@ -56,11 +54,9 @@ def mint(
     At most `LIVE_SECRETS` are live for a machine at once. Raises `Refused` ('forbidden') when the address is not
     bound to that MAC, or when the node boots its vcluster's system, which gets none.
     """
-    found = _who(tx, mac, address, site, now)
-    if found is None:
-        raise Refused("forbidden", f"{address} is not bound to {mac}")
-    if found[0].state in boot.OWN_SYSTEM:
-        raise Refused("forbidden", f"{found[0].name} boots its vcluster's system, not the trampoline")
+    node, _subnet = _who(tx, mac, address, site, now)
+    if node.state in boot.OWN_SYSTEM:
+        raise Refused("forbidden", f"{node.name} boots its vcluster's system, not the trampoline")
     secrets.purge(tx, now)
     live = [secret for secret in secrets.of_mac(tx, mac) if secret.kind == "boot"]
     for oldest in live[LIVE_SECRETS - 1:]:
@@ -69,11 +65,13 @@ def mint(
     secrets.add(tx, BootSecret(secret_id, mac, "boot", address, salt, stored_key, server_key, expires_at))
 
 
-def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet] | None:
+def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet]:
     binding = bindings.of_mac(tx, mac, address, now)
     node = nodes.by_mac(tx, mac)
     subnet = _subnet(site, binding) if binding else None
-    return (node, subnet) if node and subnet else None
+    if node is None or subnet is None:
+        raise Refused("forbidden", f"{address} is not bound to {mac}")
+    return node, subnet
 
 
 def _subnet(site: Site, binding: Binding) -> Subnet | None:

@@ -126,7 +126,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
         return Result(0)
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     if vcluster is None or vcluster.state not in (VclusterState.PENDING, VclusterState.ACTIVE):
-        raise Stale(granted.seats[0].node_id, granted.seats[0].generation)
+        raise nodes.Outdated(granted.seats[0].node_id, granted.seats[0].generation)
     _admit(tx, vcluster, request, now)
     names = _free_names(vclusters.hostnames(tx, vcluster.id))
     effects: set[Effect] = set()
@@ -140,7 +140,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
 def _free_node(tx: Tx, seat: allocate.Seat) -> Node:
     node = nodes.get(tx, seat.node_id, lock=True)
     if node is None or node.generation != seat.generation or node.vcluster_id is not None:
-        raise Stale(seat.node_id, seat.generation)
+        raise nodes.Outdated(seat.node_id, seat.generation)
     return node
 
 

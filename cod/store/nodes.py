@@ -28,6 +28,10 @@ class Stale(Exception):
         self.generation = generation
 
 
+class Outdated(Stale):
+    """The generation came with the message or plan, not from a row just read: running the flow again cannot help."""
+
+
 def _node(row: Sequence[Any]) -> Node:
     return Node(*row)
 

@@ -261,9 +261,10 @@ def test_script_for_the_bound_address(start: Start, engine: Engine) -> None:
 
 def test_script_tells_a_stranger_nothing(start: Start, engine: Engine) -> None:
     bind(engine, "127.0.0.44")
-    text = get(start(), f"/boot/{MAC}/script.ipxe").decode()
-    assert "is not bound to" in text
-    assert "kernel" not in text
+    answer = get(start(), f"/boot/{MAC}/script.ipxe")
+    assert status(answer) == 403
+    assert b"is not bound to" in answer
+    assert b"kernel" not in answer
 
 
 def test_secret_fits_the_verifier_that_is_kept(start: Start, engine: Engine) -> None:

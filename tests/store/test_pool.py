@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, exc, select, text
 from twisted.internet.defer import Deferred
 
-from cod.pool import Pool
+from cod.pool import RACES, Pool
 from cod.states import NodeState
 from cod.store import nodes
 from cod.store import tables as t
@@ -120,6 +120,28 @@ def test_what_cannot_be_counted_is_done_all_the_same(engine: Engine, calls: Call
     with pytest.raises(exc.IntegrityError):
         calls.result(pool.run(add_node, "a"), 5)
     assert calls.result(pool.read(names), 5) == ["a"]
+    pool.close()
+
+
+@pytest.mark.parametrize(("error", "quicker", "times"), [
+    (nodes.Stale, 2, 3), (nodes.Stale, 99, RACES), (nodes.Outdated, 2, 1)])
+def test_a_lost_race_is_run_again_a_few_times_but_an_old_plan_is_not(
+        engine: Engine, calls: Calls, error: type[nodes.Stale], quicker: int, times: int) -> None:
+    tries: list[int] = []
+
+    def raced(tx: Tx) -> str:
+        tries.append(1)
+        if len(tries) <= quicker:
+            raise error(1, 7)
+        return "done"
+
+    pool = Pool(engine, calls)
+    if times > quicker:
+        assert calls.result(pool.run(raced)) == "done"
+    else:
+        with pytest.raises(error):
+            calls.result(pool.run(raced))
+    assert len(tries) == times
     pool.close()
 
 
