@@ -15,6 +15,8 @@ all others     wait      nothing is wanted, or nothing is decided yet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cod.model import Effect, Node, Order, Refused, Result, Site, Subnet, ipv4
 from cod.policy import lifecycle, template
 from cod.states import Disk, NodeEvent, NodeState
@@ -73,8 +75,8 @@ def any_waiting(tx: Tx, server: str) -> bool:
 
 def waiting(tx: Tx, server: str, site: Site, now: float) -> Result:
     """The orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections whose
-    node has another order than the one last sent. They count as sent: a connection that breaks first is replaced by one
-    on which nothing has been sent.
+    node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent twice
+    is the same order to its agent, and one that is not sent would be missed until a deadline.
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
@@ -84,9 +86,14 @@ def waiting(tx: Tx, server: str, site: Site, now: float) -> Result:
         except Refused as refusal:
             effects += _impossible(tx, node, refusal.sentence, site, now)
         else:
-            sessions.set_sent(tx, node.id, session.epoch, order.id)
             orders.append((node.id, session.epoch, order))
     return Result(orders, tuple(effects))
+
+
+def sent(tx: Tx, orders: Sequence[tuple[int, int, str]]) -> None:
+    """(node id, epoch of its connection, order's id): those orders were written to their connections."""
+    for node_id, epoch, order_id in orders:
+        sessions.set_sent(tx, node_id, epoch, order_id)
 
 
 def _impossible(tx: Tx, node: Node, reason: str, site: Site, now: float) -> tuple[Effect, ...]:

@@ -210,18 +210,22 @@ class ConfdServer(Service):
             if not (yield self.pool.read(orders.any_waiting, self.server)):
                 return
             result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site, self.clock())
-            for node_id, epoch, order in result.value:
-                self._send(node_id, epoch, order)
+            sent = [(node_id, epoch, order.id) for node_id, epoch, order in result.value
+                    if self._send(node_id, epoch, order)]
             self.effects(result.effects)
+            if sent:
+                yield self.pool.run_at(NODES, orders.sent, sent)
         except Exception:  # the next look may fare better
             log.exception("looking for orders")
 
-    def _send(self, node_id: int, epoch: int, order: Order) -> None:
+    def _send(self, node_id: int, epoch: int, order: Order) -> bool:
         connection = self.nodes.get(node_id)
-        if connection and connection.peer and connection.peer.epoch == epoch:
-            self.counts["orders"] += 1
-            log.info("%s: order %s: %s", connection.name, order.id, order.action)
-            connection.send(order)
+        if not (connection and connection.peer and connection.peer.epoch == epoch):
+            return False
+        self.counts["orders"] += 1
+        log.info("%s: order %s: %s", connection.name, order.id, order.action)
+        connection.send(order)
+        return True
 
     def done(self, result: Result) -> None:
         """A flow has changed something: carry out its effects."""

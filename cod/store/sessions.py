@@ -79,7 +79,7 @@ def forget_report(tx: Tx, node_id: int) -> None:
 
 
 def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
-    """That order is about to be sent on the connection."""
+    """That order was sent on the connection."""
     tx.execute(update(t.sessions).where(_s.node_id == node_id, _s.epoch == epoch).values(order_sent=order_id))
 
 

@@ -354,6 +354,8 @@ def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
     assert orders.any_waiting(lab.tx, "a")
     ((node_id, epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert (node_id, epoch, order) == (peer.node_id, peer.epoch, lab.order(1))
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == [(node_id, epoch, order)]  # until it was sent
+    orders.sent(lab.tx, [(node_id, epoch, order.id)])
     assert not orders.any_waiting(lab.tx, "a")
     again = lab.again(1, server="a")
     lab.report(again)
