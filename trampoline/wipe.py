@@ -4,7 +4,7 @@
    to: its standard promises zeros.
 2. A device that takes *discard* (TRIM, UNMAP) is told to, but the standards let it ignore that or return old data. It
    is believed only if zeros are read back: the first and last 16 MiB whole, where ranges that the device rounds off
-   lie, and 2048 samples of 64 KiB, one at a random place in each 2048th of the disk. A device that kept a fraction f
+   lie, and 2048 samples of 4 KiB, one at a random place in each 2048th of the disk. A device that kept a fraction f
    of its data passes with probability (1-f)^2048: one in e^20 for 1 %. If anything but zeros shows, see 3.
 3. Everything else is overwritten with zeros (by the kernel, BLKZEROOUT).
 
@@ -24,7 +24,7 @@ from trampoline.inventory import Disk
 from trampoline.target import Target
 
 _STEP = 64 << 20
-_EDGE, _SAMPLE = 16 << 20, 64 << 10
+_EDGE, _LONG, _SAMPLE = 16 << 20, 1 << 20, 4 << 10
 _MANY, _FEW = 2048, 64
 
 
@@ -87,12 +87,12 @@ def _overwrite(target: Target, meter: Meter) -> None:
 
 def data_at(target: Target, samples: int) -> int | None:
     """Where a look at the edges and `samples` random places finds anything but zeros; None if nowhere."""
-    spans = [(at, _SAMPLE) for at in range(0, min(_EDGE, target.size), _SAMPLE)]
-    spans += [(at, _SAMPLE) for at in range(max(0, target.size - _EDGE), target.size, _SAMPLE)]
+    spans = [(at, _LONG) for at in range(0, min(_EDGE, target.size), _LONG)]
+    spans += [(at, _LONG) for at in range(max(0, target.size - _EDGE), target.size, _LONG)]
     stratum = max(target.size // samples, _SAMPLE)
     for start in range(0, target.size, stratum):
-        spans.append((start + int.from_bytes(os.urandom(8), "big") % stratum // 4096 * 4096, _SAMPLE))
-    zeros = bytes(_SAMPLE)
+        spans.append((start + int.from_bytes(os.urandom(8), "big") % stratum // _SAMPLE * _SAMPLE, _SAMPLE))
+    zeros = bytes(_LONG)
     for at, length in spans:
         data = target.read(length, at)
         if data != zeros[: len(data)]:
