@@ -1,0 +1,133 @@
+"""A rack of whole machines: unmodified firmware in QEMU, a real `cod serve` in their network, ways to wait for both.
+
+    with rack(machines) as stand:
+        stand.power("b1", "on"); stand.reaches("b1", "inactive")
+
+The machines are known by the lab's names, whatever the server calls them. Bounds of waits are generous: on a busy host
+an emulated processor is slow, and only what never happens is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod.demo.stage import Stage
+from cod.lab import control
+from cod.lab.spec import LabNode
+from images import build as images
+from trampoline import build as trampoline
+
+PATIENCE = 600.0  # seconds for a step of a machine's way
+CHECKOUT = Path(__file__).resolve().parents[2]
+TEMPLATES = CHECKOUT / "images"
+
+
+class Rack(Stage):
+    """A stage whose machines are waited for."""
+
+    def power(self, name: str, op: str) -> None:
+        """Turn a machine's switch: 'on', 'off' or 'reset'."""
+        control.power(self.lab, name, op)
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """The nodes that the server knows, by the lab's names of their machines."""
+        with self.client() as api:
+            return {self.machines[node["boot_mac"]]["name"]: node for node in api.every("/nodes")}
+
+    def node(self, name: str) -> dict[str, Any]:
+        """The machine as the server knows it; {} if it does not."""
+        return self.nodes().get(name, {})
+
+    def state(self, name: str) -> str:
+        """The state of the machine's node, '' if it is not known yet."""
+        return str(self.node(name).get("state", ""))
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """All that has happened to its node, in order."""
+        with self.client() as api:
+            return list(api.get(f"/nodes/{self.node(name)['name']}")["history"])
+
+    def states(self, name: str) -> list[str]:
+        """All states that it has been in, in their order."""
+        return [row["to_state"] for row in self.history(name)]
+
+    def console(self, name: str) -> str:
+        """What the machine has written on its serial port."""
+        path = control.console(self.lab, name)
+        return path.read_bytes().decode(errors="replace") if path.exists() else ""
+
+    def page(self, address: str) -> str:
+        """What the system at `address` serves, '' if it does not (yet)."""
+        return self.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}/"], 10)
+
+    def bytes_sent(self) -> int:
+        """What the server's side has sent into the machines' network so far."""
+        assert self._server is not None
+        lines = Path(f"/proc/{self._server.pid}/net/dev").read_text().splitlines()
+        return int(next(line for line in lines if line.strip().startswith("br0:")).split(":")[1].split()[8])
+
+    def wait(self, truth: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+        """Wait until `truth()` is true; returns it. For machines, which have no clock of ours to move."""
+        until = time.monotonic() + seconds
+        while not (value := truth()):
+            assert time.monotonic() < until, f"not within {seconds:.0f} s: {what}"
+            time.sleep(0.2)
+        return value
+
+    def reaches(self, name: str, *states: str, seconds: float = PATIENCE) -> dict[str, Any]:
+        """Wait until the machine's node is in one of `states`; returns it. Fails at once if it is quarantined."""
+        def there() -> dict[str, Any]:
+            node = self.node(name)
+            if node and node["state"] == "quarantined" and "quarantined" not in states:
+                raise AssertionError(f"{name} is quarantined: {node['reason']}")
+            return node if node and node["state"] in states else {}
+
+        return dict(self.wait(there, f"{name} is {' or '.join(states)}", seconds))
+
+
+@contextmanager
+def rack(machines: Sequence[LabNode], *, patience: float = 1.0) -> Iterator[Rack]:
+    """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the block fails.
+
+    Its folder is a short one: a socket's path has 108 bytes at most.
+    """
+    with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COD_LAB_ROOT", f"{place}/labs")
+        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience)
+        try:
+            with stand:
+                yield stand
+        except BaseException:
+            for path in [*sorted(Path(place).glob("s/console/*.log")), Path(place) / "s/server.log"]:
+                print(f"--- {path.name}\n{path.read_bytes()[-3000:].decode(errors='replace')}")
+            raise
+
+
+def build_all(*names: str) -> None:
+    """The trampoline and the images, unless they are up to date."""
+    trampoline.build("lab", CHECKOUT / "build/trampoline", CHECKOUT / "build/cache/trampoline")
+    for name in names:
+        images.build(name, CHECKOUT / "build/images", CHECKOUT / "build/cache/images")
+
+
+def offer(stand: Rack, *names: str) -> None:
+    """Add built images and their templates."""
+    for name in names:
+        stand.cod("image", "add", name, str(CHECKOUT / f"build/images/{name}.img"), "--wait")
+        stand.cod("template", "add", str(TEMPLATES / f"{name}.xml"))
+
+
+def fat_file(image: Path, mib: int, name: str) -> bytes:
+    """A file of the FAT partition that begins `mib` MiB into a disk (also one that a machine is using)."""
+    done = subprocess.run(["mtype", "-i", f"{image}@@{mib}M", f"::{name}"], capture_output=True, check=False,
+                          env=os.environ | {"MTOOLS_SKIP_CHECK": "1"})
+    return done.stdout
