@@ -31,7 +31,7 @@ demo: build
 test: system-test check build
 	$(PYTEST) -n $(WORKERS) --dist loadgroup
 
-test-fast: venv
+test-fast: system-test venv
 	$(PYTEST) -n $(WORKERS) -m "not system and not mariadb and not slow" -q
 
 check: venv
