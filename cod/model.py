@@ -357,7 +357,7 @@ class VclusterView:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """A node request for people. `tuples` pairs each of the request's tuples with its template's 'name@revision'."""
+    """A node request for people. `templates`: 'name@revision' of each of its tuples, in order."""
 
     request: Request
     vcluster: str
@@ -422,7 +422,6 @@ class DhcpQuery:
     server_id: str | None = None
     arch: int | None = None
     uuid: str | None = None
-    hostname: str | None = None
     client_id: bytes | None = None
 
 
@@ -434,10 +433,8 @@ class DhcpClient:
     name: str
     state: str
     boot_mac: str
-    uuid: str | None
     boot_served_at: float | None
     template_id: int | None
-    hostname: str | None
     vcluster: str | None
 
 

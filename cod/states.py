@@ -77,7 +77,7 @@ class StateRule:
     """What a state promises.
 
     kind      'stable', 'motion' or 'final'
-    deadline  seconds until `timed_out` (motion only); the site file may scale all of them (`site.patience`)
+    deadline  seconds until `timed_out` (motion only); the site file may scale all of them (`policy.patience`)
     retries   how often the node may fail or time out on its way before it is `exhausted`
     about     one line for people
     """
@@ -159,6 +159,10 @@ for _state in S:
         NODE_TRANSITIONS[_state, E.QUARANTINED] = S.QUARANTINED
 for _state in (S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTINED):
     NODE_TRANSITIONS[_state, E.RETIRED] = S.RETIRED
+
+# The machine runs, or is on its way to, its vcluster's system; the agent writes or reads its disks.
+OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
+WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE})
 
 # Ends of a road: reaching one gives the node its whole retry budget back.
 ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})

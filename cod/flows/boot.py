@@ -9,7 +9,7 @@ from __future__ import annotations
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
 from cod.policy import boot, template
 from cod.policy.template import Configuration
-from cod.states import NodeState
+from cod.states import OWN_SYSTEM, NodeState
 from cod.store import bindings, images, nodes, secrets, templates
 from cod.store.engine import Tx
 
@@ -27,13 +27,13 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     configuration = _configuration(tx, node)
     named = images.named(tx, template.image_names(configuration)) if configuration else {}
     plan = boot.plan(node.state, configuration, named, mac, subnet, site)
-    if node.state in boot.OWN_SYSTEM and plan.action in ("local", "kernel"):
+    if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, now)
     return plan
 
 
 def _configuration(tx: Tx, node: Node) -> Configuration | None:
-    if node.template_id is None or node.state not in boot.OWN_SYSTEM:
+    if node.template_id is None or node.state not in OWN_SYSTEM:
         return None
     row = templates.get(tx, node.template_id)
     return template.parse(row.document) if row else None
@@ -55,7 +55,7 @@ def mint(
     bound to that MAC, or when the node boots its vcluster's system, which gets none.
     """
     node, _subnet = _who(tx, mac, address, site, now)
-    if node.state in boot.OWN_SYSTEM:
+    if node.state in OWN_SYSTEM:
         raise Refused("forbidden", f"{node.name} boots its vcluster's system, not the trampoline")
     secrets.purge(tx, now)
     live = [secret for secret in secrets.of_mac(tx, mac) if secret.kind == "boot"]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
-from cod.policy import boot, lifecycle, power, template
+from cod.policy import boot, identity, lifecycle, power, template
 from cod.policy.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
 from cod.store import bindings, clients, conflicts, nodes, steps, templates, vclusters
@@ -226,7 +226,7 @@ def _enrol(batch: _Batch, query: DhcpQuery) -> DhcpClient:
     Once a machine has reported, its NICs are known, so another MAC with its UUID is another machine whose maker gave
     both the same one: it becomes a node of its own, without UUID.
     """
-    uuid = query.uuid if boot.is_unique(query.uuid) else None
+    uuid = query.uuid if identity.is_unique(query.uuid) else None
     known = nodes.by_uuid(batch.tx, uuid) if uuid else None
     if known is not None and known.reported_at is None and known.state == NodeState.NEW:
         clients.join(batch.tx, known.id, query.mac)
@@ -244,8 +244,8 @@ def _enrol(batch: _Batch, query: DhcpQuery) -> DhcpClient:
 
 
 def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
-    client = DhcpClient(node.id, node.name, node.state, node.boot_mac, node.uuid, node.boot_served_at,
-                        node.template_id, node.hostname, None)
+    client = DhcpClient(node.id, node.name, node.state, node.boot_mac, node.boot_served_at, node.template_id,
+                        None)
     batch.clients[mac] = client
     return client
 

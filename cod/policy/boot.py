@@ -41,23 +41,14 @@ from dataclasses import dataclass
 
 from cod.model import BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, Site, Subnet
 from cod.policy.template import Configuration, boot_files
-from cod.states import NodeEvent, NodeState
+from cod.states import OWN_SYSTEM, WORKING, NodeEvent, NodeState
 
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
 NOWHERE = "go-on-to-your-disk"  # no such file
 NEXT_OPTION = 120.0  # seconds in which firmware goes through the rest of its boot options
 
-_RESET = frozenset({NodeState.OFF, NodeState.INACTIVE, NodeState.WIPE, NodeState.PRIME, NodeState.CAPTURE})
-OWN_SYSTEM = frozenset({NodeState.BOOT, NodeState.ACTIVE})
-
-_COMMON_UUIDS = frozenset({  # left in by board makers' tools
-    "00020003-0004-0005-0006-000700080009",
-    "03000200-0400-0500-0006-000700080009",
-    "12345678-1234-5678-90ab-cddeefaabbcc",
-    "02000300-0400-0500-0006-000700080009",
-    "01020304-0506-0708-090a-0b0c0d0e0f10",
-})
+_RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +124,6 @@ def _goes_on(query: DhcpQuery, client: DhcpClient | None, now: float) -> bool:
     """Is this firmware on its way from a served boot through its other boot options to its disk?"""
     served = client is not None and client.state in OWN_SYSTEM and client.boot_served_at
     return query.stage == "httpclient" and bool(served) and now - float(served or 0) < NEXT_OPTION
-
-
-def is_unique(uuid: str | None) -> bool:
-    """Can this DMI UUID tell machines apart? Some makers leave a constant in it."""
-    return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _COMMON_UUIDS
 
 
 def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:

@@ -22,11 +22,11 @@ from xml.etree import ElementTree
 from cod.model import Node
 from cod.states import NodeState
 
-BOGUS = frozenset({
-    "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
+_BOGUS = frozenset({  # left in by board makers' tools
     "03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009",
-    "12345678-1234-5678-90ab-cddeefaabbcc", "fefefefe-fefe-fefe-fefe-fefefefefefe",
-    "01020304-0506-0708-090a-0b0c0d0e0f10", "11111111-2222-3333-4444-555555555555",
+    "02000300-0400-0500-0006-000700080009", "12345678-1234-5678-90ab-cddeefaabbcc",
+    "fefefefe-fefe-fefe-fefe-fefefefefefe", "01020304-0506-0708-090a-0b0c0d0e0f10",
+    "11111111-2222-3333-4444-555555555555",
 })
 _EXPECTED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING)
 
@@ -53,13 +53,18 @@ class Joining:
     refused: str = ""
 
 
+def is_unique(uuid: str | None) -> bool:
+    """Can this DMI UUID tell machines apart? Some makers leave a constant in it, or one digit all through."""
+    return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _BOGUS
+
+
 def read(report: str) -> Hardware:
     """From a hardware report (XML, valid against schema/report.rng)."""
     root = ElementTree.fromstring(report)
     system, firmware = root.find("system"), root.find("firmware")
     uuid = None if system is None else system.get("uuid")
     macs = {nic.attrib["mac"] for nic in root.iterfind("nic")}
-    return Hardware(None if uuid in BOGUS else uuid, tuple(sorted(macs)),
+    return Hardware(uuid if is_unique(uuid) else None, tuple(sorted(macs)),
                     "bios" if firmware is None else firmware.attrib["kind"])
 
 

@@ -159,7 +159,6 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
         _address(options.get(SERVER_ID)),
         int.from_bytes(options[ARCH][:2], "big") if len(options.get(ARCH, b"")) >= 2 else None,
         _uuid(options[UUID_OPTION]) if UUID_OPTION in options else None,
-        options[HOSTNAME].decode("ascii", "replace")[:63] if HOSTNAME in options else None,
         options.get(CLIENT_ID),
     )
 

@@ -20,7 +20,7 @@ DISKLESS = parse('<template><boot mode="diskless"><kernel image="k"/><ramdisk ur
 
 
 def client(state: str, served: float | None = None) -> DhcpClient:
-    return DhcpClient(1, "n1", state, MAC, None, served, None, None, None)
+    return DhcpClient(1, "n1", state, MAC, served, None, None)
 
 
 def decide(
@@ -140,7 +140,8 @@ def test_the_trampoline_finds_its_server_and_carries_no_secret() -> None:
     assert plan.kernel == "http://10.77.0.1:8069/files/trampoline/vmlinuz"
     assert plan.initrds == ("http://10.77.0.1:8069/files/trampoline/ramdisk",
                             f"http://10.77.0.1:8069/boot/{MAC}/secret.cpio")
-    assert plan.cmdline == f"cod.confd=10.77.0.1:8070 cod.mac={MAC} quiet panic=10 cryptomgr.notests console=ttyS0,115200"
+    assert plan.cmdline == (f"cod.confd=10.77.0.1:8070 cod.mac={MAC} quiet panic=10 cryptomgr.notests "
+                            "console=ttyS0,115200")
 
 
 def test_a_diskless_node_boots_its_templates_kernel() -> None:
@@ -153,14 +154,3 @@ def test_a_diskless_node_boots_its_templates_kernel() -> None:
 def test_what_cannot_be_booted_says_why() -> None:
     assert "no image" in boot.plan("active", DISKLESS, {}, MAC, SUBNET, SITE).why
     assert "without a template" in boot.plan("boot", None, {}, MAC, SUBNET, SITE).why
-
-
-@pytest.mark.parametrize(("uuid", "unique"), [
-    (None, False),
-    ("00000000-0000-0000-0000-000000000000", False),
-    ("ffffffff-ffff-ffff-ffff-ffffffffffff", False),
-    ("03000200-0400-0500-0006-000700080009", False),
-    ("6b1d3a52-0c6e-4a8e-9a56-2f0e6f1b7a11", True),
-])
-def test_uuids_that_makers_left_in_tell_nobody_apart(uuid: str | None, unique: bool) -> None:
-    assert boot.is_unique(uuid) == unique
