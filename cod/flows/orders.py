@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import Effect, Node, Order, Refused, Result, Site, Subnet, ipv4
+from cod.model import Effect, Node, Order, Refused, Result, Site, ipv4
 from cod.policy import lifecycle, template
+from cod.policy.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import images, sessions, steps
 from cod.store.engine import Tx
@@ -58,14 +59,9 @@ def _prime(tx: Tx, node: Node, order_id: str, configuration: template.Configurat
 
 
 def _server(site: Site, address: str) -> str:
-    here = next((subnet for subnet in site.subnets if address and _contains(subnet, address)), site.subnets[0])
+    nets = map(numbers, site.subnets)
+    here = next((net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0])
     return f"http://{here.server}:{site.http_port}/images"
-
-
-def _contains(subnet: Subnet, address: str) -> bool:
-    network, _, bits = subnet.network.partition("/")
-    shift = 32 - int(bits)
-    return ipv4(address) >> shift == ipv4(network) >> shift
 
 
 def any_waiting(tx: Tx, server: str) -> bool:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 from cod.model import BootSecret, Node, Peer, Refused, Result, Site
 from cod.policy import lifecycle
-from cod.states import NodeEvent, NodeState, Step
+from cod.states import WORKING, NodeEvent, NodeState, Step
 from cod.store import nodes, secrets, sessions, steps
 from cod.store.engine import Tx
 
 FOR_EVER = 4_000_000_000.0  # a session's secret ends with the machine's next boot, not by the clock
-_WORKING = (NodeState.WIPE, NodeState.PRIME, NodeState.CAPTURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
 def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
     """What a fresh boot of the trampoline means. DHCP has usually noticed before; this is for when it has not."""
     cause = "its agent connected after a new boot"
-    if node.state in _WORKING:
+    if node.state in WORKING:
         step = lifecycle.on_trouble(node, NodeEvent.ASKED, f"rebooted in state {node.state}", site.policy)
     elif node.state == NodeState.BOOT:
         step = lifecycle.on_trouble(node, NodeEvent.BOOT_FAILED, "came up in the trampoline again", site.policy)
@@ -90,7 +89,7 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result:
         return Result(False)
     node = nodes.get(tx, peer.node_id, lock=True)
     assert node is not None
-    if node.state in _WORKING:
+    if node.state in WORKING:
         step = lifecycle.on_trouble(node, NodeEvent.LOST, f"its agent was lost in state {node.state}", site.policy)
     elif node.state == NodeState.INACTIVE:
         step = Step(NodeEvent.LOST, "its agent was lost", {"reason": "its agent was lost"})

@@ -19,18 +19,14 @@ LONGEST_REST = 120.0
 def settle(node: Node, wanted: Wanted | None) -> Step:
     """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run."""
     if node.vcluster_id is not None and wanted is not None:
-        return _for_holder(node, wanted)
+        return assign(node, wanted)
     if node.disk == Disk.DIRTY:
         return Step(NodeEvent.WIPE_ORDERED, "its disks may hold a vcluster's data")
     return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
 
 
 def assign(node: Node, wanted: Wanted) -> Step:
-    """What a node in state *inactive* does that has just been taken for a vcluster."""
-    return _for_holder(node, wanted)
-
-
-def _for_holder(node: Node, wanted: Wanted) -> Step:
+    """What a node does for its holder: one that stands at the crossroads, or was taken from the warm reserve."""
     fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
         if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:  # no prime is coming that would wipe them

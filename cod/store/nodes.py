@@ -16,8 +16,6 @@ from cod.store.engine import Tx, new_id
 
 COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
 
-_OWN_SYSTEM = (NodeState.BOOT, NodeState.ACTIVE)
-
 
 class Stale(Exception):
     """The node has moved on since it was read: the caller's message or plan is out of date. Nothing was changed."""
@@ -175,10 +173,10 @@ def move(
         update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation).values(**values))
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    if node.state in _OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
+    if node.state in states.OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
         tx.execute(update(t.sessions).where(t.sessions.c.node_id == node.id).values(reported=False))
     moved = replace(node, **values)
-    written = node.progress_done if node.state in (NodeState.PRIME, NodeState.WIPE, NodeState.CAPTURE) else None
+    written = node.progress_done if node.state in states.WORKING else None
     tx.execute(insert(t.node_history).values(
         node_id=node.id, at=now, event=event, from_state=node.state, to_state=target, generation=moved.generation,
         vcluster_id=moved.vcluster_id, cause=cause, actor=actor, bytes_written=written,

@@ -37,11 +37,6 @@ def spend(tx: Tx, secret_id: str) -> bool:
     return tx.execute(delete(t.boot_secrets).where(_s.id == secret_id)).rowcount == 1
 
 
-def spend_kind(tx: Tx, mac: str, kind: str) -> None:
-    """Make all of a machine's secrets of one kind ('boot' or 'session') worthless."""
-    tx.execute(delete(t.boot_secrets).where(_s.mac == mac, _s.kind == kind))
-
-
 def purge(tx: Tx, now: float) -> None:
     """Delete what has expired, of all machines."""
     tx.execute(delete(t.boot_secrets).where(_s.expires_at <= now))

@@ -11,6 +11,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node, NodeView, Request, RequestTuple, RequestView, Vcluster, VclusterView, dotted
+from cod.states import OWN_SYSTEM
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -55,7 +56,7 @@ def nodes(
 
 def _kind(node: Node) -> str:
     """Which of a node's bindings says where it is: its vcluster's once it boots into it, else the boot pool's."""
-    return "vcluster" if node.state in ("boot", "active") else "boot"
+    return "vcluster" if node.state in OWN_SYSTEM else "boot"
 
 
 def _by_node(query: Select[Any], column: Column[Any], found: list[Node]) -> Select[Any]:
