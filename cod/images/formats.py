@@ -14,7 +14,7 @@ import re
 import struct
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -143,12 +143,28 @@ def check_qcow2(head: bytes, limit: int) -> int:
     return int(size)
 
 
-def convert_qcow2(source: Path, target: Path) -> None:
-    """Write a checked qcow2 file as a sparse raw file. Raises Refused with qemu-img's complaint."""
+def convert_qcow2(source: Path, target: Path, go_on: Callable[[], None] = lambda: None) -> None:
+    """Write a checked qcow2 file as a sparse raw file. Raises Refused with qemu-img's complaint.
+
+    go_on  called twice a second; an exception that it raises ends the conversion
+    """
     # -f: what is inside cannot be taken for another format; a path with a slash in front is never a protocol or JSON.
-    done = subprocess.run(
-        ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(source.absolute()), str(target.absolute())],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        complaint = (done.stderr.strip().splitlines() or ["no reason given"])[-1].replace(str(source.absolute()), "it")
+    # setpriv: should this process be killed, the kernel ends the conversion with it.
+    convert = ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(source.absolute()), str(target.absolute())]
+    with subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *convert], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+        try:
+            said = _wait(process, go_on)
+        finally:
+            process.kill()
+    if process.returncode:
+        complaint = (said.strip().splitlines() or ["no reason given"])[-1].replace(str(source.absolute()), "it")
         raise Refused("invalid", f"the qcow2 file cannot be converted: {complaint}", "file")
+
+
+def _wait(process: subprocess.Popen[str], go_on: Callable[[], None]) -> str:
+    while True:
+        try:
+            return process.communicate(timeout=0.5)[1]
+        except subprocess.TimeoutExpired:
+            go_on()

@@ -77,6 +77,10 @@ class _Added:
         self._done += len(data)
         self._progress(self._done, self.size)
 
+    def still(self) -> None:
+        """No more was read, but the work goes on."""
+        self._progress(self._done, self.size)
+
     def rest(self) -> None:
         """Read what is left."""
         while self.read(CHUNK):
@@ -134,7 +138,7 @@ def _qcow2(job: _Job) -> _Made:
     formats.check_qcow2(os.pread(job.added.file.fileno(), _HEAD, 0), job.limit)
     job.added.rest()
     raw = job.folder / "raw"
-    formats.convert_qcow2(job.source, raw)
+    formats.convert_qcow2(job.source, raw, job.added.still)
     with raw.open("rb", buffering=0) as file:
         made = _compress(_extents(file, lambda data: None), job)
     raw.unlink()

@@ -12,6 +12,8 @@ import signal
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -290,6 +292,50 @@ def test_a_full_server_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> No
                           capture_output=True, text=True)
     assert done.stdout == "File too large\n"
     assert list((tmp_path / "root").iterdir()) == []
+
+
+@pytest.fixture
+def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A qemu-img that never ends, and the file in which it says who it is."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/qemu-img").write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid.new\nmv {tmp_path}/pid.new "
+                                           f"{tmp_path}/pid\nexec sleep 100\n")
+    (tmp_path / "bin/qemu-img").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return tmp_path / "pid"
+
+
+def is_gone(process: Path) -> bool:
+    return not Path("/proc", process.read_text().strip()).exists()
+
+
+def test_a_conversion_ends_when_the_server_is_stopped(tmp_path: Path, endless: Path) -> None:
+    class Stopping(Exception):
+        pass
+
+    def stop() -> None:
+        if endless.exists():
+            raise Stopping
+
+    with pytest.raises(Stopping):
+        formats.convert_qcow2(tmp_path / "a", tmp_path / "b", stop)
+    assert is_gone(endless)
+
+
+def test_a_conversion_does_not_outlive_the_server(tmp_path: Path, endless: Path) -> None:
+    code = ("import sys; from pathlib import Path; from cod.images import formats;"
+            "formats.convert_qcow2(Path(sys.argv[1]), Path(sys.argv[2]))")
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "a", tmp_path / "b"]) as server:
+        wait_until(endless.exists)
+        server.kill()
+    wait_until(lambda: is_gone(endless))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 # ---------------------------------------------------------------- verify
