@@ -20,17 +20,18 @@ def connect(url: str, size: int = 8) -> Engine:
 
     SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys, BEGIN IMMEDIATE; a
     file that is not there yet is made for its owner alone.
-    MariaDB: READ COMMITTED, at most `size` connections.
+    MariaDB: READ COMMITTED, at most `size` connections. Errors do not show a statement's values: they end in the log,
+    and may be what proves a server to an agent.
     """
     if url.startswith("sqlite"):
-        engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False})
+        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False})
         event.listen(engine, "connect", _sqlite_connect)
         event.listen(engine, "begin", _sqlite_begin)
         _make_private(engine.url.database or "")
         return engine
     return create_engine(
-        url, isolation_level="READ COMMITTED", pool_size=size, max_overflow=size, pool_recycle=3600,
-        connect_args={"connect_timeout": 5, "charset": "utf8mb4"},
+        url, hide_parameters=True, isolation_level="READ COMMITTED", pool_size=size, max_overflow=size,
+        pool_recycle=3600, connect_args={"connect_timeout": 5, "charset": "utf8mb4"},
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, Table, insert, inspect, select, text
+from sqlalchemy.exc import IntegrityError
 
 from cod.states import Disk, NodeState
 from cod.store import backup, nodes, schema
@@ -130,6 +131,15 @@ def test_database_and_backup_are_their_owners_alone(tmp_path: Path) -> None:
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == dict.fromkeys(modes, 0o600)
     assert {"cod.db", "cod.db-wal", "b.gz"} <= modes.keys()
+
+
+def test_errors_do_not_show_what_was_written(upgraded: Engine) -> None:
+    """They end in the log, and with a verifier's key a false server could be set up."""
+    row = {"id": "x", "mac": "52:54:00:00:00:0a", "kind": "boot", "address": "10.77.1.1", "salt": b"", "expires_at": 9e9,
+           "stored_key": b"stored", "server_key": b"a server's key"}
+    with pytest.raises(IntegrityError) as caught, upgraded.begin() as tx:
+        tx.execute(insert(t.boot_secrets).values(row))
+    assert "server's key" not in str(caught.value)
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "other"])
