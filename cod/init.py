@@ -98,7 +98,7 @@ def copy_trampoline(folder: Path) -> list[str]:
             for name in ("vmlinuz", "ramdisk"):
                 shutil.copy(built / name, folder / name)
             return [f"copied the {flavour} trampoline"]
-    return [f"no trampoline yet: build one, or put vmlinuz and ramdisk into {folder}"]
+    return [f"no trampoline yet: `cod trampoline build` makes it, or put vmlinuz and ramdisk into {folder}"]
 
 
 # ---------------------------------------------------------------- the annotated file

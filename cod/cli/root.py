@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": ("cod.cli.server", "serve", "Run the server."),
     "db": ("cod.cli.db", "db", "Upgrade, back up, restore and check the database."),
     "token": ("cod.cli.token", "token", "Tokens for the REST API."),
+    "trampoline": ("cod.cli.trampoline", "trampoline", "What machines boot between their users' systems: build it."),
     "states": ("cod.cli.server", "states", "Show the nodes' lifecycle."),
     "node": ("cod.cli.node", "node", "Machines: list, approve, power, set aside."),
     "image": ("cod.cli.image", "image", "Disk and partition images."),

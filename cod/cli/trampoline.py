@@ -1,0 +1,77 @@
+"""`cod trampoline`: what machines boot between the systems of their users."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from cod.client import SITE_FILE
+
+FLAVOURS = ("lab", "generic")
+
+
+@click.group()
+def trampoline() -> None:
+    """Kernel and ramdisk that machines boot between the systems of their users.
+
+    \b
+    Example:
+      cod trampoline build generic
+    """
+
+
+@trampoline.command()
+@click.argument("flavour", type=click.Choice(FLAVOURS), default="generic")
+@click.pass_context
+def build(ctx: click.Context, flavour: str) -> None:
+    """Make the trampoline from the distribution's packages and put it below the site's boot root.
+
+    FLAVOUR is generic (drivers for servers; the default) or lab (small, for QEMU machines). Nothing is installed and
+    nothing needs root but writing into the site's folder. What is up to date is not made again.
+
+    \b
+    Example:
+      cod --site /srv/cod/site.toml trampoline build lab
+    """
+    from cod import config
+
+    try:
+        _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
+        cache = settings.data / "cache/trampoline"
+        made(flavour, cache)
+        for name in ("vmlinuz", "ramdisk"):
+            put(cache / flavour / name, settings.boot / "trampoline" / name)
+    except (config.ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{settings.boot / 'trampoline'}: machines boot this from now on")
+
+
+def made(flavour: str, folder: Path) -> None:
+    """Run the recipe that ships with this program; the result is in `folder`/<flavour>."""
+    from cod import data
+
+    with TemporaryDirectory() as tree:  # the recipe packs its own sources and the program's, side by side as here
+        _copy(Path(data.__file__).parent, Path(tree, "cod"))
+        _copy(data.path("trampoline"), Path(tree, "trampoline"))
+        command = [sys.executable, "-m", "trampoline.build", flavour, "--out", folder, "--cache", folder / "packages"]
+        done = subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": tree}, check=False)
+    if done.returncode:
+        raise click.ClickException("the trampoline could not be made; the reason is above")
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("_data", "__pycache__"))
+
+
+def put(source: Path, target: Path) -> None:
+    """Replace `target` whole: a machine may be loading the old one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".partial")
+    shutil.copy(source, partial)
+    partial.replace(target)
