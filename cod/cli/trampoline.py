@@ -59,7 +59,8 @@ def made(flavour: str, folder: Path) -> None:
     with TemporaryDirectory() as tree:  # the recipe packs its own sources and the program's, side by side as here
         _copy(Path(data.__file__).parent, Path(tree, "cod"))
         _copy(data.path("trampoline"), Path(tree, "trampoline"))
-        command = [sys.executable, "-m", "trampoline.build", flavour, "--out", folder, "--cache", folder / "packages"]
+        command = [sys.executable, "-m", "trampoline.build", flavour,
+                   "--out", str(folder), "--cache", str(folder / "packages")]
         done = subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": tree}, check=False)
     if done.returncode:
         raise click.ClickException("the trampoline could not be made; the reason is above")
