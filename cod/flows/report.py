@@ -54,9 +54,9 @@ def _unite(
     if joining.heir is not None:
         heir = nodes.get(tx, joining.heir, lock=True)
         assert heir is not None
+        if heir.state == NodeState.OFF:
+            heir = _apply(tx, heir, Step(NodeEvent.ASKED, "it came up by a NIC not known before"), site, now)
         node, peer = heir, sessions.hand_over(tx, peer, heir.id)
-        if node.state == NodeState.OFF:
-            node = _apply(tx, node, Step(NodeEvent.ASKED, "it came up by a NIC not known before"), site, now)
     for shadow in joining.absorb:
         nodes.absorb(tx, shadow, node.id)
     return node, peer

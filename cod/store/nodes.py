@@ -174,7 +174,9 @@ def move(
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     if node.state in states.OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
-        tx.execute(update(t.sessions).where(t.sessions.c.node_id == node.id).values(reported=False))
+        asked = event is NodeEvent.ASKED  # or so it seems: should its agent be there all the same, it must come back
+        tx.execute(update(t.sessions).where(t.sessions.c.node_id == node.id)
+                   .values(reported=False, epoch=t.sessions.c.epoch + int(asked)))
     moved = replace(node, **values)
     written = node.progress_done if node.state in states.WORKING else None
     tx.execute(insert(t.node_history).values(

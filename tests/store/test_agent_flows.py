@@ -344,6 +344,18 @@ def test_a_secret_is_good_for_one_machine_at_one_address_for_a_while(
     assert flow.lookup(lab.tx, "unknown", mac(1), "10.77.1.1", lab.now) is None
 
 
+def test_an_agent_that_was_taken_for_rebooted_comes_back_and_reports(lab: Lab) -> None:
+    """A DISCOVER that was late, or sent by another machine: the node waits for a report that nobody would send."""
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    nodes.move(lab.tx, lab.node(1), NodeEvent.ASKED, now=lab.now, cause="a late DISCOVER", actor="dhcp")
+    with pytest.raises(Refused, match="newer connection"):  # its server ends the connection
+        lab.report(peer)
+    assert lab.node(1).state == "trampoline"
+    lab.report(lab.again(1))
+    assert lab.node(1).state == "inactive"
+
+
 def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
     lab.machine(1, "trampoline")
     lab.machine(2, "trampoline")
