@@ -1,0 +1,152 @@
+"""A machine of the stand in the hands of somebody who means no good: it asks and connects as a machine does.
+
+Sockets are opened in threads that have entered the machine's network namespace; they stay in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from cod.wire import confd
+from cod.wire.confdxml import Message
+from tests.system.machine import Machine
+from tests.system.stand import Host
+
+T = TypeVar("T")
+
+CLONE_NEWNET = 0x40000000
+SERVER = "10.77.0.1"
+CONFD, HTTP, TFTP = 8070, 8069, 69
+
+
+def inside(namespace: str, call: Callable[[], T]) -> T:
+    """What `call` returns or raises, run in a thread in that network namespace; its child processes are there too."""
+    answer: list[Any] = []
+
+    def run() -> None:
+        try:
+            with open(f"/run/netns/{namespace}") as entry:
+                if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), "setns")
+            answer.extend([call(), None])
+        except BaseException as error:
+            answer.extend([None, error])
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]  # type: ignore[no-any-return]
+
+
+class Line:
+    """A connection to confd: bytes out, bytes in, and an agent's machine over it."""
+
+    def __init__(self, connected: socket.socket, secret: confd.Secret, mac: str) -> None:
+        self.socket, self.said = connected, bytearray()
+        self.session: confd.Secret | None = None
+        self.side = confd.AgentSide(secret, mac, os.urandom(confd.NONCE))
+        self.write(self.side.to_send())
+
+    def write(self, data: bytes) -> None:
+        self.said += data
+        self.socket.sendall(data)
+
+    def next(self) -> list[confd.Event]:
+        """What the server says next; [] when it has closed. Raises TimeoutError."""
+        while True:
+            try:
+                data = self.socket.recv(65536)
+            except ConnectionError:
+                return []
+            if not data:
+                return []
+            events = self.side.receive(data)
+            self.session = next((e.secret for e in events if isinstance(e, confd.NewSecret)), self.session)
+            self.write(self.side.to_send())
+            if heard := [event for event in events if not isinstance(event, confd.NewSecret)]:
+                return heard
+
+    def tell(self, message: Message) -> list[confd.Event]:
+        """Say something, and hear what comes next."""
+        self.write(self.side.send(message))
+        return self.next()
+
+    def slip(self, body: bytes) -> None:
+        """Send `body` sealed as a message is, whatever it is."""
+        self.side._write(body)
+        self.write(self.side.to_send())
+
+    def is_closed(self) -> bool:
+        """Does the server close, with no more than a refusal? Raises TimeoutError."""
+        while self.next():
+            pass
+        return True
+
+
+class Intruder:
+    """Somebody at `host`, which is off."""
+
+    def __init__(self, host: Host) -> None:
+        self.host, self.mac = host, host.mac
+        self.machine = Machine(host.folder, host.mac, 0)
+
+    def run(self, call: Callable[[], T]) -> T:
+        return inside(self.host.namespace, call)
+
+    def boot(self) -> confd.Secret:
+        """Go the way through DHCP, script and secret as the firmware does; returns the secret."""
+        return self.run(self._boot)
+
+    def _boot(self) -> confd.Secret:
+        options = ["-V", "PXEClient:Arch:00000:UNDI:002001", "-x", "0x5d:0000"]
+        self.machine.dhcp(options)
+        script = self.machine.fetch(self.machine.dhcp([*options, "-x", "0x4d:69505845"])["boot_file"]).decode()
+        (url,) = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
+        found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,})", self.machine.fetch(url))
+        assert found is not None
+        return confd.Secret.read(found[1].decode())
+
+    def connect(self, port: int, timeout: float = 5.0) -> socket.socket:
+        return self.run(lambda: socket.create_connection((SERVER, port), timeout=timeout))
+
+    def datagrams(self, port: int = 0, timeout: float = 5.0) -> socket.socket:
+        """A UDP socket that may broadcast."""
+        made = self.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
+        made.bind(("", port))
+        made.settimeout(timeout)
+        return made
+
+    def line(self, secret: confd.Secret, mac: str | None = None) -> Line:
+        """A connection to confd with hello said."""
+        return Line(self.connect(CONFD), secret, mac or self.mac)
+
+    def session(self, secret: confd.Secret) -> Line:
+        """An open connection to confd."""
+        line = self.line(secret)
+        line.next()
+        assert line.side.state is confd.State.OPEN
+        return line
+
+    def get(self, path: str) -> int:
+        """HTTP status of a GET."""
+        connection = self.connect(HTTP)
+        with connection:
+            connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            return int(connection.recv(65536).split()[1])
+
+    def tftp(self, name: str) -> bytes:
+        """The first datagram of the answer to a read request."""
+        with self.datagrams() as asking:
+            asking.sendto(struct.pack("!H", 1) + name.encode() + b"\0octet\0", (SERVER, TFTP))
+            return asking.recv(2048)
