@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from cod.model import Effect, Node, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
 from cod.store import nodes, sessions, steps
 from cod.store.engine import Tx
 
+MOST = 50  # nodes moved by one transaction: tens of milliseconds
 SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
 
 
@@ -16,19 +20,27 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
 
     started  when this server began to listen: until agents have had time to come back to it, no silence is held against
              them, for it was COD that did not hear
+    At most `MOST` nodes are moved, so that nobody waits long for the database when a hall full of them is overdue; the
+    others' turn comes with the next run.
     """
     effects: list[Effect] = []
+    for node, step in islice(_due(tx, site, now, started), MOST):
+        moved = steps.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
+        effects += steps.wakes(node, moved)
+    return list(dict.fromkeys(effects))
+
+
+def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node, Step]]:
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.at_crossroads(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
-            effects += _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
+            yield node, lifecycle.settle(node, steps.wanted(tx, node))
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            effects += _apply(tx, node, _overdue(node, site), site, now)
+            yield node, _overdue(node, site)
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
-            effects += _apply(tx, node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"}), site, now)
-    return list(dict.fromkeys(effects))
+            yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
 
 
 def _overdue(node: Node, site: Site) -> Step:
@@ -36,7 +48,3 @@ def _overdue(node: Node, site: Site) -> Step:
     waited = (rule.deadline or 0.0) * site.policy.patience
     return lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, f"no sign of progress for {waited:.0f} s in state "
                                 f"{node.state} ({rule.about})", site.policy)
-
-
-def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> tuple[Effect, ...]:
-    return steps.wakes(node, steps.apply(tx, node, step, now=now, actor="deadline", policy=site.policy))

@@ -232,6 +232,15 @@ def test_no_deadline_passes_while_nobody_could_be_heard(lab: Lab) -> None:
     assert [lab.node(n).state for n in (1, 2)] == ["trampoline", "trampoline"]
 
 
+def test_a_hall_full_of_overdue_nodes_is_dealt_with_in_small_transactions(lab: Lab) -> None:
+    for number in range(1, 2 * deadlines.MOST):
+        lab.machine(number, "trampoline")
+    lab.now += 601.0
+    for left in (deadlines.MOST - 1, 0):
+        lab.tick(1.0)
+        assert sum(not node.attempts for node in nodes.every(lab.tx)) == left
+
+
 def test_patience_stretches_deadlines(lab: Lab) -> None:
     lab.site = replace(lab.site, policy=Policy(auto_approve=True, patience=3.0))
     lab.machine(1, "trampoline", disk=Disk.DIRTY)
