@@ -32,7 +32,7 @@ logging.getLogger("tftpy").setLevel(logging.CRITICAL)  # it logs a peer's ERROR 
 
 NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL, BAD_OPTIONS = 0, 1, 2, 4, 8
 LONGEST_REQUEST = 1468  # RFC 2347 says 512; one Ethernet frame is kind enough
-LONGEST_WAIT = 8.0  # seconds between retransmissions, unless the client asked for a longer timeout
+LONGEST_WAIT = 8.0  # seconds between retransmissions, unless a client that has answered asked for a longer timeout
 LARGEST_BURST = 65000  # bytes: an IP datagram's limit is the limit of one UDP_SEGMENT call
 MOST_SEGMENTS = 64  # the kernel's UDP_MAX_SEGMENTS before 6.2
 
@@ -212,7 +212,7 @@ class Session:
         return self._send(now)
 
     def _send(self, now: float) -> Sequence[Burst]:
-        self.deadline = now + (self._backed_off() if self._tries else self._timeout)
+        self.deadline = now + self._wait()
         if self._acked < 0:
             self._sent = 0
             return (Burst([self._oack, b""], len(self._oack)),)
@@ -223,8 +223,11 @@ class Session:
         return [self._burst(block, min(block + self._stride - 1, last))
                 for block in range(first, last + 1, self._stride)]
 
-    def _backed_off(self) -> float:
-        return min(self._timeout * (1 << self._tries), max(LONGEST_WAIT, self._timeout))
+    def _wait(self) -> float:
+        """Twice as long each time. Before the client has answered its timeout is not heeded beyond `LONGEST_WAIT`:
+        a forged request for 255 seconds would occupy the server for a quarter of an hour."""
+        longest = max(LONGEST_WAIT, self._timeout) if self.answered else LONGEST_WAIT
+        return min(self._timeout * (1 << self._tries), longest)
 
     def _burst(self, first: int, last: int) -> Burst:
         size, content = self._blksize, self._content
