@@ -238,14 +238,7 @@ def manager(ground: Ground) -> list[Any]:
     power = PowerEdge(g.reactor, g.pool, {"lab": LabDriver(g.reactor)}, g.settings.name, g.clock)
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
-    return [planner, _Startable(power), Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects)]
-
-
-class _Startable:
-    """What has `start` and `stop` as a service."""
-
-    def __init__(self, inner: Any) -> None:
-        self.startService, self.stopService = inner.start, inner.stop
+    return [planner, power, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects)]
 
 
 def web(ground: Ground) -> list[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 
 
 class PowerError(Exception):
@@ -44,27 +44,3 @@ class PowerDriver(Protocol):
     def cycle(self, address: str) -> Deferred[None]:
         """Off, then on. Only asked for while the machine is not off."""
         ...
-
-
-class NoDriver:
-    """The driver `none`: for machines that an operator switches by hand."""
-
-    def status(self, address: str) -> Deferred[str]:
-        """Nobody knows."""
-        return succeed("unknown")
-
-    def on(self, address: str) -> Deferred[None]:
-        """Cannot."""
-        return self._cannot("on")
-
-    def off(self, address: str) -> Deferred[None]:
-        """Cannot."""
-        return self._cannot("off")
-
-    def cycle(self, address: str) -> Deferred[None]:
-        """Cannot."""
-        return self._cannot("off and on")
-
-    @staticmethod
-    def _cannot(what: str) -> Deferred[None]:
-        return fail(PowerError(f"it has no power control: an operator must switch it {what}", lasting=True))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.task import deferLater
@@ -50,8 +51,8 @@ class Pace:
         self.tokens -= count
 
 
-class PowerEdge:
-    """The service. `reactor` keeps its time for pauses (IReactorTime), `clock()` is the time of day for the rows."""
+class PowerEdge(Service):
+    """One server's power edge. `reactor` keeps its time for pauses, `clock()` is the time of day for the rows."""
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
@@ -67,23 +68,24 @@ class PowerEdge:
         self._running: dict[str, int] = defaultdict(int)
         self._tasks: set[Deferred[None]] = set()
         self._timer: Any = None
-        self._looking = self._woken = self._stopped = False
+        self._looking = self._woken = False
 
-    def start(self) -> None:
+    def startService(self) -> None:
         """Begin to look for wishes."""
+        super().startService()  # type: ignore[no-untyped-call]
         self._look()
 
     def wake(self) -> None:
         """Look now: somebody has written a wish."""
         if self._looking:
             self._woken = True
-        elif not self._stopped and self._timer is not None:
+        elif self.running and self._timer is not None:
             self._timer.cancel()
             self._look()
 
-    def stop(self) -> Deferred[None]:
+    def stopService(self) -> Deferred[None]:
         """Claim nothing more; fires when what is under way has ended."""
-        self._stopped = True
+        super().stopService()  # type: ignore[no-untyped-call]
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         return Deferred.fromCoroutine(self._drained())
@@ -111,7 +113,7 @@ class PowerEdge:
             self._look_again()
 
     def _look_again(self) -> None:
-        if not self._stopped:
+        if self.running:
             pause = 0.0 if self._woken else POLL
             self._woken = False
             self._timer = self._reactor.callLater(pause, self._look)
@@ -120,7 +122,7 @@ class PowerEdge:
         return max(0, min(self._concurrency - self._running[driver], self._paces[driver].room(now)))
 
     def _keep(self, work: Any) -> None:
-        """Remember the coroutine until it has ended, so that `stop` can wait for it."""
+        """Remember the coroutine until it has ended, so that `stopService` can wait for it."""
         task: Deferred[None] = Deferred.fromCoroutine(work)
         if task.called:
             return

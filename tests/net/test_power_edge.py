@@ -19,7 +19,7 @@ from cod.model import Node
 from cod.policy.power import BUDGET
 from cod.pool import in_transaction
 from cod.power import edge as edges
-from cod.power.driver import NoDriver, PowerError
+from cod.power.driver import PowerError
 from cod.power.edge import Pace, PowerEdge
 from cod.power.lab import LabDriver
 from cod.store import nodes, tables
@@ -75,7 +75,7 @@ class World:
 
     def __init__(self, engine: Engine, clock: Clock, **options: Any) -> None:
         self.engine, self.clock, self.bmc = engine, clock, Bmc(clock)
-        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc, "none": NoDriver()}, "s1", clock.seconds,
+        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds,
                               **options)
 
     def wish(self, name: str, desired: str) -> None:
@@ -118,7 +118,7 @@ def world(engine: Engine) -> World:
 def test_wishes(world: World, before: str, desired: str, said: list[str], after: str) -> None:
     world.bmc.power["n1"] = before
     world.wish("n1", desired)
-    world.edge.start()
+    world.edge.startService()
     assert world.bmc.said == said
     world.pass_(1)
     assert world.node("n1").power == world.bmc.power["n1"] == after
@@ -128,7 +128,7 @@ def test_wishes(world: World, before: str, desired: str, said: list[str], after:
 def test_a_slow_switch_is_verified_not_believed(world: World) -> None:
     world.bmc.delay = 11.0
     world.wish("n1", "on")
-    world.edge.start()
+    world.edge.startService()
     world.pass_(10)
     assert world.node("n1").power == "unknown"
     world.pass_(2)
@@ -139,7 +139,7 @@ def test_a_slow_switch_is_verified_not_believed(world: World) -> None:
 def test_a_deaf_machine_is_asked_again_then_given_up(world: World) -> None:
     world.bmc.deaf.add("n1")
     world.wish("n1", "on")
-    world.edge.start()
+    world.edge.startService()
     world.pass_(20)
     assert world.bmc.said == ["on n1", "on n1"]
     world.pass_(200)
@@ -150,7 +150,7 @@ def test_a_deaf_machine_is_asked_again_then_given_up(world: World) -> None:
 def test_a_machine_that_recovers_is_switched_by_a_retry(world: World) -> None:
     world.bmc.dead.add("n1")
     world.wish("n1", "on")
-    world.edge.start()
+    world.edge.startService()
     world.pass_(3)
     world.bmc.dead.clear()
     world.pass_(10)
@@ -162,7 +162,7 @@ def test_a_driver_that_hangs_is_left_before_the_claim_runs_out(world: World) -> 
     world.bmc.hung.add("n1")
     world.wish("n1", "off")
     world.wish("n2", "on")
-    world.edge.start()
+    world.edge.startService()
     world.pass_(1)
     assert world.node("n2").power == "on", "others do not wait"
     world.pass_(edges.ATTEMPT)
@@ -178,7 +178,7 @@ def test_a_broken_driver_is_an_error_on_the_row_not_the_end_of_the_edge(
 ) -> None:
     monkeypatch.setattr(world.bmc, "on", lambda address: {}[address])
     world.wish("n1", "on")
-    world.edge.start()
+    world.edge.startService()
     world.pass_(300)
     assert world.node("n1").reason == "power: the lab driver failed: KeyError"
     world.bmc.power["n2"] = "on"
@@ -187,12 +187,12 @@ def test_a_broken_driver_is_an_error_on_the_row_not_the_end_of_the_edge(
     assert world.node("n2").power == "off"
 
 
-def test_an_operator_is_asked_for_once(world: World) -> None:
+def test_a_wish_for_a_node_that_lost_its_driver_is_given_up_at_once(world: World) -> None:
     world.wish("n1", "on")
     in_transaction(world.engine, lambda tx: tx.execute(tables.nodes.update().values(power_driver="none")))
-    world.edge.start()
+    world.edge.startService()
     world.pass_(1)
-    assert world.errors() == ["it has no power control: an operator must switch it on"]
+    assert world.errors() == ["this site has no power driver 'none'"]
 
 
 def test_power_ons_are_paced_and_counted(engine: Engine) -> None:
@@ -200,7 +200,7 @@ def test_power_ons_are_paced_and_counted(engine: Engine) -> None:
     world.bmc.delay = 5.0
     for number in range(1, 9):
         world.wish(f"n{number}", "on")
-    world.edge.start()
+    world.edge.startService()
     assert len(world.bmc.said) == 2, "the burst"
     world.pass_(2)
     assert len(world.bmc.said) == 3, "no more than three at once"
@@ -210,7 +210,7 @@ def test_power_ons_are_paced_and_counted(engine: Engine) -> None:
 
 
 def test_a_wake_up_saves_the_wait_for_the_next_look(world: World) -> None:
-    world.edge.start()
+    world.edge.startService()
     world.wish("n1", "on")
     world.edge.wake()
     assert world.bmc.said == ["on n1"]
@@ -222,8 +222,8 @@ def test_a_wake_up_saves_the_wait_for_the_next_look(world: World) -> None:
 def test_stop_waits_for_what_is_under_way(world: World) -> None:
     world.bmc.delay = 3.0
     world.wish("n1", "on")
-    world.edge.start()
-    stopped = world.edge.stop()
+    world.edge.startService()
+    stopped = world.edge.stopService()
     world.wish("n2", "on")
     world.pass_(2)
     assert not stopped.called
@@ -237,7 +237,7 @@ def test_stop_waits_for_what_is_under_way(world: World) -> None:
 def test_the_database_gone_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     right = world.edge._pool.run
     monkeypatch.setattr(world.edge._pool, "run", lambda *_: fail(OSError("database away")))
-    world.edge.start()
+    world.edge.startService()
     world.pass_(2)
     monkeypatch.setattr(world.edge._pool, "run", right)
     world.wish("n1", "on")
@@ -249,7 +249,7 @@ def test_an_outcome_that_could_not_be_written_is_found_again(world: World, monke
     right = flows.succeeded
     monkeypatch.setattr(flows, "succeeded", lambda *_: 1 / 0)
     world.wish("n1", "on")
-    world.edge.start()
+    world.edge.startService()
     monkeypatch.setattr(flows, "succeeded", right)
     world.pass_(edges.LEASE + 1)
     assert world.node("n1").power == "on"
