@@ -229,7 +229,7 @@ def _enrol(batch: _Batch, query: DhcpQuery) -> DhcpClient:
     uuid = query.uuid if identity.is_unique(query.uuid) else None
     known = nodes.by_uuid(batch.tx, uuid) if uuid else None
     if known is not None and known.reported_at is None and known.state == NodeState.NEW:
-        clients.join(batch.tx, known.id, query.mac)
+        nodes.add_mac(batch.tx, known.id, query.mac)
         return _client(batch, query.mac, known)
     if known is not None:
         about = f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network cards"

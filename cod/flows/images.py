@@ -7,15 +7,13 @@ the file are still there and the next one begins anew; folders that no row names
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 
 from cod.model import Effect, Image, Ingested, Refused, Result
-from cod.policy import template
+from cod.policy import names, template
 from cod.store import claims, images, templates
 from cod.store.engine import Tx
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # as in schema/template.rng
 _CLAIM, _CLAIM_SECONDS = "ingest", 30.0
 
 
@@ -28,8 +26,7 @@ def add(
     plain   serve it as it is: a kernel or ramdisk
     A failed image of that name is replaced. Raises `Refused`.
     """
-    if not _NAME.fullmatch(name):
-        raise Refused("invalid", f"{name!r} is no name for an image: lower-case letters, digits, '.', '_', '-'", "name")
+    names.check_image(name)
     before = images.named(tx, [name], lock=True).get(name)
     if before and before.state != "failed":
         raise Refused("conflict", f"there is an image {name!r} already", "name")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from cod.model import Effect, Node, NodeView, Refused, Result, Site
-from cod.policy import lifecycle
+from cod.policy import lifecycle, names
 from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
 from cod.store import blocks, nodes, sessions, steps, views
 from cod.store.engine import Tx
-
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
@@ -97,8 +94,7 @@ def change(
 
 
 def _check_new_name(tx: Tx, name: str) -> None:
-    if not _LABEL.fullmatch(name):
-        raise Refused("invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name")
+    names.check_label(name)
     if nodes.by_name(tx, name):
         raise Refused("conflict", f"there is a node {name!r} already", "name")
 

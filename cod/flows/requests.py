@@ -13,7 +13,7 @@ from cod.store.engine import Tx
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Asked:
     """One tuple as it is asked for; '' stands for what the vcluster was created with.
 
     attributes  requirements (XML, schema/requires.rng)
@@ -26,7 +26,7 @@ class Wanted:
 
 
 def submit(
-    tx: Tx, *, vcluster: str, wanted: Sequence[Wanted], key: str | None = None, now: float
+    tx: Tx, *, vcluster: str, wanted: Sequence[Asked], key: str | None = None, now: float
 ) -> Result:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
 
@@ -66,7 +66,7 @@ def _holder(tx: Tx, name: str) -> Vcluster:
     return holder
 
 
-def _tuple(tx: Tx, holder: Vcluster, one: Wanted) -> RequestTuple:
+def _tuple(tx: Tx, holder: Vcluster, one: Asked) -> RequestTuple:
     if one.count < 1:
         raise Refused("invalid", "a request is for one node at least", "count")
     match.check(one.attributes)

@@ -6,7 +6,6 @@ as `flows.views.vcluster` shows it: a view and its nodes' views.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -25,12 +24,11 @@ from cod.model import (
     Vcluster,
     VclusterView,
 )
-from cod.policy import leases, lifecycle, match
+from cod.policy import leases, lifecycle, match, names
 from cod.states import RequestState, VclusterState
 from cod.store import census, groups, nodes, requests, steps, templates, vclusters, views
 from cod.store.engine import Tx
 
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123, in lower case
 _WAKE = (Effect("wake", "manager"),)
 
 
@@ -163,8 +161,7 @@ def _repeated(tx: Tx, before: Request, name: str) -> tuple[VclusterView, list[No
 
 
 def _check(tx: Tx, name: str, attributes: str) -> None:
-    if not _LABEL.fullmatch(name):
-        raise Refused("invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name")
+    names.check_label(name)
     if vclusters.by_name(tx, name):
         raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
     match.check(attributes)

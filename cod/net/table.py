@@ -145,7 +145,7 @@ def _vcluster_wanted(ask: Ask) -> Flow:
 
 
 def _nodes_wanted(ask: Ask) -> Flow:
-    wanted = [requests.Wanted(each.count, checked(each.attributes, "requires", "attributes"), each.template)
+    wanted = [requests.Asked(each.count, checked(each.attributes, "requires", "attributes"), each.template)
               for each in ask.body.tuples]
     return partial(requests.submit, vcluster=ask.names["name"], key=ask.key, now=ask.now, wanted=wanted)
 

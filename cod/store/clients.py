@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Select, insert, select
+from sqlalchemy import Select, select
 
 from cod.model import DhcpClient
 from cod.store import tables as t
@@ -22,8 +22,3 @@ _SELECT: Select[Any] = (
 def by_macs(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     """The nodes that own those of `macs` that are known."""
     return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_SELECT.where(t.nics.c.mac.in_(macs))).all()}
-
-
-def join(tx: Tx, node_id: int, mac: str) -> None:
-    """A further NIC of a known node. IntegrityError when a node owns that MAC already."""
-    tx.execute(insert(t.nics).values(mac=mac, node_id=node_id))

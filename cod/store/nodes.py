@@ -114,6 +114,11 @@ def add(tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str,
     return node
 
 
+def add_mac(tx: Tx, node_id: int, mac: str) -> None:
+    """A further NIC of a known node. IntegrityError when a node owns that MAC already."""
+    tx.execute(insert(t.nics).values(mac=mac, node_id=node_id))
+
+
 def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
     """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller checks first."""
     tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))

@@ -17,7 +17,7 @@ from cod.flows import dhcp as flow
 from cod.model import Binding, DhcpAnswer, DhcpQuery, Node, Policy, Refused, Site, Subnet, dotted, ipv4
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
-from cod.store import bindings, clients, conflicts, groups, nodes, secrets, tables, vclusters
+from cod.store import bindings, conflicts, groups, nodes, secrets, tables, vclusters
 from cod.store.engine import Tx
 from cod.store.ledger import probes
 
@@ -324,7 +324,7 @@ def test_repeats_and_retries_are_no_failures(tx: Tx, site: Site) -> None:
 
 def test_other_boot_options_of_the_same_firmware_lead_nowhere(tx: Tx, site: Site) -> None:
     held_node(tx, site)
-    clients.join(tx, node_of(tx).id, OTHER)
+    nodes.add_mac(tx, node_of(tx).id, OTHER)
     serve_boot(tx, site, 5, NOW)
     offer = one(tx, ask("DISCOVER", xid=8, stage="httpclient", arch=16), site, NOW + 10)
     assert offer is not None

@@ -79,7 +79,7 @@ class World(RuleBasedStateMachine):
 
     @rule(name=NAMES, count=st.integers(1, 2), attributes=st.sampled_from(["", BIG]))
     def submit(self, name: str, count: int, attributes: str) -> None:
-        wanted = [request_flows.Wanted(count), request_flows.Wanted(1, attributes)]
+        wanted = [request_flows.Asked(count), request_flows.Asked(1, attributes)]
         self.do(request_flows.submit, vcluster=name, wanted=wanted)
 
     @rule(request=st.integers(1, 12))

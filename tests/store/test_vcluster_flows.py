@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select, update
 
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as flows
-from cod.flows.requests import Wanted
+from cod.flows.requests import Asked
 from cod.model import Effect, Refused, Result, Site
 from cod.store import groups, nodes, requests, vclusters
 from cod.store import tables as t
@@ -275,7 +275,7 @@ def test_deleting_a_running_one(tx: Tx, site: Site) -> None:
 def test_submitting_tuples(tx: Tx, site: Site) -> None:
     furnish(tx, 4)
     one = running(tx, site, 1, attributes="<requires><memory/></requires>")
-    wanted = [Wanted(1), Wanted(2, "<requires/>", "kept@1")]
+    wanted = [Asked(1), Asked(2, "<requires/>", "kept@1")]
     done = request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=4.0)
     view = done.value
     assert (view.vcluster, view.templates, done.effects) == ("one", ("debian@1", "kept@1"), (MANAGER,))
@@ -288,11 +288,11 @@ def test_submitting_tuples(tx: Tx, site: Site) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "sentence"), [
-    ([], "one node at least"), ([Wanted(0)], "one node at least"), ([Wanted(-1), Wanted(3)], "one node at least"),
-    ([Wanted(1, "<a/>")], "in an element requires"), ([Wanted(1, "", "no")], "no template 'no'"),
-    ([Wanted(40), Wanted(23)], "addresses for 63 nodes; it has 1"),
+    ([], "one node at least"), ([Asked(0)], "one node at least"), ([Asked(-1), Asked(3)], "one node at least"),
+    ([Asked(1, "<a/>")], "in an element requires"), ([Asked(1, "", "no")], "no template 'no'"),
+    ([Asked(40), Asked(23)], "addresses for 63 nodes; it has 1"),
 ])
-def test_submit_refuses(tx: Tx, site: Site, wanted: list[Wanted], sentence: str) -> None:
+def test_submit_refuses(tx: Tx, site: Site, wanted: list[Asked], sentence: str) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
     with pytest.raises(Refused, match=sentence):
@@ -303,7 +303,7 @@ def test_submit_refuses(tx: Tx, site: Site, wanted: list[Wanted], sentence: str)
 def test_withdrawing(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
-    asked = request_flows.submit(tx, vcluster="one", wanted=[Wanted(1)], now=4.0).value.request
+    asked = request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], now=4.0).value.request
     done = request_flows.withdraw(tx, request_id=asked.id, reason="not needed", now=5.0)
     assert (done.value.request.state, done.value.request.reason) == ("withdrawn", "not needed")
     with pytest.raises(Refused, match="does not wait"):
@@ -317,7 +317,7 @@ def test_withdrawing(tx: Tx, site: Site) -> None:
 def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     with pytest.raises(Refused, match="no vcluster 'one'"):
-        request_flows.submit(tx, vcluster="one", wanted=[Wanted(1)], now=1.0)
+        request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], now=1.0)
     create(tx, site)
     with pytest.raises(Refused, match="is pending, not active"):
-        request_flows.submit(tx, vcluster="one", wanted=[Wanted(1)], now=1.0)
+        request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], now=1.0)
