@@ -71,8 +71,10 @@ class Line:
                 return []
             events = self.side.receive(data)
             self.session = next((e.secret for e in events if isinstance(e, confd.NewSecret)), self.session)
-            self.write(self.side.to_send())
-            if heard := [event for event in events if not isinstance(event, confd.NewSecret)]:
+            if answer := self.side.to_send():
+                self.write(answer)
+            heard: list[confd.Event] = [event for event in events if not isinstance(event, confd.NewSecret)]
+            if heard:
                 return heard
 
     def tell(self, message: Message) -> list[confd.Event]:

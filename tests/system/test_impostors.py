@@ -161,13 +161,14 @@ def overheard(host: Host) -> Iterator[dict[int, bytes]]:
         wire.close()
 
 
-def test_what_was_overheard_is_worth_nothing_even_from_the_same_address(stand: Stand, tmp_path: Path) -> None:
+def test_what_was_overheard_is_worth_nothing_even_from_the_same_address(stand: Stand) -> None:
     """The agent comes back under its session's secret, which stays good: so only the nonces stand in the way."""
-    epoch = stand.read(sessions.get, stand.node("m1").id).epoch
+    node_id = stand.node("m1").id
+    epoch = stand.read(sessions.get, node_id).epoch
     with overheard(stand["m1"]) as heard:
         stand.kill()
         stand.serve()
-        stand.wait(lambda: (now := stand.read(sessions.get, stand.node("m1").id)) and now.epoch > epoch and now.reported)
+        stand.wait(lambda: (now := stand.read(sessions.get, node_id)) and now.epoch > epoch and now.reported)
     said = b"".join(heard[at] for at in sorted(heard))
     assert b"<report" in said
     before = standing(stand)
@@ -179,8 +180,12 @@ def test_what_was_overheard_is_worth_nothing_even_from_the_same_address(stand: S
             line.sendall(said)
             while _answered(line):
                 pass
-        stand.wait(lambda at=start, w=word: w in log.read_text()[at:], 5, word)
+        stand.wait(partial(_says, log, start, word), 5, word)
     assert standing(stand) == before
+
+
+def _says(log: Path, start: int, word: str) -> bool:
+    return word in log.read_text()[start:]
 
 
 def _answered(line: socket.socket) -> bytes:
