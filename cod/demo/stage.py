@@ -139,11 +139,16 @@ class Stage:
             shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
 
     def kill(self) -> None:
-        """kill -9 of the server, all its processes at once."""
-        if self._server is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGKILL)
+        """kill -9 of the server, all its processes at once; returns when they are gone."""
+        if self._server is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
             self._server.wait()
+            until = time.monotonic() + 5  # its parts are not our children: they end when their group does
+            while time.monotonic() < until:
+                os.killpg(self._server.pid, 0)
+                time.sleep(0.02)
 
     def serve(self) -> None:
         """Start the server; returns when its API answers. Raises StageError."""
