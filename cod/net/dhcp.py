@@ -161,6 +161,10 @@ class DhcpServer(Service):
             self.counts["dropped", "malformed"] += 1
             log.debug("dropped: %s", error)
             return
+        except Exception:  # a bug; left to the reactor it would close the socket
+            self.counts["dropped", "failed"] += 1
+            log.exception("dropped: %s", data.hex())
+            return
         self.counts["in", query.kind] += 1
         batch.append((packet, query))
 

@@ -108,7 +108,10 @@ class TftpServer(Service):
                 datagram, peer = self._socket.recvfrom(tftp.LONGEST_REQUEST + 1)
             except OSError:  # nothing more, or an ICMP error caused by an earlier answer
                 return
-            self._asked(datagram, peer)
+            try:
+                self._asked(datagram, peer)
+            except Exception:  # a bug; left to the reactor it would close the socket
+                log.exception("tftp %s: %s", peer[0], datagram.hex())
 
     # ------------------------------------------------------------ requests
 

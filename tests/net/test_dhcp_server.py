@@ -118,6 +118,22 @@ def test_a_message_that_trips_a_bug_harms_itself_alone(stand: Stand, monkeypatch
     assert stand.server.counts["dropped", "failed"] == 1
 
 
+def test_a_bug_in_the_codec_does_not_close_the_socket(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = wire.decode
+
+    def poisoned(data: bytes) -> wire.Packet:
+        packet = real(data)
+        assert packet.chaddr[5] != 9
+        return packet
+
+    with monkeypatch.context() as patch:
+        patch.setattr(wire, "decode", poisoned)
+        stand.send(discover(9), discover(3))
+        answer = stand.client.recv(2048)
+    assert wire.decode(answer).chaddr[5] == 3
+    assert stand.server.counts["dropped", "failed"] == 1
+
+
 def test_rubbish_is_dropped_and_the_next_good_client_answered(stand: Stand) -> None:
     rng = random.Random(1)
     good = discover(1)

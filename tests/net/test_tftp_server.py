@@ -328,6 +328,17 @@ def test_a_bug_in_one_transfer_does_not_stop_the_others(start: Start, monkeypatc
     assert ask(server, rrq("sub/text")) == b"\0\3\0\1one\ntwo\n"
 
 
+def test_a_bug_in_reading_a_request_does_not_close_the_socket(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start()
+    with monkeypatch.context() as patch, client() as sock:
+        patch.setattr("cod.wire.tftp.decode_request", lambda datagram: 1 / 0)
+        sock.sendto(rrq("large"), ("127.0.0.1", server.port))
+        sock.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            sock.recv(600)
+    assert ask(server, rrq("sub/text")) == b"\0\3\0\1one\ntwo\n"
+
+
 def test_no_descriptor_left(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     server = start()
 
