@@ -20,7 +20,7 @@ DOMAIN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
 DIALECTS = ("sqlite", "mysql", "mariadb")
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=4_000_000_000, allow_inf_nan=False)]  # DHCP has 32 bits for seconds
 Pool = tuple[IPv4Address, IPv4Address]
 
 

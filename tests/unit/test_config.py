@@ -114,6 +114,8 @@ def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key
 def test_all_errors_are_told_at_once() -> None:
     text = GOOD.replace("heartbeat = 7.5", "heartbeat = -1\npatience = 0").replace('driver = "lab"', 'driver = "x"')
     assert [line.split(":")[0] for line in problems(text)] == ["policy.patience", "policy.heartbeat", "power.0.driver"]
+    text = GOOD.replace("heartbeat = 7.5", "binding_time = 1e10\nboot_time = inf")  # no DHCP reply could say it
+    assert [line.split(":")[0] for line in problems(text)] == ["policy.binding_time", "policy.boot_time"]
 
 
 @pytest.mark.parametrize(("second", "words"), [
