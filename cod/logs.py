@@ -45,7 +45,10 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextLine(logging.Formatter):
-    """``2026-01-31T12:00:00Z info edge dhcp: message [node=n1 mac=…]``; a traceback follows, indented."""
+    """``2026-01-31T12:00:00Z info edge confd: n1: order 7.3 done [mac=…]``; a traceback follows, indented.
+
+    In brackets are the fields that the message itself does not say.
+    """
 
     def __init__(self, part: str) -> None:
         super().__init__()
@@ -54,8 +57,9 @@ class TextLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
-        message = _one_line(record.getMessage()) + (f" [{fields}]" if fields else "")
+        message = _one_line(record.getMessage())
+        more = " ".join(f"{key}={value}" for key, value in _fields(record).items() if str(value) not in message)
+        message += f" [{more}]" if more else ""
         line = f"{at}.{record.msecs:03.0f}Z {record.levelname.lower()} {self._part} {_short(record.name)}: {message}"
         if record.exc_info:
             line += "\n" + "\n".join(f"    {each}" for each in self.formatException(record.exc_info).splitlines())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BEHIND = 32  # messages that may wait before the connection is not read from
 LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed
 
-log = logging.getLogger("cod.net.confd")
+log = logging.getLogger("cod.confd")
 
 
 def _line(text: str) -> str:
@@ -42,6 +42,8 @@ class AgentConnection(Protocol):
         self.heard_at = server.reactor.seconds()
         self.dead = False
         self.is_stranger = False
+        self._about: dict[str, str] = {}
+        self._log = logging.LoggerAdapter(log, self._about)
         self._side = confd.ServerSide(os.urandom(confd.NONCE), lambda body: xmldoc.parse(body, "confd"))
         self._waiting: deque[confd.Event] = deque()
         self._busy = False
@@ -90,7 +92,7 @@ class AgentConnection(Protocol):
     def drop(self, reason: str) -> None:
         """Log the reason and close at once, whatever is still to be sent."""
         self.server.counts["broken"] += 1
-        log.info("%s: closed: %s", self.name, _line(reason))
+        self._log.info("%s: closed: %s", self.name, _line(reason))
         self._side.state = confd.State.CLOSED
         self._stop_timer()
         self._waiting.clear()
@@ -134,14 +136,14 @@ class AgentConnection(Protocol):
             except confd.ProtocolError as error:
                 self.drop(str(error))
             except Exception:
-                log.exception("%s: a message could not be dealt with", self.name)
+                self._log.exception("%s: a message could not be dealt with", self.name)
                 self.end("broken", "the server could not deal with a message")
         self._busy = False
         self.transport.resumeProducing()
 
     def _refused(self, refusal: Refused) -> None:
         self.server.counts["refused"] += 1
-        log.info("%s: refused: %s", self.name, _line(refusal.sentence))
+        self._log.info("%s: refused: %s", self.name, _line(refusal.sentence))
         if self.peer is None:
             self.end("unknown", refusal.sentence)
         else:
@@ -160,7 +162,7 @@ class AgentConnection(Protocol):
             return
         if found is None:
             self.server.counts["refused"] += 1
-            log.info("%s: refused: no secret %s of %s for this address", self.name, asked.id, asked.mac)
+            self._log.info("%s: refused: no secret %s of %s for this address", self.name, asked.id, asked.mac)
             self.end("unknown", "no such secret")
             return
         events = self._side.known(confd.Verifier(found.salt, found.stored_key, found.server_key))
@@ -176,12 +178,13 @@ class AgentConnection(Protocol):
         opened: sessions.Opened = result.value
         self._stop_timer()
         self.peer, self.name = opened.peer, opened.name
+        self._about.update(node=opened.name, mac=opened.peer.mac)
         server.counts["opened"] += 1
         if self._side.state is not confd.State.TRADE:  # closed meanwhile: the session must still end
             server.lose_later(opened.peer)
             return
         server.adopt(self, opened.peer)
-        log.info("%s: connected from %s", self.name, self.address)
+        self._log.info("%s: connected from %s", self.name, self.address)
         events = self._side.welcome(opened.name, server.site.policy.heartbeat)
         self.transport.write(self._side.to_send())
         self._take(events)
@@ -193,7 +196,7 @@ class AgentConnection(Protocol):
         result = yield self._run(report.report, self.peer, message.document, server.site, server.clock())
         if isinstance(result.value, str):
             server.counts["refused"] += 1
-            log.warning("%s: its report is refused: %s", self.name, result.value)
+            self._log.warning("%s: its report is refused: %s", self.name, result.value)
             self.send(Error("refused", result.value))
             return
         if self._side.state is not confd.State.OPEN:  # closed meanwhile: the session must still end
@@ -217,7 +220,7 @@ class AgentConnection(Protocol):
     @inlineCallbacks
     def _done(self, message: Done) -> Generator[Deferred[Any], Any, None]:
         server = self.server
-        log.info("%s: order %s done", self.name, message.order)
+        self._log.info("%s: order %s done", self.name, message.order)
         result = yield self._run(progress.done, self.peer, message.order, message.figures, server.site, server.clock())
         self.send(Ack(message.order))
         server.done(result)
@@ -225,7 +228,7 @@ class AgentConnection(Protocol):
     @inlineCallbacks
     def _failed(self, message: Failed) -> Generator[Deferred[Any], Any, None]:
         server = self.server
-        log.warning("%s: order %s failed: %s", self.name, message.order, _line(message.reason))
+        self._log.warning("%s: order %s failed: %s", self.name, message.order, _line(message.reason))
         result = yield self._run(progress.failed, self.peer, message.order, message.reason, server.site, server.clock())
         self.send(Ack(message.order))
         server.done(result)

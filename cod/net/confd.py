@@ -32,7 +32,7 @@ BATCH = 15.0  # seconds between writes of `last_seen`
 BATCH_SIZE = 500  # nodes in one transaction
 MISSED = 3  # heartbeats
 
-log = logging.getLogger("cod.net.confd")
+log = logging.getLogger("cod.confd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class ConfdServer(Service):
         if not (connection and connection.peer and connection.peer.epoch == epoch):
             return False
         self.counts["orders"] += 1
-        log.info("%s: order %s: %s", connection.name, order.id, order.action)
+        log.info("%s: order %s: %s", connection.name, order.id, order.action, extra={"node": connection.name})
         connection.send(order)
         return True
 

@@ -46,7 +46,7 @@ IMAGE_FILES = ("manifest.json", "data.zst", "file")
 TYPES = {"json": "application/json", "ipxe": "text/plain", "txt": "text/plain"}
 STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400}
 
-log = logging.getLogger("cod.net.http")
+log = logging.getLogger("cod.http")
 
 
 class HttpServer(Service):

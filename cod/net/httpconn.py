@@ -26,7 +26,7 @@ from cod.wire.http import answer
 
 BYTES = prometheus.Counter("cod_http_bytes_total", "bytes of files that were given to the network", ["kind"])
 
-log = logging.getLogger("cod.net.http")
+log = logging.getLogger("cod.http")
 
 
 @dataclass(frozen=True, slots=True)

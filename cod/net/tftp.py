@@ -35,7 +35,7 @@ MOST_REQUESTS = 64  # read in one turn of the reactor
 _DOCUMENT = re.compile(
     r"/*(?:pxelinux\.cfg/01-(?P<config>[^/]+)|boot/(?P<mac>[^/]+)/(?P<name>secret\.cpio|script\.ipxe))")
 
-log = logging.getLogger("cod.net.tftp")
+log = logging.getLogger("cod.tftp")
 
 
 @dataclass(frozen=True, slots=True)

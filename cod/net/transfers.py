@@ -43,7 +43,7 @@ ENDED = prometheus.Counter("cod_tftp_ended_total", "TFTP transfers by how they e
 BYTES = prometheus.Counter("cod_tftp_bytes_total", "bytes of files that TFTP clients acknowledged")
 RUNNING = prometheus.Gauge("cod_tftp_transfers", "TFTP transfers under way")
 
-log = logging.getLogger("cod.net.tftp")
+log = logging.getLogger("cod.tftp")
 
 Peer = tuple[str, int]
 

@@ -136,17 +136,18 @@ class PowerEdge(Service):
         task.addBoth(end)
 
     async def _carry_out(self, task: PowerTask) -> None:
+        about = {"node": task.node}
         try:
             power, error = await self._attempt(task)
             if error is None:
-                log.info("%s: %s done, it is %s", task.node, task.action.desired, power)
+                log.info("%s: %s done, it is %s", task.node, task.action.desired, power, extra=about)
                 await self._pool.run(flows.succeeded, task, power, self._clock())
             else:
-                log.warning("%s: %s failed: %s", task.node, task.action.desired, error.sentence)
+                log.warning("%s: %s failed: %s", task.node, task.action.desired, error.sentence, extra=about)
                 await self._pool.run(flows.failed, task, error.sentence, error.lasting, self._clock())
         except Exception:
             log.exception("%s: the outcome of %s was not written; its claim will run out", task.node,
-                          task.action.desired)
+                          task.action.desired, extra=about)
         finally:
             self._running[task.driver] -= 1
 
@@ -160,7 +161,7 @@ class PowerEdge(Service):
         except TookTooLong:
             return "unknown", PowerError(f"no answer from the {task.driver} driver within {ATTEMPT:.0f} s")
         except Exception as error:
-            log.exception("%s: the %s driver is broken", task.node, task.driver)
+            log.exception("%s: the %s driver is broken", task.node, task.driver, extra={"node": task.node})
             return "unknown", PowerError(f"the {task.driver} driver failed: {type(error).__name__}")
 
     async def _attain(self, driver: PowerDriver, task: PowerTask) -> str:

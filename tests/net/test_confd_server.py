@@ -292,6 +292,8 @@ def test_failure_is_acknowledged_and_told(
     assert agent.next(Ack) == Ack(order.id)
     assert (world.node(0).state, world.node(0).reason) == ("trampoline", "disk too\nsmall")
     assert f"n0: order {order.id} failed: disk too small" in caplog.messages
+    said = next(record for record in caplog.records if record.getMessage().endswith("disk too small"))
+    assert (vars(said)["node"], vars(said)["mac"]) == ("n0", MACS[0]), "programs need not take the line apart"
 
 
 def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None:
@@ -536,7 +538,7 @@ BOMB = b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>
 def test_rubbish_is_refused_at_once_and_logged(
     world: World, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "cod.net.confd")
+    caplog.set_level("INFO", "cod.confd")
     peer = socket.create_connection(("127.0.0.1", world.server.port), 10)
     peer.sendall(data)
     assert closes(peer)

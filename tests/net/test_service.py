@@ -213,6 +213,9 @@ def test_logs_are_one_line_each_and_keep_passwords(caplog: pytest.LogCaptureFixt
     record = caplog.records[-1]
     line = logs.TextLine("edge").format(record)
     assert line.endswith(r"Z warning edge x: a\nforged line, mysql+pymysql://cod:***@db/cod [node=n1]")
+    record.node = "line"
+    assert logs.TextLine("edge").format(record).endswith("@db/cod"), "the message says so itself"
+    record.node = "n1"
     value = json.loads(logs.JsonLine("edge").format(record))
     assert (value["node"], value["level"]) == ("n1", "warning")
     assert value["message"] == "a\nforged line, mysql+pymysql://cod:***@db/cod"
