@@ -9,6 +9,8 @@ from cod.store import conflicts, nodes, sessions, steps, types
 from cod.store.engine import Tx
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
+DOUBT = ("a machine with its UUID, but with none of its network cards, has reported: restore the node if it is the "
+         "same machine, which wipes its disks")
 
 
 def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
@@ -31,7 +33,10 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
         type_id=kind.id, boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
     nodes.set_macs(tx, node.id, hardware.macs)
     sessions.set_reported(tx, peer)
-    moved = _move_on(tx, stored, site, now)
+    if joining.doubtful and stored.state == NodeState.TRAMPOLINE and not site.policy.auto_approve:
+        moved = _apply(tx, stored, Step(NodeEvent.QUARANTINED, DOUBT, {"reason": DOUBT}), site, now)
+    else:
+        moved = _move_on(tx, stored, site, now)
     return Result(peer, steps.wakes(stored, moved))
 
 

@@ -7,7 +7,8 @@ conflict, and the report is refused. Two cases look like it and are harmless:
 - a NIC of the machine asked DHCP before the machine ever reported, and was taken for a machine of its own: such a
   *shadow* (state new, no report) is absorbed;
 - the machine boots from a NIC that was put in after its last report: the session's node is then the shadow, and the
-  node with the same UUID takes it over, if that node is not alive elsewhere and is expected in the trampoline.
+  node with the same UUID takes it over, if that node is not alive elsewhere and is expected in the trampoline. Where
+  no MAC confirms it, that is doubtful: it does not stand for an approval.
 
 UUIDs are not trusted to be unique: vendors have shipped the same for every board. Known ones are ignored, and so is one
 that another living node has.
@@ -44,12 +45,14 @@ class Hardware:
 class Joining:
     """What to do: `uuid` to record, shadows to `absorb` into the node, an `heir` that takes the node over, or refuse.
 
+    doubtful  nothing but the UUID speaks for the heir: it may be another machine, whose maker gave both the same
     refused   a sentence, '' when the report is accepted; nothing else counts then
     """
 
     uuid: str | None = None
     absorb: tuple[int, ...] = ()
     heir: int | None = None
+    doubtful: bool = False
     refused: str = ""
 
 
@@ -85,7 +88,7 @@ def join(
     claimed = [owner for owner in others.values() if not _is_shadow(owner)]
     heirs = [twin for twin in twins if twin.state in _EXPECTED and twin.id not in connected]
     if _is_shadow(node) and len(heirs) == 1 and all(owner.id == heirs[0].id for owner in claimed):
-        return Joining(hardware.uuid, (node.id, *(others.keys() - {heirs[0].id})), heirs[0].id)
+        return Joining(hardware.uuid, (node.id, *(others.keys() - {heirs[0].id})), heirs[0].id, not claimed)
     if claimed:
         whose = ", ".join(f"{mac} ({owner.name})" for mac, owner in sorted(owners.items()) if owner in claimed)
         return Joining(refused=f"{node.name} reports MACs that belong to other machines: {whose}")

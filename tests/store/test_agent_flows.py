@@ -535,6 +535,21 @@ def test_a_machine_with_a_new_network_card_is_known_by_its_uuid(lab: Lab, state:
     assert lab.order(2).action == "wait"
 
 
+@pytest.mark.parametrize(("macs", "state"), [
+    ((mac(2),), "quarantined"), ((mac(1), mac(2)), "inactive")])
+def test_a_uuid_alone_does_not_stand_for_an_approval(lab: Lab, macs: tuple[str, ...], state: str) -> None:
+    """Some makers give many boards one UUID: a machine that nobody has approved may not be wiped in another's name."""
+    lab.site = replace(lab.site, policy=Policy(auto_approve=False))
+    lab.machine(1, "off", uuid=uuid(1), disk=Disk.DIRTY if state == "quarantined" else Disk.CLEAN)
+    lab.machine(2)
+    peer = lab.report(lab.open(2), *macs, uuid=uuid(1)).value
+    node = lab.node(2)
+    assert (node.name, node.state, peer.node_id) == ("node1", state, node.id)
+    assert ("restore the node" in node.reason) == (state == "quarantined")
+    lab.report(peer, *macs, uuid=uuid(1))
+    assert (lab.node(2).state, lab.order(2).action) == (state, "wait")
+
+
 @pytest.mark.parametrize("state", ["inactive", "active", "prime", "quarantined"])
 def test_a_uuid_does_not_take_over_a_machine_that_is_elsewhere(lab: Lab, state: str) -> None:
     lab.machine(1, state, uuid=uuid(1))
