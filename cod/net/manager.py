@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from twisted.application.service import Service
@@ -20,6 +21,8 @@ from cod.pool import Pool
 
 PERIOD = 1.0  # seconds between looks
 PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
+CALM = 60.0  # seconds without a jump of the wall clock after which it is believed that a lease has run out
+JUMP = 5.0  # seconds
 CLAIM = 15.0  # seconds that the claim outlives its owner's last sign; renewed at half of it
 
 log = logging.getLogger("cod.manager")
@@ -37,7 +40,8 @@ class Manager(Service):
         self._claim: plan.Claim | None = None
         self._pulse: object = None
         self._next_pass = 0.0
-        self._started = 0.0
+        self._started = self._calm_at = 0.0
+        self._offset: float | None = None
         self._woken = False
         self._pause: Deferred[None] | None = None
         self._life: Deferred[None] | None = None
@@ -87,11 +91,23 @@ class Manager(Service):
         if not await self._hold():
             return
         now = self._clock()
+        self._watch_clock(now)
         self._effects(await self._pool.run(deadlines.run, self._site, now, self._started))
         pulse = await self._pool.read(plan.pulse, now)
         if woken or pulse != self._pulse or now >= self._next_pass:
             self._pulse, self._next_pass = pulse, now + PATIENCE
             await self._pass(now)
+
+    def _watch_clock(self, now: float) -> None:
+        """A clock that is wrong at the start, or is set, must not end leases: what is taken back is wiped. Nor is it a
+        node's fault that its deadline is suddenly past."""
+        offset = now - self._reactor.seconds()
+        if self._offset is None or abs(offset - self._offset) > JUMP:
+            self._calm_at = self._reactor.seconds() + CALM
+            if self._offset is not None:
+                self._started = now
+                log.warning("the clock was set by %.0f s; no lease runs out for %.0f s", offset - self._offset, CALM)
+        self._offset = offset
 
     async def _hold(self) -> plan.Claim | None:
         """The claim, renewed in time; None while it is another server's."""
@@ -106,7 +122,10 @@ class Manager(Service):
 
     async def _pass(self, now: float) -> None:
         seen = await self._pool.read(plan.snapshot, self._site)
-        for act in plan.acts(plan.decide(seen, now), self._site):
+        planned = plan.decide(seen, now)
+        if self._reactor.seconds() < self._calm_at:
+            planned = replace(planned, expired=())
+        for act in plan.acts(planned, self._site):
             claim = await self._hold()
             if claim is None or not self.running:
                 return

@@ -266,3 +266,23 @@ def test_the_whole_life_of_a_vcluster(house: House, engine: Engine, site: Site) 
     house.seconds(2)
     assert set(in_tx(engine, states).values()) == {"prime"}
     in_tx(engine, check_world)
+
+
+def test_a_clock_that_is_set_ends_no_lease_for_a_while(house: House, engine: Engine, site: Site) -> None:
+    ahead = 0.0
+    house.manager = Manager(house.clock, house.pool, site, "a", lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
+                            lambda effects: None)
+    create(engine, site)
+    house.manager.startService()
+    house.seconds(70)
+    in_tx(engine, arrive, 70.0)
+    assert nodes_by_name(engine, "node0").state == "active"
+    ahead = 1e9  # somebody sets it, and sets it right again
+    house.seconds(59)
+    assert nodes_by_name(engine, "node0").state == "active"
+    ahead = 0.0
+    house.seconds(70)
+    assert nodes_by_name(engine, "node0").state == "active"
+    ahead = 1e9  # this time it stays so
+    house.seconds(75)
+    assert nodes_by_name(engine, "node0").released
