@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import prometheus_client as prometheus
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from cod.flows import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet
+from cod.net.socketservice import SocketService
 from cod.pool import URGENT, Pool
 from cod.wire import dhcp as wire
 
@@ -40,7 +40,7 @@ log = logging.getLogger("cod.dhcp")
 Exchange = tuple[wire.Packet, DhcpQuery]
 
 
-class DhcpServer(Service):
+class DhcpServer(SocketService):
     """Answers DHCP on `subnet`'s interface, for every subnet of `site` that relays send there.
 
     reactor   needs addReader and removeReader
@@ -54,47 +54,19 @@ class DhcpServer(Service):
         self, reactor: Any, pool: Pool, site: Site, subnet: Subnet, clock: Callable[[], float] = time.time, *,
         port: int = wire.SERVER_PORT, reply_ports: dict[int, int] | None = None,
     ) -> None:
+        super().__init__(reactor, f"dhcp {subnet.name}")
         self.site = site
         self.subnet = subnet
         self.counts: Counter[tuple[str, str]] = Counter()
         self._published: Counter[tuple[str, str]] = Counter()
-        self._reactor = reactor
         self._pool = pool
         self._clock = clock
         self._port = port
         self._reply_ports = reply_ports or {}
         self._subnets = {each.name: each for each in site.subnets}
-        self._socket: socket.socket | None = None
 
-    # ------------------------------------------------------------ Service
-
-    def startService(self) -> None:
-        """Open the socket. Needs CAP_NET_RAW and CAP_NET_BIND_SERVICE when the subnet names an interface."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._socket = _listen(self.subnet, self._port)
-        self._reactor.addReader(self)
-
-    def stopService(self) -> None:
-        """Close the socket; a batch that is under way is committed but not answered."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._socket is not None:
-            self._reactor.removeReader(self)
-            self._socket.close()
-            self._socket = None
-
-    # ------------------------------------------------------------ what the reactor calls
-
-    def fileno(self) -> int:
-        """The socket's, for the reactor."""
-        return -1 if self._socket is None else self._socket.fileno()
-
-    def logPrefix(self) -> str:
-        """For the reactor's log."""
-        return f"dhcp {self.subnet.name}"
-
-    def connectionLost(self, reason: Failure) -> None:
-        """The reactor found the socket broken, or is shutting down."""
-        self.stopService()
+    def _open(self) -> socket.socket:
+        return _listen(self.subnet, self._port)  # needs CAP_NET_RAW and CAP_NET_BIND_SERVICE for an interface
 
     def doRead(self) -> None:
         """Something waits. While a batch is in the database, the reactor does not ask."""

@@ -13,8 +13,7 @@ import socket
 import struct
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.python.failure import Failure
+from cod.net.socketservice import SocketService
 
 ALL_NODES = "ff02::1"
 ALL_ROUTERS = "ff02::2"
@@ -27,44 +26,23 @@ EMPTY = struct.pack("!BBHBBHII", ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0)
 log = logging.getLogger("cod.ra")
 
 
-class RouterAdvertiser(Service):
-    """Answers router solicitations on `interface`. Needs CAP_NET_RAW. `counts` answers since the start."""
+class RouterAdvertiser(SocketService):
+    """Answers router solicitations on `interface`. Needs CAP_NET_RAW. `count`: answers since the start."""
 
     def __init__(self, reactor: Any, interface: str) -> None:
+        super().__init__(reactor, f"ra {interface}")
         self.interface = interface
         self.count = 0
-        self._reactor = reactor
-        self._socket: socket.socket | None = None
 
     def startService(self) -> None:
         """Open the socket. Where the kernel has no IPv6, machines ask nobody: that is logged, and no error."""
-        super().startService()  # type: ignore[no-untyped-call]
         try:
-            self._socket = _listen(self.interface)
+            super().startService()
         except OSError as error:
             log.warning("no router advertisements on %s: %s", self.interface, error)
-            return
-        self._reactor.addReader(self)
 
-    def stopService(self) -> None:
-        """Close the socket."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._socket is not None:
-            self._reactor.removeReader(self)
-            self._socket.close()
-            self._socket = None
-
-    def fileno(self) -> int:
-        """The socket's, for the reactor."""
-        return -1 if self._socket is None else self._socket.fileno()
-
-    def logPrefix(self) -> str:
-        """For the reactor's log."""
-        return f"ra {self.interface}"
-
-    def connectionLost(self, reason: Failure) -> None:
-        """The reactor found the socket broken, or is shutting down."""
-        self.stopService()
+    def _open(self) -> socket.socket:
+        return _listen(self.interface)
 
     def doRead(self) -> None:
         """Answer one solicitation."""

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from cod.model import Refused, Site, Subnet
 from cod.net.bootdocs import BootDocs, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile
+from cod.net.socketservice import SocketService
 from cod.net.transfers import Peer, Transfer, Transfers
 from cod.pool import Pool
 from cod.wire import tftp
@@ -49,8 +47,7 @@ class Crowd:
 USUAL = Crowd()
 
 
-@implementer(IReadDescriptor)
-class TftpServer(Service):
+class TftpServer(SocketService):
     """Serves the files below `root` and the nodes' documents, on `subnet.server`.
 
     reactor  needs addReader, removeReader, seconds and callLater
@@ -62,9 +59,9 @@ class TftpServer(Service):
         self, reactor: Any, pool: Pool, site: Site, subnet: Subnet, root: Path, clock: Callable[[], float] = time.time,
         *, port: int = 69, crowd: Crowd = USUAL, limits: tftp.Limits = tftp.DEFAULTS,
     ) -> None:
+        super().__init__(reactor, f"tftp {subnet.name}")
         self.port = port
         self.transfers = Transfers(reactor)
-        self._reactor = reactor
         self._address = subnet.server
         self._files = BootFiles(root)
         self._docs = BootDocs(pool, site, clock)
@@ -73,36 +70,24 @@ class TftpServer(Service):
 
     def startService(self) -> None:
         """Bind and listen. Raises OSError when the address or the port is not to be had."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # hundreds may ask at the same moment
-        self._socket.bind((self._address, self.port))
-        self.port = self._socket.getsockname()[1]
-        self._reactor.addReader(self)
+        super().startService()
         self.transfers.start()
 
     def stopService(self) -> None:
         """Stop listening and drop all transfers."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        self._reactor.removeReader(self)
+        super().stopService()
         self.transfers.stop()
-        self._socket.close()
 
-    # ------------------------------------------------------------ the reactor's reader
-
-    def fileno(self) -> int:
-        """The listening socket's descriptor."""
-        return self._socket.fileno()
-
-    def logPrefix(self) -> str:
-        """What the reactor's log calls this."""
-        return "tftp"
-
-    def connectionLost(self, reason: Failure) -> None:
-        """The reactor gives the descriptor up at shutdown; `stopService` closes it."""
+    def _open(self) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # hundreds may ask at the same moment
+        listener.bind((self._address, self.port))
+        self.port = listener.getsockname()[1]
+        return listener
 
     def doRead(self) -> None:
         """Read the requests that wait."""
+        assert self._socket is not None
         for _ in range(MOST_REQUESTS):
             try:
                 datagram, peer = self._socket.recvfrom(tftp.LONGEST_REQUEST + 1)
@@ -180,6 +165,8 @@ class TftpServer(Service):
 
     def _refuse(self, peer: Peer, code: int, message: str) -> None:
         log.debug("tftp %s: %s", peer[0], message)
+        if self._socket is None:
+            return  # stopped while the flow ran
         try:
             self._socket.sendto(tftp.encode_error(code, message), peer)
         except OSError as error:

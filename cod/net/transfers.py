@@ -112,7 +112,8 @@ class Transfers:
 
     def stop(self) -> None:
         """Drop all: firmware asks again."""
-        self._scan.stop()
+        if self._scan.running:
+            self._scan.stop()
         for transfer in list(self._all.values()):
             self.end(transfer, "stopped")
         self._reactor.removeReader(self)
