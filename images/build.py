@@ -9,12 +9,9 @@ packages.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
     """Make one image unless it is up to date; returns its facts."""
-    with _alone(cache):
+    with packages.alone(cache):
         wanted = packages.wanted(hello.PACKAGES) if name in hello.HELLOS else []
         stamp = _stamp(wanted)
         known = _known(out, name)
@@ -84,15 +81,6 @@ def _stamp(wanted: list[packages.Package]) -> str:
             if path.is_file() and path.suffix not in (".pyc", ".xml"):
                 whole.update(str(path.relative_to(CHECKOUT)).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()
-
-
-@contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """One build at a time: two would unpack into the same folder."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with open(cache / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":

@@ -11,14 +11,11 @@ generic  all drivers for wired networks and disks that the distribution's kernel
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 def build(flavour: str, out: Path, cache: Path) -> Path:
     """Make one flavour unless it is up to date; returns its folder."""
     folder = out / flavour
-    with _alone(cache):
+    with packages.alone(cache):
         wanted = packages.wanted()
         stamp = _stamp(flavour, wanted)
         if not _is_made(folder, stamp):
@@ -81,15 +78,6 @@ def tree(flavour: str, root: Path, scratch: Path) -> dict[str, cpio.Entry]:
 
 
 # ---------------------------------------------------------------- on disk
-
-
-@contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Builds that share a cache take turns."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _stamp(flavour: str, wanted: list[packages.Package]) -> str:

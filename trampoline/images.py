@@ -221,7 +221,7 @@ def stream(source: ImageSource, download: Download, writing: Writing) -> Iterato
 
     at = 0
     try:
-        for block in _rechunk(_UNPACK[source.compression](served())):
+        for block in manifest.chunked(_UNPACK[source.compression](served())):
             at += len(block)
             if at > source.size:
                 raise PrimeError(f"the image at {source.url} is longer than the {source.size} bytes it should have")
@@ -232,20 +232,6 @@ def stream(source: ImageSource, download: Download, writing: Writing) -> Iterato
         raise PrimeError(f"short image: {source.url} has {at} bytes, {source.size} were ordered")
     if state.hexdigest() != source.digest:
         raise PrimeError(f"bad checksum: the sha256 of {source.url} is {state.hexdigest()}, not {source.digest}")
-
-
-def _rechunk(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    pending = bytearray()
-    for block in blocks:
-        if not pending and len(block) == CHUNK:
-            yield block
-            continue
-        pending += block
-        while len(pending) >= CHUNK:
-            yield bytes(pending[:CHUNK])
-            del pending[:CHUNK]
-    if pending:
-        yield bytes(pending)
 
 
 def _gunzip(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -129,7 +129,7 @@ def _raw(job: _Job) -> _Made:
 def _unpacked(job: _Job, form: str) -> _Made:
     if form == "zstd":
         formats.check_frames(job.added.file)
-    made = _compress(_rechunk(formats.unpack(job.added, form)), job)
+    made = _compress(manifest.chunked(formats.unpack(job.added, form)), job)
     job.added.rest()
     return made
 
@@ -184,21 +184,6 @@ def _next_data(file: BinaryIO, at: int, size: int) -> int:
         if error.errno != errno.ENXIO:  # ENXIO: nothing but a hole up to the end
             return at
         return size
-
-
-def _rechunk(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """`blocks` of any length as chunks; the last may be shorter."""
-    pending = bytearray()
-    for block in blocks:
-        if not pending and len(block) == CHUNK:
-            yield block
-            continue
-        pending += block
-        while len(pending) >= CHUNK:
-            yield bytes(pending[:CHUNK])
-            del pending[:CHUNK]
-    if pending:
-        yield bytes(pending)
 
 
 def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:

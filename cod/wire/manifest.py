@@ -16,7 +16,7 @@ An image is named by the BLAKE2b-256 of its manifest's bytes: whoever knows the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import BinaryIO, NamedTuple
@@ -63,6 +63,21 @@ def digest_of(file: BinaryIO) -> str:
     while block := file.read(CHUNK):
         state.update(block)
     return state.hexdigest()
+
+
+def chunked(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """`blocks` of any length as blocks of `CHUNK` bytes; the last may be shorter."""
+    pending = bytearray()
+    for block in blocks:
+        if not pending and len(block) == CHUNK:
+            yield block
+            continue
+        pending += block
+        while len(pending) >= CHUNK:
+            yield bytes(pending[:CHUNK])
+            del pending[:CHUNK]
+    if pending:
+        yield bytes(pending)
 
 
 def encode(manifest: Manifest) -> bytes:

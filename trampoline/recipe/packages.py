@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +36,15 @@ class Package:
 
     file: str
     sha256: str
+
+
+@contextmanager
+def alone(cache: Path) -> Iterator[None]:
+    """Builds that share a cache take turns: two would unpack into the same folder."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def wanted(packages: Sequence[str] = PACKAGES) -> list[Package]:
