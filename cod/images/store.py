@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _TEMPORARY = ".new-"
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @contextmanager
@@ -59,6 +61,11 @@ def clean(root: Path) -> int:
         finally:
             os.close(lock)
     return removed
+
+
+def digests(root: Path) -> frozenset[str]:
+    """The images that are there."""
+    return frozenset(path.name for path in root.iterdir() if _DIGEST.fullmatch(path.name))
 
 
 def remove(root: Path, digest: str) -> None:

@@ -26,12 +26,11 @@ class OpenFile:
     `identity` changes when the file is replaced or written to; `etag` is a strong validator (RFC 9110) made of it.
     """
 
-    __slots__ = ("__weakref__", "_map", "fd", "identity", "modified", "size")
+    __slots__ = ("__weakref__", "_map", "fd", "identity", "size")
 
     def __init__(self, fd: int, about: os.stat_result) -> None:
         self.fd = fd
         self.size = about.st_size
-        self.modified = about.st_mtime
         self.identity = _identity(about)
         self._map: mmap.mmap | None = None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -131,7 +130,7 @@ class Ingester(Service):
     async def _sweep(self) -> None:
         """Remove the folders of images that were deleted."""
         self._swept = self._clock()
-        present = frozenset(path.name for path in self._root.iterdir() if re.fullmatch("[0-9a-f]{64}", path.name))
+        present = store.digests(self._root)
         unneeded = await self._pool.run(images.unneeded, owner=self._server, present=present, now=self._clock())
         for digest in unneeded:
             log.info("removing the files of a deleted image: %s", digest)

@@ -73,11 +73,6 @@ def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
     return [_node(row) for row in tx.execute(_select().where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id))]
 
 
-def macs_of(tx: Tx, node_id: int) -> list[str]:
-    """The node's MACs, sorted."""
-    return list(tx.scalars(select(t.nics.c.mac).where(t.nics.c.node_id == node_id).order_by(t.nics.c.mac)))
-
-
 def every(
     tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None, *, lock: bool = False
 ) -> list[Node]:

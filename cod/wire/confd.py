@@ -115,14 +115,6 @@ class Framer:
         self.limit = limit
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The bodies of all frames that `data` completes."""
-        self.add(data)
-        frames = []
-        while (frame := self.take()) is not None:
-            frames.append(frame)
-        return frames
-
     def add(self, data: bytes) -> None:
         """Keep `data` for `take`."""
         self._buffer += data

@@ -30,7 +30,7 @@ from tftpy.TftpShared import TftpException
 
 logging.getLogger("tftpy").setLevel(logging.CRITICAL)  # it logs a peer's ERROR packets, as many as the peer likes
 
-NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL, BAD_OPTIONS = 0, 1, 2, 4, 8
+NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL = 0, 1, 2, 4
 LONGEST_REQUEST = 1468  # RFC 2347 says 512; one Ethernet frame is kind enough
 LONGEST_WAIT = 8.0  # seconds between retransmissions, unless a client that has answered asked for a longer timeout
 LARGEST_BURST = 65000  # bytes: an IP datagram's limit is the limit of one UDP_SEGMENT call

@@ -12,7 +12,7 @@ from cod.flows import sessions as flow
 from cod.model import Peer, Policy, Refused, Result, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
-from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps
+from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, views
 from cod.store.engine import Tx
 from tests.store.agentlab import Lab, hardware, mac, uuid
 
@@ -483,7 +483,7 @@ def test_however_a_prime_is_cut_short_the_disk_is_dirty(lab: Lab, disk: Disk, en
 def test_a_report_joins_the_machines_nics(lab: Lab) -> None:
     lab.machine(1)
     lab.report(lab.open(1), mac(1), mac(1, 1), mac(1, 2), uuid=uuid(1))
-    assert nodes.macs_of(lab.tx, lab.node(1).id) == [mac(1), mac(1, 1), mac(1, 2)]
+    assert views.nodes(lab.tx, name=lab.node(1).name)[0].macs == (mac(1), mac(1, 1), mac(1, 2))
     assert lab.node(1).uuid == uuid(1)
 
 
@@ -529,7 +529,7 @@ def test_a_machine_with_a_new_network_card_is_known_by_its_uuid(lab: Lab, state:
     assert isinstance(peer, Peer)
     node = lab.node(2)
     assert (peer.node_id, node.id, node.name, node.state) == (old.id, old.id, "node1", "inactive")
-    assert nodes.macs_of(lab.tx, old.id) == [mac(2)]
+    assert views.nodes(lab.tx, name=old.name)[0].macs == (mac(2),)
     assert len(nodes.every(lab.tx)) == 1
     lab.report(peer, mac(2), uuid=uuid(1))
     assert lab.order(2).action == "wait"

@@ -6,7 +6,7 @@ import pytest
 
 from cod.model import Node
 from cod.states import NODE_RULES, NodeEvent, NodeState, WrongEvent
-from cod.store import nodes
+from cod.store import nodes, views
 from cod.store.engine import Tx
 
 
@@ -64,7 +64,7 @@ def test_nodes_are_found_by_any_of_their_macs(tx: Tx) -> None:
     nodes.set_macs(tx, node.id, ["52:54:00:00:00:aa", "52:54:00:00:00:ab"])
     found = nodes.by_macs(tx, ["52:54:00:00:00:ab", "52:54:00:00:00:ff"])
     assert found == {"52:54:00:00:00:ab": nodes.get(tx, node.id)}
-    assert nodes.macs_of(tx, node.id) == ["52:54:00:00:00:aa", "52:54:00:00:00:ab"]
+    assert views.nodes(tx, name=node.name)[0].macs == ("52:54:00:00:00:aa", "52:54:00:00:00:ab")
 
 
 def test_a_power_wish_carries_the_generation(tx: Tx) -> None:
