@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTEST = .venv/bin/python -m pytest
 WORKERS ?= 2
 
-.PHONY: venv demo test test-fast check bench run lab-down clean system-demo system-test
+.PHONY: venv build demo test test-fast check bench run lab-down clean system-demo system-test
 
 venv: .venv/installed
 
