@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -82,10 +83,13 @@ class Echo:
         self._wire.send(frame)
         self.copies += 1
 
-    def close(self) -> None:
-        for timer in self._late:
-            timer.cancel()
+    def finish(self) -> None:
+        """Wait until every copy has been sent."""
+        for timer in list(self._late):
             timer.join()
+
+    def close(self) -> None:
+        self.finish()
         self._done.set()
         self._thread.join()
         self._wire.close()
@@ -112,13 +116,17 @@ def _has_all(host: Host) -> bool:
     return host.running().count(" ") == 3  # image, address, hostname and domain
 
 
-def arrive(stand: Stand) -> None:
-    """Both machines come to the reserve and to their vcluster's system, each at an address that is its alone."""
+def gather(stand: Stand) -> None:
+    """Both machines come to the reserve, and a vcluster wants them."""
     for host in stand.hosts.values():
         host.on()
     for name in stand.hosts:
         stand.reaches(name, "inactive", seconds=90)
     stand.cod("vcluster", "create", "web", "--size", "2", "--template", "red")
+
+
+def arrive(stand: Stand) -> None:
+    """Both machines come to their vcluster's system, each at an address that is its alone."""
     for name in stand.hosts:
         stand.reaches(name, "active", seconds=90)
         stand.wait(partial(_has_all, stand[name]), 60, f"{name} runs its system")
@@ -136,6 +144,7 @@ def test_a_fifth_of_all_packets_is_lost(tmp_path: Path) -> None:
         stand.serve()
         offer(stand, "red", 1 << 20)
         with losing(stand, 20):
+            gather(stand)
             arrive(stand)
 
 
@@ -145,12 +154,21 @@ def test_dhcp_messages_come_twice_and_late(tmp_path: Path) -> None:
         offer(stand, "red", 1 << 20)
         echoes = [Echo(host) for host in stand.hosts.values()]
         try:
+            gather(stand)
+            while stand.state("m1") != "active" and stand.node("m1").boot_served_at is None:
+                pass
+            stand["m1"].signal(signal.SIGSTOP)  # the copies of its way through the loaders come while its system starts
+            print(f"stopped in state {stand.state('m1')}")
+            echoes[0].finish()
+            stand["m1"].signal(signal.SIGCONT)
             arrive(stand)
         finally:
             for echo in echoes:
                 echo.close()
         assert all(echo.copies > 8 for echo in echoes)
-        assert all(stand.state(name) == "active" for name in stand.hosts)
+        for name in stand.hosts:
+            assert [row["event"] for row in stand.history(name)].count("boot_failed") == 0
+            assert stand.state(name) == "active"
 
 
 def test_tftp_copes_with_loss(tmp_path: Path) -> None:
