@@ -26,6 +26,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.wire import confd
 from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
+from tests.waiting import until
 
 NOW = 1_000_000.0
 MACS = ["52:54:00:00:00:01", "52:54:00:00:00:02", "52:54:00:00:00:03"]
@@ -219,15 +220,6 @@ def test_a_machine_reports_and_idles(world: World) -> None:
     assert (order.id, order.action) == (f"{node.id}.{node.generation}", "wait")
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Poll what happens in the reactor's thread; no test waits for a fixed time."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
-    return value
-
-
 def to_prime(world: World, number: int) -> None:
     """Somebody gives the machine to a vcluster."""
     def assign(tx: Tx) -> None:
@@ -264,7 +256,7 @@ def test_primed_through_lost_connections(world: World, timed: Timed) -> None:
     order = agent.next(Order)
     assert (order.action, order.images[0].size) == ("prime", 1000)
     agent.say(Progress(order.id, "write", 400, 1000, 12.5))
-    wait_for(lambda: world.node(0).progress_done == 400)
+    until(lambda: world.node(0).progress_done == 400)
     agent.close()
     agent.connect()
     agent.next(Welcome)
@@ -306,7 +298,7 @@ def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None
     agent.next(Heartbeat)
     world.server.site = replace(world.site, policy=Policy(heartbeat=1e6))
     timed.advance(BATCH)
-    wait_for(lambda: world.node(0).last_seen == NOW + 77)
+    until(lambda: world.node(0).last_seen == NOW + 77)
 
 
 def test_the_newest_connection_wins(world: World, start: Callable[..., ConfdServer], timed: Timed) -> None:
@@ -347,11 +339,11 @@ def test_an_agent_that_stays_away_is_lost(world: World, timed: Timed) -> None:
     world.machine(0)
     agent = world.ready(0)
     agent.close()
-    wait_for(lambda: not world.server.nodes)
+    until(lambda: not world.server.nodes)
     timed.advance(14)
     assert not world.server.counts["lost"]  # not at once: it may come back
     timed.advance(2)
-    wait_for(lambda: world.node(0).state == "trampoline")
+    until(lambda: world.node(0).state == "trampoline")
     assert world.server.counts["lost"] == 1
 
 
@@ -365,7 +357,7 @@ def test_an_agent_that_falls_silent_is_lost(world: World, timed: Timed) -> None:
     timed.advance(14)
     assert world.server.nodes
     timed.advance(3)
-    wait_for(lambda: world.node(0).state == "trampoline")
+    until(lambda: world.node(0).state == "trampoline")
     assert agent.closed()
 
 
@@ -381,13 +373,13 @@ def test_a_server_finds_what_its_dead_predecessor_left(
     world.server = start()
     back = world.agent(0, world.agents[0].secrets.current())
     back.next(Welcome)
-    wait_for(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
+    until(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
     timed.advance(14)
     assert world.node(1).state == "inactive"
     back.say(Heartbeat())
     back.next(Heartbeat)
     timed.advance(2)
-    wait_for(lambda: world.node(1).state == "trampoline")
+    until(lambda: world.node(1).state == "trampoline")
     assert world.node(0).state == "inactive"
 
 
@@ -396,20 +388,20 @@ def test_a_connection_that_breaks_while_its_session_is_opened_is_nobodys(
 ) -> None:
     node = world.machine(0)
     agent = world.agent(0)
-    wait_for(lambda: [one for one in world.server.open if one._side.state is confd.State.PROOF])
+    until(lambda: [one for one in world.server.open if one._side.state is confd.State.PROOF])
     go = threading.Event()
     pool.run(lambda tx: go.wait(10))  # the database takes its time
     agent.side.receive(agent.socket.recv(65536))
     agent.socket.sendall(agent.side.to_send())
-    wait_for(lambda: [one for one in world.server.open if one._side.state is confd.State.TRADE])
+    until(lambda: [one for one in world.server.open if one._side.state is confd.State.TRADE])
     agent.close()
-    wait_for(lambda: not world.server.open)
+    until(lambda: not world.server.open)
     go.set()
-    wait_for(lambda: world.flow(sessions.connected, [node.id]))
-    wait_for(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
+    until(lambda: world.flow(sessions.connected, [node.id]))
+    until(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
     assert not world.server.nodes
     timed.advance(16)
-    wait_for(lambda: not world.flow(sessions.connected, [node.id]))
+    until(lambda: not world.flow(sessions.connected, [node.id]))
 
 
 def test_a_session_without_a_connection_does_not_keep_a_node_alive(world: World, timed: Timed) -> None:
@@ -421,7 +413,7 @@ def test_a_session_without_a_connection_does_not_keep_a_node_alive(world: World,
         timed.advance(BATCH)
         return world.node(0).state == "trampoline"
 
-    wait_for(later)
+    until(later)
     assert agent.closed()
 
 
@@ -556,13 +548,13 @@ def test_a_proven_peer_gets_no_further_with_rubbish(world: World) -> None:
         assert seal is not None
         agent.socket.sendall(confd.frame(seal.close(body)) if body else (1 << 30).to_bytes(4, "big"))
         assert agent.closed()
-    wait_for(lambda: not world.server.nodes)
+    until(lambda: not world.server.nodes)
 
 
 def test_dawdlers_are_cut_off(start: Callable[..., ConfdServer], timed: Timed) -> None:
     server = start("slow", limits=Limits(proof_time=10.0))
     silent, slow = (socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(2))
-    wait_for(lambda: len(server.open) == 2)
+    until(lambda: len(server.open) == 2)
     for byte in b"\0\0\1\0<hell":  # a byte a second is no proof
         slow.sendall(bytes([byte]))
         timed.advance(1.0)
@@ -570,12 +562,12 @@ def test_dawdlers_are_cut_off(start: Callable[..., ConfdServer], timed: Timed) -
     timed.advance(2)
     assert closes(silent)
     assert closes(slow)
-    wait_for(lambda: not server.open and not +server.strangers)
+    until(lambda: not server.open and not +server.strangers)
 
 
 def test_one_address_gets_few_unproven_connections(world: World) -> None:
     there = [socket.create_connection(("127.0.0.1", world.server.port), 10) for _ in range(8)]
-    wait_for(lambda: world.server.strangers["127.0.0.1"] == 8)
+    until(lambda: world.server.strangers["127.0.0.1"] == 8)
     for _ in range(3):
         ninth = socket.socket()
         with contextlib.suppress(ConnectionError):
@@ -585,7 +577,7 @@ def test_one_address_gets_few_unproven_connections(world: World) -> None:
     world.ready(0)  # from its own address
     for one in there:
         one.close()
-    wait_for(lambda: world.server.strangers["127.0.0.1"] == 0)
+    until(lambda: world.server.strangers["127.0.0.1"] == 0)
 
 
 def test_random_bytes_by_the_thousand(world: World) -> None:
@@ -597,7 +589,7 @@ def test_random_bytes_by_the_thousand(world: World) -> None:
             body = chance.randbytes(size)
             peer.sendall(size.to_bytes(4, "big") + body if chance.random() < 0.7 else body)
         peer.close()
-    wait_for(lambda: not world.server.open)
+    until(lambda: not world.server.open)
     world.machine(0)
     world.ready(0)
 

@@ -23,6 +23,7 @@ from cod.store import bindings, nodes
 from cod.store.engine import Tx
 from cod.wire import confd
 from tests.hardware import machine, nic
+from tests.waiting import until
 from trampoline import ctramp
 from trampoline.options import parse
 
@@ -85,11 +86,7 @@ class World:
         in_transaction(self.engine, nodes.move, self.node(), event, now=time.time(), cause="test", actor="test")
 
     def wait(self, condition: Callable[[], Any]) -> None:
-        """Poll what happens in other threads; no test waits for a fixed time."""
-        end = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < end, self.node()
-            time.sleep(0.02)
+        until(condition, self.node)
 
 
 @pytest.fixture

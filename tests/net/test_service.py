@@ -27,6 +27,7 @@ from cod.model import Policy, PowerRule, Site
 from cod.net.metrics import Mirror
 from cod.service import take_over
 from cod.store.engine import connect
+from tests.waiting import until
 
 WAIT = 60.0  # seconds; a busy machine takes its time to start Python
 
@@ -62,11 +63,7 @@ class Serving:
         return {name: int(pid) for name, pid in re.findall(r"started (\w+), process (\d+)", self.log)}
 
     def until(self, truth: Callable[[], Any], what: str) -> Any:
-        end = time.monotonic() + WAIT
-        while not (value := truth()):
-            assert time.monotonic() < end, f"{what} did not happen\n{self.log}"
-            time.sleep(0.02)
-        return value
+        return until(truth, lambda: f"{what}\n{self.log}", WAIT)
 
     def answers(self) -> bool:
         try:

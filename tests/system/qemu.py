@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from cod.demo.stage import Stage
 from cod.lab import control
 from cod.lab.spec import LabNode
 from images import build as images
+from tests.waiting import until
 from trampoline import build as trampoline
 
 PATIENCE = 600.0  # seconds for a step of a machine's way
@@ -77,11 +77,7 @@ class Rack(Stage):
 
     def wait(self, truth: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
         """Wait until `truth()` is true; returns it. For machines, which have no clock of ours to move."""
-        until = time.monotonic() + seconds
-        while not (value := truth()):
-            assert time.monotonic() < until, f"not within {seconds:.0f} s: {what}"
-            time.sleep(0.2)
-        return value
+        return until(truth, what, seconds, 0.2)
 
     def reaches(self, name: str, *states: str, seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait until the machine's node is in one of `states`; returns it. Fails at once if it is quarantined."""

@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from cod.lab import control, record
 from cod.lab.spec import LabDisk, LabNode, LabSpec, completed
 from images import build
+from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images")]
 
@@ -49,15 +49,6 @@ no-ping
 enable-ra
 dhcp-range=fd00:77::,ra-only,64
 """
-
-
-def eventually(found: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Wait for machines, which have no clock of ours to move."""
-    until = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < until, f"not within {seconds} s: {what}"
-        time.sleep(0.2)
-    return value
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +101,7 @@ def line(lab: str, node: str, boots: int = 1) -> dict[str, str]:
         words = [dict(word.split("=", 1) for word in hello.split() if "=" in word) for hello in hellos]
         return next((each for each in words if each.get("boots") == str(boots)), None)
 
-    found: dict[str, str] = eventually(search, 300, f"{node} says hello")
+    found: dict[str, str] = until(search, f"{node} says hello", 300)
     return found
 
 
@@ -120,7 +111,7 @@ def test_the_opaque_image_says_hello_with_its_own_boot_code(lab: str) -> None:
 
     control.power(lab, "o1", "on")
     # SeaBIOS writes to the same port behind the boot code's back: its progress dot may fall between the two texts.
-    eventually(lambda: "all bits arrived" in text(), 300, "the opaque image says hello")
+    until(lambda: "all bits arrived" in text(), "the opaque image says hello", 300)
     assert "opaque: image=opaque version=1 hello from my own boot code" in text()
     assert "cannot read" not in text()
 

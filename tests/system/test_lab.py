@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from cod.lab import accel, control, network, processes, record
 from cod.lab.spec import LabDisk, LabNode, LabSpec, completed, counted
 from cod.model import Refused
+from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("lab")]
 
@@ -33,14 +33,6 @@ log-dhcp
 user=root
 no-ping
 """
-
-
-def eventually(true: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait for firmware, which has no clock of ours to move."""
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -75,7 +67,7 @@ def test_both_firmwares_ask_for_a_boot_and_nothing_is_left_after_a_crash(root: P
     for node in found["nodes"]:
         assert control.power(lab, node["name"], "on")["power"] == "on"
     for node in found["nodes"]:
-        eventually(lambda mac=node["mac"]: f"DHCPDISCOVER(br0) {mac}" in log.read_text(), 60, f"{node['name']} asks")
+        until(lambda mac=node["mac"]: f"DHCPDISCOVER(br0) {mac}" in log.read_text(), f"{node['name']} asks", 60)
     assert "PXEClient:Arch:00000" in log.read_text()
     assert "PXEClient:Arch:00007" in log.read_text()
     assert b"iPXE" in control.console(lab, "b1").read_bytes()
@@ -86,7 +78,7 @@ def test_both_firmwares_ask_for_a_boot_and_nothing_is_left_after_a_crash(root: P
     daemon = record.load(lab).daemon
     assert daemon is not None
     os.kill(daemon.pid, signal.SIGKILL)
-    eventually(lambda: not daemon.alive(), 5, "the daemon is killed")
+    until(lambda: not daemon.alive(), "the daemon is killed", 5)
     assert all(machine.alive() for machine in machines), "this test is about machines without their daemon"
     assert {node["power"] for node in control.status(lab)["nodes"]} == {"unknown"}
 
@@ -107,7 +99,7 @@ def test_the_switch(root: Path) -> None:
     assert second not in (first, None)
     assert not processes.identify(int(str(first)))
     os.kill(int(str(second)), signal.SIGKILL)
-    eventually(lambda: node_of(lab, "n1")["power"] == "off", 5, "a machine that ends by itself is off")
+    until(lambda: node_of(lab, "n1")["power"] == "off", "a machine that ends by itself is off", 5)
     assert record.load(lab).nodes == {}
     assert control.power(lab, "n1", "reset")["power"] == "on", "reset of a machine that is off switches it on"
     assert control.power(lab, "n1", "off")["power"] == "off"
@@ -173,7 +165,7 @@ def test_the_bridge_is_ready_before_the_first_machine(root: Path) -> None:
         process = control.run_inside(lab, ["ip", "-6", "addr", "show", "dev", "br0"], stdout=subprocess.PIPE)
         return process.communicate()[0].decode()
 
-    eventually(lambda: "inet6 fe80:" in addresses() and "tentative" not in addresses(), 5, "a link-local address")
+    until(lambda: "inet6 fe80:" in addresses() and "tentative" not in addresses(), "a link-local address", 5)
 
 
 def test_a_lab_made_by_half_is_removed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +175,7 @@ def test_a_lab_made_by_half_is_removed(root: Path, monkeypatch: pytest.MonkeyPat
     network.make(record.namespace(lab), spec)  # … or rather before it wrote it whole
     (record.folder(lab) / "lab.json").write_text("{")
     stray = subprocess.Popen(network.inside(record.namespace(lab), ["sleep", "1000"]))
-    eventually(lambda: processes.inside(record.namespace(lab)), 5, "the stray process is in the namespace")
+    until(lambda: processes.inside(record.namespace(lab)), "the stray process is in the namespace", 5)
     control.down(lab)
     assert stray.wait(5) == -signal.SIGTERM
     assert not network.exists(record.namespace(lab))

@@ -12,8 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +25,7 @@ from cod.images.verify import verify
 from cod.model import Refused
 from cod.wire import manifest
 from cod.wire.manifest import CHUNK, BadManifest, Chunk, Manifest
+from tests.waiting import until
 
 MIB = 1 << 20
 
@@ -326,16 +325,9 @@ def test_a_conversion_does_not_outlive_the_server(tmp_path: Path, endless: Path)
     code = ("import sys; from pathlib import Path; from cod.images import formats;"
             "formats.convert_qcow2(Path(sys.argv[1]), Path(sys.argv[2]))")
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "a", tmp_path / "b"]) as server:
-        wait_until(endless.exists)
+        until(endless.exists)
         server.kill()
-    wait_until(lambda: is_gone(endless))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: is_gone(endless))
 
 
 # ---------------------------------------------------------------- verify
