@@ -29,7 +29,7 @@ ETH_P_ALL = 3
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    with Stand(tmp_path_factory.mktemp("impostors"), machines=2, policy="heartbeat = 1.0") as stand:
+    with Stand(tmp_path_factory.mktemp("impostors"), machines=2) as stand:
         stand.serve()
         stand["m1"].on()
         stand.reaches("m1", "inactive")
