@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+import resource
 import socket
 import struct
 import time
@@ -34,7 +35,10 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     with Stand(tmp_path_factory.mktemp("rubbish"), machines=3) as stand:
         stand.write_site()
         (stand.socket_folder / "data/boot/file").write_bytes(bytes(100_000))
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))  # what it inherits
         stand.serve()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         stand["m1"].on()
         stand.reaches("m1", "inactive")
         yield stand
@@ -108,6 +112,13 @@ def rubbish(good: list[bytes], seed: int, number: int = PACKETS) -> Iterator[byt
                 for _ in range(rng.randrange(1, 5)):
                     packet[rng.randrange(len(packet))] = rng.randrange(256)
         yield bytes(packet)
+
+
+def test_parts_may_open_as_many_files_as_the_system_allows(stand: Stand) -> None:
+    assert stand.server is not None
+    for pid in processes(stand).keys() - {stand.server.pid}:
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        assert soft == hard > 256
 
 
 # ---------------------------------------------------------------- datagrams
