@@ -92,7 +92,9 @@ def every(
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     """Nodes whose deadline has passed, oldest deadline first."""
-    query = _select().where(t.nodes.c.deadline <= now).order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
+    moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]  # lets the index serve
+    query = _select().where(t.nodes.c.state.in_(moving), t.nodes.c.deadline <= now)
+    query = query.order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
     return [_node(row) for row in tx.execute(query)]
 
 
