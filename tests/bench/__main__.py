@@ -66,7 +66,9 @@ def write_table(rows: list[dict[str, Any]]) -> None:
     """Print the table, and put it between the page's marks."""
     lines = ["| Measure | COD | Peer | Ratio | Goal | |", "|---|---|---|---|---|---|"]
     for row in rows:
-        peer = f"{row['peer']} {number(row['peer_value'])}" if row["peer"] else ""
+        if " at once: " in row["name"]:
+            continue  # stages of a node's way: in the plots
+        peer = f"{row['peer']} {number(row['peer_value'])}".replace("|", r"\|") if row["peer"] else ""
         verdict = {True: "met", False: "**missed**", None: ""}[met(row)]
         lines.append(f"| {row['name']} | {number(row['value'])} {row['unit']} | {peer} | {number(row['ratio'])} | "
                      f"{row['goal'] or ''} | {verdict} |")
