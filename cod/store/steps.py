@@ -10,10 +10,12 @@ from dataclasses import replace
 from sqlalchemy import select, update
 
 from cod.model import Effect, Node, Policy, Wanted
-from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState, Step, after
+from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
 from cod.store import holding, nodes, requests, sessions
 from cod.store import tables as t
 from cod.store.engine import Tx
+
+BY_HAND = "its system runs until somebody reboots it: it has no power driver"
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
@@ -49,8 +51,9 @@ def release(
     that is in the trampoline already, or on its way there, only loses its holder: it is settled when it reports.
     """
     effects = {Effect("wake", "manager")}
-    step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": ""}, "cycle")
     for node in held:
+        stuck = node.power_driver == "none" and node.state in OWN_SYSTEM
+        step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": BY_HAND if stuck else ""}, "cycle")
         runs = wanted(tx, node)
         given = holding.give_back(tx, node, keep_disk=runs is not None and may_keep(node, runs.document))
         if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:

@@ -41,6 +41,13 @@ def slow(stand: Stand) -> Iterator[ImageServer]:
     server.close()
 
 
+def seen_in(stand: Stand, state: str) -> None:
+    """Look without a pause until m1 is in `state`: some last for milliseconds."""
+    end = time.monotonic() + 60
+    while stand.state("m1") != state:
+        assert time.monotonic() < end, stand.state("m1")
+
+
 def caught(stand: Stand, state: str, slow: ImageServer) -> None:
     """Bring m1 to `state` and stop it there; where that is on the way back, it is released first."""
     stand.cod("vcluster", "create", "web", "--size", "1", "--template", "slow" if state == "prime" else "red")
@@ -50,9 +57,7 @@ def caught(stand: Stand, state: str, slow: ImageServer) -> None:
         stand.cod("vcluster", "delete", "web")
     if state == "prime":
         assert slow.asked.wait(30)
-    end = time.monotonic() + 60
-    while stand.state("m1") != state:
-        assert time.monotonic() < end, stand.state("m1")
+    seen_in(stand, state)
     stand["m1"].signal(signal.SIGSTOP)
     slow.go.set()
     print(f"caught in {stand.state('m1')}, wanted {state}")
@@ -111,8 +116,7 @@ def test_a_machine_that_hangs_is_power_cycled_when_its_time_is_up(tmp_path: Path
         stand.reaches("m1", "inactive")
         offer(stand, "red")
         stand.cod("vcluster", "create", "web", "--size", "1", "--template", "red")
-        while stand.state("m1") != "boot":
-            pass
+        seen_in(stand, "boot")
         stand["m1"].signal(signal.SIGSTOP)
         stand.reaches("m1", "active", seconds=90)
         assert "timed_out" in [row["event"] for row in stand.history("m1")]
@@ -180,8 +184,7 @@ def test_the_database_is_killed_on_the_way(tmp_path: Path) -> None:
                 if state == "prime":
                     assert slow.asked.wait(30)
                 else:
-                    while stand.state("m1") != state:
-                        pass
+                    seen_in(stand, state)
                 database.kill()
                 slow.go.set()
                 database.start()
