@@ -154,6 +154,7 @@ def _site(file: SiteFile) -> model.Site:
         domain=file.domain,
         subnets=tuple(_subnet(each) for each in file.subnet),
         policy=model.Policy(**file.policy.model_dump()),
+        energy=model.Energy(**file.energy.model_dump()),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
         **file.boot.model_dump(),
     )

@@ -37,8 +37,8 @@ EXAMPLE = {
 }
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
-`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [[power]] and log_level; the rest needs a
-restart."""
+`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [energy], [[power]] and log_level; the rest
+needs a restart."""
 
 
 def found(folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float) -> list[str]:
@@ -168,5 +168,7 @@ def toml(value: Any) -> str:
         return str(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml(each) for each in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{toml(str(key))} = {toml(each)}" for key, each in value.items()) + "}"
     text = "" if value is None else str(value)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -64,6 +64,13 @@ class Policy:
     secret_time     seconds in which a boot's secret must be used
     default_lease   seconds of a vcluster's lease where its group says nothing
     power_cycle     may COD power-cycle nodes that overrun a deadline
+    inertia         seconds for which a newly assigned node is immune from reclaims; `inertia_by_priority` overrides it
+                    for holders of a priority
+    age_step        seconds: requests of one priority submitted within the same step are of one age, and the more
+                    constraining goes first
+    reclaim_grace   seconds that a holder has to give nodes back before they are seized
+    drain_grace     seconds between the end of a lease and the seizure of its nodes
+    lease_warnings  seconds before the end of a lease at which its group is warned
     """
 
     unknown: str = "discover"
@@ -75,15 +82,47 @@ class Policy:
     secret_time: float = 300.0
     default_lease: float = 86400.0
     power_cycle: bool = True
+    inertia: float = 300.0
+    inertia_by_priority: Mapping[int, float] = field(default_factory=dict)
+    age_step: float = 600.0
+    reclaim_grace: float = 300.0
+    drain_grace: float = 300.0
+    lease_warnings: tuple[float, ...] = (86400.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """The site's rules for its reserve pool, from the `[energy]` table; types may have their own marks and watts.
+
+    manage     put surplus nodes to sleep; False: whatever is free stays as it is
+    warm_low, warm_high   free nodes of each type kept awake: fewer than low, some are woken; more than high, some sleep
+    idle_time  seconds that a node must have been idle before it is put to sleep
+    wake_time  seconds that a node has for waking when it wakes alone; `wake_step` more for each that wakes with it
+    watts_off, watts_idle, watts_busy   of one node: asleep; awake in the reserve; in use
+    """
+
+    manage: bool = False
+    warm_low: int = 1
+    warm_high: int = 4
+    idle_time: float = 900.0
+    wake_time: float = 600.0
+    wake_step: float = 5.0
+    watts_off: float = 5.0
+    watts_idle: float = 80.0
+    watts_busy: float = 200.0
 
 
 @dataclass(frozen=True, slots=True)
 class PowerRule:
-    """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`."""
+    """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`.
+
+    account  name of the site file's account to sign in to their BMCs with; None for none
+    """
 
     match: str
     driver: str
     address: str
+    account: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +146,7 @@ class Site:
     uefi_loader: str = "snponly.efi"
     console: str = "ttyS0,115200"
     power: tuple[PowerRule, ...] = ()
+    energy: Energy = field(default_factory=Energy)
 
 
 # ---------------------------------------------------------------- rows
@@ -129,6 +169,9 @@ class Node:
     firmware: str | None
     type_id: int | None
     block_id: int | None
+    subnet: str | None
+    relay: str | None
+    circuit: str | None
     attributes: str | None
     reported_at: float | None
     last_seen: float | None
@@ -147,6 +190,8 @@ class Node:
     power: str
     power_driver: str
     power_address: str
+    power_account: str | None
+    watts: float | None
     power_wanted: str | None
     power_seq: int
     boot_served_at: float | None
@@ -199,6 +244,9 @@ class Vcluster:
     last_address: int | None
     lease_time: float
     expires_at: float | None
+    drain_until: float | None
+    warned: float | None
+    ready_at: float | None
     created_at: float
     ended_at: float | None
 
@@ -267,6 +315,8 @@ class Request:
     priority: int
     submitted_at: float
     decided_at: float | None
+    may_wait: bool = True
+    may_spread: bool = False
     tuples: tuple[RequestTuple, ...] = ()
 
 
@@ -277,6 +327,38 @@ class RequestTuple:
     count: int
     attributes: str
     template_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """A row of `reclaims`: `count` nodes taken from a vcluster for a request; `given` of them are on their way."""
+
+    id: int
+    vcluster_id: int
+    request_id: int
+    type_id: int
+    block_id: int | None
+    subnet: str
+    attributes: str
+    count: int
+    given: int
+    deadline: float
+    state: str
+    created_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A row of `notices`: something that a group (or, with None, the site's administrator) is told."""
+
+    id: int
+    at: float
+    kind: str
+    group_id: int | None
+    vcluster_id: int | None
+    subject: str
+    about: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +387,11 @@ class NodeType:
     attributes: str
     cost: float
     created_at: float
+    warm_low: int | None = None
+    warm_high: int | None = None
+    watts_off: float | None = None
+    watts_idle: float | None = None
+    watts_busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +404,8 @@ class Group:
     default_lease: float | None
     max_lease: float | None
     created_at: float
+    email: str = ""
+    webhook: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,12 +173,13 @@ class Running:
 
 
 def take_over(site: Site, new: Site) -> None:
-    """Change `site`, which every service of this process holds, to the policy and power rules of `new`.
+    """Change `site`, which every service of this process holds, to the policy, energy and power rules of `new`.
 
     The one place where a frozen record changes: each is a single assignment, so a flow sees the old or the new rules.
     """
     object.__setattr__(site, "policy", new.policy)
     object.__setattr__(site, "power", new.power)
+    object.__setattr__(site, "energy", new.energy)
 
 
 def _is_expected(error: Exception) -> bool:

@@ -21,6 +21,7 @@ DIALECTS = ("sqlite", "mysql", "mariadb")
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Positive = Annotated[float, Field(gt=0, le=4_000_000_000, allow_inf_nan=False)]  # DHCP has 32 bits for seconds
+NotNegative = Annotated[float, Field(ge=0, le=4_000_000_000, allow_inf_nan=False)]
 Pool = tuple[IPv4Address, IPv4Address]
 
 
@@ -105,6 +106,37 @@ class PolicyTable(Table):
     secret_time: Positive = Field(300.0, description="seconds in which a boot's secret must be used")
     default_lease: Positive = Field(86400.0, description="seconds of a vcluster's lease where its group says nothing")
     power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
+    inertia: NotNegative = Field(300.0, description="seconds for which a newly assigned node is immune from reclaims")
+    inertia_by_priority: dict[int, NotNegative] = Field({}, description="the same for holders of one priority: "
+                                                        "{ 10 = 3600 }")
+    age_step: Positive = Field(600.0, description="seconds: requests of one priority submitted within the same step "
+                               "are of one age, and the more constraining goes first")
+    reclaim_grace: NotNegative = Field(300.0, description="seconds that a holder has to give nodes back before they "
+                                       "are seized for a request of higher priority")
+    drain_grace: NotNegative = Field(300.0, description="seconds between the end of a lease and the seizure of its "
+                                     "nodes")
+    lease_warnings: tuple[Positive, ...] = Field((86400.0, 3600.0), description="seconds before the end of a lease at "
+                                                 "which its group is warned")
+
+
+class EnergyTable(Table):
+    """The reserve pool: how many free nodes stay awake. Types may have their own marks and watts. Re-read on SIGHUP."""
+
+    manage: bool = Field(False, description="put surplus nodes to sleep and wake them when they are needed")
+    warm_low: int = Field(1, ge=0, le=1_000_000, description="fewer free nodes of a type awake than this: wake some")
+    warm_high: int = Field(4, ge=0, le=1_000_000, description="more than this awake and idle: put some to sleep")
+    idle_time: NotNegative = Field(900.0, description="seconds that a node is idle before it may be put to sleep")
+    wake_time: Positive = Field(600.0, description="seconds that a node has for waking, when it wakes alone")
+    wake_step: NotNegative = Field(5.0, description="seconds more for each node that wakes at the same time")
+    watts_off: NotNegative = Field(5.0, description="a node asleep, in watts, where its BMC does not measure")
+    watts_idle: NotNegative = Field(80.0, description="a node awake in the reserve")
+    watts_busy: NotNegative = Field(200.0, description="a node in use")
+
+    @model_validator(mode="after")
+    def _coherent(self) -> EnergyTable:
+        if self.warm_low > self.warm_high:
+            raise ValueError(f"warm_low {self.warm_low} should not be above warm_high {self.warm_high}")
+        return self
 
 
 class SubnetTable(Table):
@@ -159,6 +191,7 @@ class SiteFile(Table):
     api: ApiTable = ApiTable.model_validate({})
     boot: BootTable = BootTable.model_validate({})
     policy: PolicyTable = PolicyTable.model_validate({})
+    energy: EnergyTable = EnergyTable.model_validate({})
     subnet: tuple[SubnetTable, ...]
     power: tuple[PowerTable, ...] = ()
 

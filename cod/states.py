@@ -169,7 +169,10 @@ ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})
 
 
 class VclusterState(StrEnum):
-    """A virtual cluster's life: pending (asked for) -> active (nodes granted) -> releasing -> ended."""
+    """A virtual cluster's life: pending (asked for) -> active (nodes granted) -> releasing -> ended.
+
+    An active vcluster whose lease has run out drains for a while (`vclusters.drain_until`) before its nodes are seized.
+    """
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -184,6 +187,14 @@ class RequestState(StrEnum):
     GRANTED = "granted"
     REJECTED = "rejected"
     WITHDRAWN = "withdrawn"
+
+
+class ReclaimState(StrEnum):
+    """A reclaim's life; the last two are final. Cancelled: what it was for has been met otherwise, or is gone."""
+
+    OPEN = "open"
+    DONE = "done"
+    CANCELLED = "cancelled"
 
 
 class Disk(StrEnum):

@@ -21,6 +21,8 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
+    true,
 )
 from sqlalchemy.dialects import mysql
 
@@ -64,6 +66,10 @@ groups = _table(
     Column("priority", Integer, nullable=False, default=0, comment="set by the administrator; larger goes first"),
     Column("default_lease", Time, comment="seconds; null: the site's"),
     Column("max_lease", Time, comment="seconds; null: no limit"),
+    Column("email", Text, nullable=False, default="", server_default="",
+           comment="whom to tell: addresses, separated by commas"),
+    Column("webhook", Text, nullable=False, default="", server_default="",
+           comment="URL that notices are posted to, or ''"),
     Column("created_at", Time, nullable=False),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )
@@ -98,6 +104,11 @@ node_types = _table(
     Column("attributes", Document, nullable=False, comment="canonical attributes (XML) that make the type"),
     Column("cost", Double, nullable=False, default=1.0, comment="set by the administrator; cheaper types go first"),
     Column("created_at", Time, nullable=False),
+    Column("warm_low", Integer, comment="fewer free nodes than this awake: some are woken; null: the site's"),
+    Column("warm_high", Integer, comment="more than this awake and idle: some are put to sleep; null: the site's"),
+    Column("watts_off", Double, comment="of one node, asleep; null: the site's"),
+    Column("watts_idle", Double, comment="awake, in the trampoline; null: the site's"),
+    Column("watts_busy", Double, comment="in use; null: the site's"),
     comment="Equivalence classes of nodes under 'equal'. Requests match types, never single nodes.",
 )
 
@@ -123,6 +134,9 @@ nodes = _table(
     Column("firmware", String(8), comment="bios or uefi, as reported (or seen in option 93)"),
     Column("type_id", Id, ForeignKey("node_types.id")),
     Column("block_id", Id, ForeignKey("node_blocks.id")),
+    Column("subnet", Name, comment="the site's subnet that it last reported from"),
+    Column("relay", String(15), comment="the DHCP relay that it was last heard through (giaddr); null: none"),
+    Column("circuit", String(160), comment="option 82 circuit id that the relay named, hex: its switch port"),
     Column("attributes", Document, comment="the last hardware report (XML)"),
     Column("reported_at", Time, comment="when"),
     Column("last_seen", Time, comment="last sign of life, written in batches"),
@@ -141,11 +155,15 @@ nodes = _table(
     Column("power", String(8), nullable=False, default="unknown", comment="on, off or unknown, as last verified"),
     Column("power_driver", String(16), nullable=False, default="none", comment="none, lab, ipmi, redfish, wol, pdu"),
     Column("power_address", String(200), nullable=False, default="", comment="the driver's address of this node"),
+    Column("power_account", Name, comment="the site file's account to sign in to its BMC with; null: none"),
+    Column("watts", Double, comment="as last measured by its BMC; null: never"),
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),
     Column("boot_served_at", Time, comment="in boot: when its final boot decision was served"),
     Index(None, "state", "deadline"),
-    Index(None, "vcluster_id"),
+    # Covers the manager's census, so that counting a hundred thousand nodes never reads their wide rows.
+    Index("ix_nodes_census", "vcluster_id", "released", "state", "type_id", "block_id", "subnet", "disk",
+          "cached_template_id", "cached_group_id", "power_driver", "since", "assigned_at"),
     Index(None, "type_id", "state"),
     comment="Physical machines.",
 )
@@ -229,6 +247,9 @@ vclusters = _table(
     Column("last_address", BigInteger),
     Column("lease_time", Time, nullable=False, comment="seconds, as granted"),
     Column("expires_at", Time, comment="null while pending"),
+    Column("drain_until", Time, comment="its lease has run out: when its nodes are seized; null: not draining"),
+    Column("warned", Time, comment="seconds before its end of the last warning given; null: none for this lease"),
+    Column("ready_at", Time, comment="when all its nodes were first active; null: not yet"),
     Column("created_at", Time, nullable=False),
     Column("ended_at", Time),
     comment="Virtual clusters.",
@@ -255,6 +276,10 @@ node_requests = _table(
     Column("priority", Integer, nullable=False, comment="its group's, when submitted"),
     Column("submitted_at", Time, nullable=False),
     Column("decided_at", Time),
+    Column("may_wait", Boolean, nullable=False, default=True, server_default=true(),
+           comment="false: rejected if it cannot be met now"),
+    Column("may_spread", Boolean, nullable=False, default=False, server_default=false(),
+           comment="a tuple's nodes may be of several blocks"),
     comment="Requests for nodes; satisfied or rejected as a whole.",
 )
 
@@ -272,8 +297,28 @@ reservations = _table(
     "reservations",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True, comment="one reservation a node"),
     Column("request_id", Id, ForeignKey("node_requests.id"), nullable=False, index=True),
+    Column("reclaim_id", Id, ForeignKey("reclaims.id"), index=True, comment="by which it is taken; null: it is free"),
     Column("at", Time, nullable=False),
-    comment="Nodes on their way back that were taken for a request.",
+    comment="Nodes kept for a request: they are being taken for it, or on their way back to it.",
+)
+
+reclaims = _table(
+    "reclaims",
+    Column("id", Id, primary_key=True),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True, comment="from whom"),
+    Column("request_id", Id, ForeignKey("node_requests.id"), nullable=False, index=True, comment="for whom"),
+    Column("type_id", Id, ForeignKey("node_types.id"), nullable=False, comment="of which nodes"),
+    Column("block_id", Id, ForeignKey("node_blocks.id"), comment="of which block; null: of no block"),
+    Column("subnet", Name, nullable=False, default="", comment="of which subnet; '': any"),
+    Column("attributes", Document, nullable=False, default="", comment="requirements (XML) that its answer must meet"),
+    Column("count", Integer, nullable=False, comment="nodes to give back"),
+    Column("given", Integer, nullable=False, default=0, comment="nodes given back or seized so far"),
+    Column("deadline", Time, nullable=False, comment="what is not given back by then is seized"),
+    Column("state", String(16), nullable=False, comment="see states.ReclaimState"),
+    Column("created_at", Time, nullable=False),
+    Column("ended_at", Time),
+    Index(None, "state", "deadline"),
+    comment="Nodes that are being taken from a vcluster for a request of higher priority.",
 )
 
 install_images = _table(
@@ -354,6 +399,51 @@ power_actions = _table(
     Column("done_at", Time, comment="set: finished, dropped or given up (see error)"),
     Column("error", Text, nullable=False, default=""),
     comment="Power as desired state. Run at least once; dropped when the node has a new generation.",
+)
+
+notices = _table(
+    "notices",
+    Column("id", Id, primary_key=True),
+    Column("at", Time, nullable=False),
+    Column("kind", String(16), nullable=False, comment="ready, lease, reclaim, request, hardware …"),
+    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="whom it concerns; null: the site"),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id")),
+    Column("subject", String(200), nullable=False),
+    Column("about", Text, nullable=False, comment="the sentences"),
+    comment="What groups and the site are told.",
+)
+
+notice_sends = _table(
+    "notice_sends",
+    Column("id", Id, primary_key=True),
+    Column("notice_id", Id, ForeignKey("notices.id"), nullable=False, index=True),
+    Column("channel", String(8), nullable=False, comment="webhook or email"),
+    Column("target", Text, nullable=False, comment="URL or addresses"),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("next_at", Time, nullable=False, index=True, comment="when to try"),
+    Column("claimed_by", String(64)),
+    Column("claim_expires", Time),
+    Column("done_at", Time, comment="set: delivered or given up (see error)"),
+    Column("error", Text, nullable=False, default=""),
+    comment="Deliveries of notices; run at least once.",
+)
+
+energy_use = _table(
+    "energy_use",
+    Column("day", Integer, primary_key=True, autoincrement=False, comment="days since the epoch, UTC"),
+    Column("group_id", Id, primary_key=True, autoincrement=False, comment="who held the nodes; 0: the reserve"),
+    Column("type_id", Id, primary_key=True, autoincrement=False),
+    Column("seconds", Double, nullable=False, default=0.0, comment="node-seconds"),
+    Column("joules", Double, nullable=False, default=0.0, comment="used"),
+    Column("always_on", Double, nullable=False, default=0.0, comment="joules had no node ever slept"),
+    comment="Energy by day, group and type.",
+)
+
+marks = _table(
+    "marks",
+    Column("name", String(64), primary_key=True),
+    Column("at", Time, nullable=False),
+    comment="How far work that goes on in time has come: 'energy' …",
 )
 
 claims = _table(

@@ -1,0 +1,14 @@
+"""The REST API as one table: what may be asked, how it is checked, which flow answers, what the answer looks like.
+
+`net.api` serves the table, `net.openapi` describes it. A route's `call` gets the checked question and returns the flow
+with its arguments; its `shape` makes the reply from the flow's value.
+"""
+
+from __future__ import annotations
+
+from cod.net.routes import Route
+from cod.net.table import groups, nodes, server, software, vclusters
+
+ROUTES: tuple[Route, ...] = (
+    *nodes.NODES, *software.IMAGES, *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *groups.GROUPS,
+    *server.SERVER)

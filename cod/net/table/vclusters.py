@@ -1,0 +1,58 @@
+"""Routes about vclusters and their requests for nodes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cod.flows import requests, vclusters, views
+from cod.net import bodies as b
+from cod.net.routes import Ask, Flow, listed, number, route
+from cod.net.table.documents import checked
+
+
+def _vcluster_wanted(ask: Ask) -> Flow:
+    checked(ask.body.attributes, "requires", "attributes")
+    return partial(vclusters.create, key=ask.key, site=ask.site, now=ask.now, **ask.body.model_dump())
+
+
+def _nodes_wanted(ask: Ask) -> Flow:
+    wanted = [requests.Asked(each.count, checked(each.attributes, "requires", "attributes"), each.template)
+              for each in ask.body.tuples]
+    return partial(requests.submit, vcluster=ask.names["name"], key=ask.key, now=ask.now, wanted=wanted)
+
+
+VCLUSTERS = (
+    route("GET", "/vclusters", "List vclusters", lambda a: partial(views.vcluster_list, ended=a.query.ended),
+          shape=listed(b.VclusterList, b.VclusterReply.of), reply=b.VclusterList, query=b.VclusterQuery),
+    route("GET", "/vclusters/{name}", "Show a vcluster with its nodes",
+          lambda a: partial(views.vcluster, name=a.names["name"]), reply=b.VclusterInFull),
+    route("POST", "/vclusters", "Create a vcluster; its nodes come when the manager grants them",
+          _vcluster_wanted, reply=b.VclusterInFull, body=b.VclusterCreate, status=202),
+    route("POST", "/vclusters/{name}/resize", "Ask for more nodes, or give some back",
+          lambda a: partial(vclusters.resize, name=a.names["name"], size=a.body.size, key=a.key, site=a.site, now=a.now,
+                            actor=a.actor),
+          reply=b.VclusterInFull, body=b.Resize, status=202),
+    route("POST", "/vclusters/{name}/extend", "Extend the lease",
+          lambda a: partial(vclusters.extend, name=a.names["name"], lease=a.body.lease, now=a.now),
+          reply=b.VclusterInFull, body=b.Extend),
+    route("POST", "/vclusters/{name}/release", "Give back some nodes",
+          lambda a: partial(vclusters.release, name=a.names["name"], nodes_=a.body.nodes, site=a.site, now=a.now,
+                            actor=a.actor),
+          reply=b.VclusterInFull, body=b.Release, status=202),
+    route("DELETE", "/vclusters/{name}", "Give back all nodes and end the vcluster",
+          lambda a: partial(vclusters.delete, name=a.names["name"], site=a.site, now=a.now, actor=a.actor),
+          reply=b.VclusterInFull, status=202),
+)
+REQUESTS = (
+    route("GET", "/requests", "List requests for nodes",
+          lambda a: partial(views.request_list, **a.query.model_dump()),
+          shape=listed(b.RequestList, b.RequestReply.of), reply=b.RequestList, query=b.RequestQuery),
+    route("GET", "/requests/{id}", "Show a request and why it waits",
+          lambda a: partial(views.request, request_id=number(a.names["id"])), reply=b.RequestReply),
+    route("POST", "/vclusters/{name}/requests", "Ask for more nodes: all of the tuples, or nothing",
+          _nodes_wanted, reply=b.RequestReply, body=b.RequestSubmit, status=202),
+    route("DELETE", "/requests/{id}", "Withdraw a request that waits",
+          lambda a: partial(requests.withdraw, request_id=number(a.names["id"]), reason=f"withdrawn by {a.actor}",
+                            now=a.now),
+          reply=b.RequestReply),
+)
