@@ -1,4 +1,4 @@
-"""The resource manager's policy."""
+"""Policy."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -117,8 +117,8 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column('circuit', sa.String(length=160), nullable=True, comment='option 82 circuit id that the relay named, hex: its switch port'))
         batch_op.add_column(sa.Column('power_account', sa.String(length=63), nullable=True, comment="the site file's account to sign in to its BMC with; null: none"))
         batch_op.add_column(sa.Column('watts', sa.Double(), nullable=True, comment='as last measured by its BMC; null: never'))
-        batch_op.drop_index(batch_op.f('ix_nodes_vcluster_id'))
         batch_op.create_index('ix_nodes_census', ['vcluster_id', 'released', 'state', 'type_id', 'block_id', 'subnet', 'disk', 'cached_template_id', 'cached_group_id', 'power_driver', 'since', 'assigned_at'], unique=False)
+        batch_op.drop_index(batch_op.f('ix_nodes_vcluster_id'))
 
     with op.batch_alter_table('reservations', schema=None) as batch_op:
         batch_op.add_column(sa.Column('reclaim_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment='by which it is taken; null: it is free'))
