@@ -299,7 +299,7 @@ reservations = _table(
     Column("request_id", Id, ForeignKey("node_requests.id"), nullable=False, index=True),
     Column("reclaim_id", Id, ForeignKey("reclaims.id"), index=True, comment="by which it is taken; null: it is free"),
     Column("at", Time, nullable=False),
-    comment="Nodes kept for a request: they are being taken for it, or on their way back to it.",
+    comment="Nodes on their way back that were taken for a request.",
 )
 
 reclaims = _table(
