@@ -418,13 +418,14 @@ notice_sends = _table(
     Column("id", Id, primary_key=True),
     Column("notice_id", Id, ForeignKey("notices.id"), nullable=False, index=True),
     Column("channel", String(8), nullable=False, comment="webhook or email"),
-    Column("target", Text, nullable=False, comment="URL or addresses"),
+    Column("target", Text, nullable=False, comment="URL or addresses; '': the administrators of the site file"),
     Column("attempts", Integer, nullable=False, default=0),
-    Column("next_at", Time, nullable=False, index=True, comment="when to try"),
+    Column("next_at", Time, nullable=False, comment="when to try"),
     Column("claimed_by", String(64)),
     Column("claim_expires", Time),
     Column("done_at", Time, comment="set: delivered or given up (see error)"),
     Column("error", Text, nullable=False, default=""),
+    Index(None, "done_at", "next_at"),
     comment="Deliveries of notices; run at least once.",
 )
 

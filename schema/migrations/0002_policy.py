@@ -51,7 +51,7 @@ def upgrade() -> None:
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('notice_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('channel', sa.String(length=8), nullable=False, comment='webhook or email'),
-    sa.Column('target', sa.Text(), nullable=False, comment='URL or addresses'),
+    sa.Column('target', sa.Text(), nullable=False, comment="URL or addresses; '': the administrators of the site file"),
     sa.Column('attempts', sa.Integer(), nullable=False),
     sa.Column('next_at', sa.Double(), nullable=False, comment='when to try'),
     sa.Column('claimed_by', sa.String(length=64), nullable=True),
@@ -65,7 +65,7 @@ def upgrade() -> None:
     mysql_engine='InnoDB'
     )
     with op.batch_alter_table('notice_sends', schema=None) as batch_op:
-        batch_op.create_index(batch_op.f('ix_notice_sends_next_at'), ['next_at'], unique=False)
+        batch_op.create_index(batch_op.f('ix_notice_sends_done_at_next_at'), ['done_at', 'next_at'], unique=False)
         batch_op.create_index(batch_op.f('ix_notice_sends_notice_id'), ['notice_id'], unique=False)
 
     op.create_table('reclaims',

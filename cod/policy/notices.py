@@ -1,0 +1,190 @@
+"""What groups and the site's administrators are told: one function for each event, which says what happened and what
+to do about it. Pure.
+
+Each returns what `store.notices.add` wants beside whom it is for, so that a flow tells of an event in one line::
+
+    notices.add(tx, **news.lease_ended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+
+`KINDS` is the list of what can be told; programs that receive notices tell them apart by these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypedDict
+
+from cod.model import Vcluster
+
+KINDS = {
+    "lease-began": "the vcluster's nodes were granted, and its lease runs",
+    "ready": "all nodes of the vcluster run its software",
+    "lease-warning": "the lease ends soon",
+    "lease-extended": "the lease ends later than it did",
+    "lease-ended": "the lease is over; the nodes are drained",
+    "drained": "the grace after the lease is over; the nodes are taken back",
+    "deleted": "the vcluster was deleted",
+    "reclaim": "nodes are wanted for a request of higher priority",
+    "reclaim-dropped": "they are not wanted any more",
+    "reclaimed": "nodes were taken back",
+    "rejected": "a request for nodes was rejected",
+    "node-lost": "a node of the vcluster broke and is replaced",
+    "hardware": "a node's hardware is not what it was",
+    "quarantined": "a node was set aside and needs an administrator",
+    "test": "somebody asked for a test notice",
+}
+LONGEST_SUBJECT = 200
+MOST_NAMES = 20  # nodes that a sentence names
+
+
+class News(TypedDict):
+    """A notice before it is known whom it is for; names as in `model.Notice`."""
+
+    kind: str
+    subject: str
+    about: str
+
+
+def lease_began(vcluster: Vcluster) -> News:
+    """Its request was granted: nodes are on their way."""
+    return _news("lease-began", f"{vcluster.name}: {_nodes(vcluster.size)} granted",
+                 f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}; they are being made ready. Its lease ends "
+                 f"{_at(vcluster.expires_at)}.")
+
+
+def vcluster_ready(vcluster: Vcluster, nodes: int) -> News:
+    """All its nodes are active for the first time."""
+    return _news("ready", f"{vcluster.name} is ready",
+                 f"Vcluster {vcluster.name} is ready: {_nodes(nodes)} run its software. Its lease ends "
+                 f"{_at(vcluster.expires_at)}.")
+
+
+def lease_warning(vcluster: Vcluster, seconds: float) -> News:
+    """Its lease ends in about `seconds`."""
+    return _news("lease-warning", f"{vcluster.name}: lease ends in {span(seconds)}",
+                 f"The lease of vcluster {vcluster.name} ends {_at(vcluster.expires_at)}. Its nodes are then drained "
+                 f"and taken back, and what is on their disks is lost. To keep them: X
+                 f"{vcluster.name} TIME`. Otherwise save what you need before.")
+
+
+def extended(vcluster: Vcluster) -> News:
+    """Its lease ends later than before."""
+    return _news("lease-extended", f"{vcluster.name}: lease extended",
+                 f"The lease of vcluster {vcluster.name} now ends {_at(vcluster.expires_at)}.")
+
+
+def lease_ended(vcluster: Vcluster) -> News:
+    """Its lease is over: its nodes are drained until `drain_until`."""
+    return _news("lease-ended", f"{vcluster.name}: lease has ended",
+                 f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until {_at(vcluster.drain_until)} "
+                 f"and are then switched off and taken back, and what is on their disks is lost. Save what you need, "
+                 f"or extend the lease before then: `cod vcluster extend {vcluster.name} TIME`.")
+
+
+def drained(vcluster: Vcluster) -> News:
+    """The grace after its lease is over: its nodes are taken."""
+    return _news("drained", f"{vcluster.name}: its nodes are taken back",
+                 f"The lease of vcluster {vcluster.name} has ended and the time to save things is over. Its nodes are "
+                 f"taken back and wiped. For nodes again, create a new vcluster.")
+
+
+def deleted(vcluster: Vcluster, actor: str) -> News:
+    """Somebody ended it."""
+    return _news("deleted", f"{vcluster.name} was deleted",
+                 f"Vcluster {vcluster.name} was deleted by {actor}. Its nodes go back to the reserve pool and are "
+                 f"wiped.")
+
+
+def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: float) -> News:
+    """`count` nodes are wanted back by `deadline`; the manager chose `nodes` (names; may be empty: nothing chosen)."""
+    chosen = f" Unless other matching nodes are given back before, these are taken: {_names(nodes)}." if nodes else ""
+    return _news("reclaim", f"{vcluster.name}: {_nodes(count)} to give back",
+                 f"A request of higher priority needs {_nodes(count)} of vcluster {vcluster.name}. They are to be "
+                 f"given back by {_at(deadline)}: `cod vcluster release {vcluster.name} NODE …`. What is not given "
+                 f"back by then is switched off and taken, and what is on its disks is lost.{chosen}")
+
+
+def reclaim_dropped(vcluster: Vcluster, count: int) -> News:
+    """`count` nodes that were to be given back may stay."""
+    return _news("reclaim-dropped", f"{vcluster.name}: {_nodes(count)} may stay",
+                 f"The request that needed {_nodes(count)} of vcluster {vcluster.name} does not need them any more. "
+                 f"Nothing is to be done; nodes that were given back already are not returned.")
+
+
+def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> News:
+    """`nodes` were given back or seized; the vcluster's size is what is left."""
+    return _news("reclaimed", f"{vcluster.name}: {_nodes(len(nodes))} taken back",
+                 f"These nodes left vcluster {vcluster.name} for a request of higher priority: {_names(nodes)}. It has "
+                 f"{_nodes(vcluster.size)} now. For more: `cod vcluster resize {vcluster.name} SIZE`.")
+
+
+def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> News:
+    """Its request is rejected for `reason` (a sentence)."""
+    return _news("rejected", f"{vcluster.name}: request {request_id} rejected",
+                 f"Request {request_id} of vcluster {vcluster.name} was rejected: {_sentence(reason)} "
+                 f"`cod request explain {request_id}` says more.")
+
+
+def node_lost(vcluster: Vcluster, node: str, reason: str) -> News:
+    """A node that it holds is set aside; another is asked for in its place."""
+    return _news("node-lost", f"{vcluster.name}: node {node} is lost",
+                 f"Node {node} of vcluster {vcluster.name} is out of service: {_sentence(reason)} Another one takes "
+                 f"its place as soon as there is one.")
+
+
+def hardware_changed(node: str, before: str, after: str, holder: str | None, lacking: str = "") -> News:
+    """A node reported other hardware than before: its types, by name; `lacking`: what its holder's needs miss now."""
+    held = f" It is held by vcluster {holder}." if holder else ""
+    misses = f" It does not fit there any more: {_sentence(lacking)}" if lacking else ""
+    return _news("hardware", f"node {node}: hardware has changed",
+                 f"Node {node} was of type {before} and is of type {after} now.{held}{misses} If nobody changed it on "
+                 f"purpose, have a look at the machine: `cod node show {node}` has its last report.")
+
+
+def quarantined(node: str, reason: str) -> News:
+    """A node was set aside."""
+    return _news("quarantined", f"node {node} is quarantined",
+                 f"Node {node} was set aside: {_sentence(reason)} It gets no work until an administrator has looked at "
+                 f"it and lets it back: `cod node restore {node}`.")
+
+
+def test(group: str, actor: str) -> News:
+    """What `cod notice test` sends."""
+    return _news("test", f"test notice for group {group}",
+                 f"{actor} asked for this notice, to see whether notices reach group {group}. Nothing is to be done.")
+
+
+# ---------------------------------------------------------------- words
+
+
+def span(seconds: float) -> str:
+    """A length of time in whole units, rounded to the nearest: '1 day', '3 hours', '45 minutes', '30 seconds'."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * length or seconds == length:
+            return _count(round(seconds / length), unit)
+    return _count(round(seconds), "second")
+
+
+def _news(kind: str, subject: str, about: str) -> News:
+    return News(kind=kind, subject=subject[:LONGEST_SUBJECT], about=about)
+
+
+def _at(at: float | None) -> str:
+    return "at a time not set yet" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _count(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _nodes(count: int) -> str:
+    return _count(count, "node")
+
+
+def _names(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - MOST_NAMES} more" if len(nodes) > MOST_NAMES else ""
+    return ", ".join(nodes[:MOST_NAMES]) + more
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else text + "."
