@@ -63,8 +63,8 @@ def lease_warning(vcluster: Vcluster, seconds: float) -> News:
     """Its lease ends in about `seconds`."""
     return _news("lease-warning", f"{vcluster.name}: lease ends in {span(seconds)}",
                  f"The lease of vcluster {vcluster.name} ends {_at(vcluster.expires_at)}. Its nodes are then drained "
-                 f"and taken back, and what is on their disks is lost. To keep them: X
-                 f"{vcluster.name} TIME`. Otherwise save what you need before.")
+                 f"and taken back, and what is on their disks is lost. To keep them: "
+                 f"`cod vcluster extend {vcluster.name} TIME`. Otherwise save what you need before.")
 
 
 def extended(vcluster: Vcluster) -> News:
