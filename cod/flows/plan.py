@@ -87,6 +87,44 @@ def decide(seen: Snapshot, now: float) -> Plan:
     return allocate.plan(seen, now)
 
 
+# ---------------------------------------------------------------- for people
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One thing that the next pass would do, with names in place of ids.
+
+    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'take', 'reject', 'wait', 'wake' or 'sleep'
+    vcluster    whom it concerns: for 'take' and 'seize' the one that loses nodes; '' for 'wake' and 'sleep'
+    request_id  the request that it is done for; None where there is none
+    nodes       how many
+    type, block, subnet  of which nodes; '' where it says nothing
+    about       a sentence
+    """
+
+    kind: str
+    vcluster: str = ""
+    request_id: int | None = None
+    nodes: int = 0
+    type: str = ""
+    block: str = ""
+    subnet: str = ""
+    about: str = ""
+
+
+def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
+    """What a pass at `now` would do, in order, without doing it. A grant of several kinds of nodes is several lines."""
+    raise NotImplementedError
+
+
+def explain(tx: Tx, *, request_id: int, site: Site, now: float) -> Any:
+    """Why a request waits: what `policy.explain.explain(snapshot, request_id, site.policy, site.energy, now)` says.
+
+    Raises `Refused` ('not_found') when there is no such request; one that does not wait is explained by its reason.
+    """
+    raise NotImplementedError
+
+
 # ---------------------------------------------------------------- applying
 
 
