@@ -1,10 +1,11 @@
-"""How long a vcluster keeps its nodes, how many it has addresses for, and which it loses first. Pure."""
+"""How long a vcluster keeps its nodes, how many it has addresses for, which it loses first, and what is due. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from cod.model import Group, Node, Policy
+from cod.policy.world import Holder, Snapshot
 from cod.states import NodeState
 
 
@@ -31,3 +32,44 @@ def victims(held: Iterable[Node], count: int) -> list[Node]:
     """
     order = sorted(held, key=lambda node: (node.state == NodeState.ACTIVE, -(node.assigned_at or 0.0), node.name))
     return order[:max(count, 0)]
+
+
+# ---------------------------------------------------------------- what is due
+
+
+def warnings(snapshot: Snapshot, policy: Policy, now: float) -> tuple[tuple[int, float], ...]:
+    """(vcluster id, seconds) of those whose lease ends within so many seconds and that have not been told.
+
+    One that several warnings are due for gets the most urgent only. A warning is due again once the lease has been
+    extended, when what was said last is no longer in `snapshot.warned`.
+    """
+    due = []
+    for holder in snapshot.holders.values():
+        if holder.expires_at is None or holder.drain_until is not None or holder.expires_at <= now:
+            continue
+        reached = [ahead for ahead in policy.lease_warnings if holder.expires_at - now <= ahead]
+        if reached and min(reached) < snapshot.warned.get(holder.id, float("inf")):
+            due.append((holder.id, min(reached)))
+    return tuple(sorted(due))
+
+
+def drains(snapshot: Snapshot, now: float) -> tuple[int, ...]:
+    """Vclusters whose lease has run out and that are not draining yet."""
+    return tuple(sorted(holder.id for holder in snapshot.holders.values()
+                        if holder.drain_until is None and over(holder, now)))
+
+
+def expired(snapshot: Snapshot, now: float) -> tuple[int, ...]:
+    """Draining vclusters whose grace is over."""
+    return tuple(sorted(holder.id for holder in snapshot.holders.values()
+                        if holder.drain_until is not None and holder.drain_until <= now))
+
+
+def overdue(snapshot: Snapshot, now: float) -> tuple[int, ...]:
+    """Reclaims of which something is open past their deadline."""
+    return tuple(sorted(taking.id for taking in snapshot.takings if taking.open and taking.deadline <= now))
+
+
+def over(holder: Holder, now: float) -> bool:
+    """Has its lease run out? Then its nodes come back by themselves, and contention leaves them alone."""
+    return holder.drain_until is not None or (holder.expires_at is not None and holder.expires_at <= now)

@@ -83,8 +83,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A vcluster that holds nodes or wants some. `held`: all its nodes; `leaving`: those still open in its reclaims.
+    """A pending or active vcluster. `held`: all its nodes; `leaving`: those still open in its reclaims.
 
+    expires_at   end of its lease; None: it has none, or the vcluster is pending
     drain_until  set: its lease has run out, its nodes come back at that time by themselves
     """
 
@@ -212,6 +213,19 @@ class No:
     def final(self) -> bool:
         """Is it rejected?"""
         return self.code in ("impossible", "now")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of the pending requests: each is in `grants` or in `noes`.
+
+    kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them gets those
+    """
+
+    grants: tuple[Grant, ...] = ()
+    takes: tuple[Take, ...] = ()
+    noes: tuple[No, ...] = ()
+    kept: Mapping[Lot, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
