@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from cod.cli.plan import print_explanation
 from cod.cli.show import as_json, client, console, live, print_json, said, shown, table, watching, when
 from cod.client import path
 
@@ -67,6 +68,24 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
       cod request show 12
     """
     shown(ctx, client(ctx).get(path("requests", number)), lambda v: request_table([v]), as_json)
+
+
+@request.command()
+@click.argument("number", type=click.IntRange(1))
+@as_json
+@click.pass_context
+def explain(ctx: click.Context, number: int, as_json: bool) -> None:
+    """Say why a request waits: what each type lacks, who is ahead, who holds what it needs, what would free it.
+
+    \b
+    Example:
+      cod request explain 12
+    """
+    why = client(ctx).get(path("requests", number, "explain"))
+    if as_json:
+        print_json(why)
+    else:
+        print_explanation(why)
 
 
 @request.command()

@@ -22,6 +22,7 @@ COMMANDS = {
     "template": ("cod.cli.template", "template", "Configuration templates."),
     "vcluster": ("cod.cli.vcluster", "vcluster", "Virtual clusters: create, watch, resize, release."),
     "request": ("cod.cli.request", "request", "Requests for nodes, and why they wait."),
+    "plan": ("cod.cli.plan", "plan", "What the resource manager's next pass would do."),
     "group": ("cod.cli.group", "group", "Groups: owners of vclusters, and their priority."),
     "conflict": ("cod.cli.conflict", "conflict", "Address and identity trouble."),
     "events": ("cod.cli.events", "events", "Follow what happens, live."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cod.model import Binding, NodeView, Refused, RequestView, VclusterView
@@ -42,6 +42,11 @@ def vcluster(tx: Tx, name: str) -> tuple[VclusterView, list[NodeView]]:
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
     return found[0], views.nodes(tx, vcluster=name, limit=100_000)
+
+
+def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
+    """The names of those vclusters, by id."""
+    return views.vcluster_names(tx, ids)
 
 
 def request_list(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from cod.model import Node, NodeView, Request, RequestTuple, RequestView, Vcluster, VclusterView, dotted
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 
 _NODE = [t.nodes.c[f.name] for f in fields(Node)]
 _VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
@@ -99,6 +99,13 @@ def vclusters(tx: Tx, *, name: str | None = None, ended: bool = False) -> list[V
         VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}))
         for row in tx.execute(query)
     ]
+
+
+def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
+    """The names of those vclusters, by id."""
+    v = t.vclusters.c
+    return {row[0]: row[1] for part in slices(sorted(ids))
+            for row in tx.execute(select(v.id, v.name).where(v.id.in_(part)))}
 
 
 def _states_by_vcluster(tx: Tx) -> dict[int, dict[str, int]]:

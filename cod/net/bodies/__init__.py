@@ -17,6 +17,7 @@ from cod.net.bodies.nodes import (
     Progress,
     Transition,
 )
+from cod.net.bodies.plan import ExplainReply, PlannedReply, PlanReply
 from cod.net.bodies.server import (
     Arrow,
     ConflictList,
@@ -69,6 +70,7 @@ __all__ = [
     "ConflictList",
     "ConflictReply",
     "EventQuery",
+    "ExplainReply",
     "Extend",
     "GroupCreate",
     "GroupList",
@@ -84,6 +86,8 @@ __all__ = [
     "NodePatch",
     "NodeQuery",
     "NodeReply",
+    "PlanReply",
+    "PlannedReply",
     "Power",
     "PowerWish",
     "Problem",

@@ -1,0 +1,83 @@
+"""`cod plan`: what the resource manager's next pass would do; and how `cod request explain` is laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from cod.cli.show import ago, as_json, client, console, print_json, print_table, table, when
+
+COLORS = {"grant": "green", "take": "yellow", "seize": "yellow", "expire": "yellow", "drain": "yellow", "reject": "red",
+          "wait": "dim", "wake": "cyan", "sleep": "cyan"}
+
+
+@click.command()
+@click.option("--waits/--no-waits", default=True, help="Also list requests that would go on waiting (the default).")
+@as_json
+@click.pass_context
+def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
+    """Show what the resource manager's next pass would do; nothing is done.
+
+    \b
+    Example:
+      cod plan
+      cod plan --no-waits --json
+    """
+    value = client(ctx).get("/plan")
+    if not waits:
+        value["items"] = [each for each in value["items"] if each["kind"] != "wait"]
+    if as_json:
+        print_json(value)
+    elif value["items"]:
+        console().print(plan_table(value["items"]))
+    else:
+        click.echo("nothing to do")
+
+
+def plan_table(items: Sequence[Mapping[str, Any]]) -> Any:
+    """The actions of a plan for people, in their order."""
+    from rich.text import Text
+
+    return table(
+        ("WHAT", "NODES", "TYPE", "BLOCK", "SUBNET", "VCLUSTER", "REQUEST", "WHY"),
+        [(Text(one["kind"], COLORS.get(one["kind"], "")), one["nodes"], one["type"], one["block"], one["subnet"],
+          one["vcluster"], one["request"], one["about"]) for one in items])
+
+
+# ---------------------------------------------------------------- why a request waits
+
+
+def print_explanation(why: Mapping[str, Any]) -> None:
+    """A request's explanation for people: the sentence first, then what it rests on; empty parts are left out."""
+    click.echo(f"request {why['request']} of vcluster {why['vcluster']}, {why['state']}: {why['sentence']}")
+    if not why["position"]:
+        return
+    click.echo(f"{why['wanted']} wanted, {why['fitting']} of the site would do: {why['free']} free, {why['coming']} "
+               f"coming; number {why['position']} in the order of all that wait")
+    _part("ahead of it", ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
+          [(one["request"], one["vcluster"], str(one["priority"]), one["wanted"]) for one in why["ahead"]])
+    _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
+          [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
+            _lacks(one)) for one in why["types"]])
+    _part("who holds what would do", ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
+          [(one["vcluster"], str(one["priority"]), one["count"], str(one["takeable"]), one["protected"],
+            when(one["until"]), one["sentence"]) for one in why["holders"]])
+    _part("what would free it", ("WHEN", "", "NODES", "HOW"),
+          [(when(one["at"]), "" if one["at"] is None else ago(one["at"]), one["count"], one["sentence"])
+           for one in why["chances"]])
+
+
+def _part(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    if rows:
+        click.echo(f"\n{title}")
+        print_table(columns, rows)
+
+
+def _lacks(fit: Mapping[str, Any]) -> str:
+    """'tuple 2: memory/mib: …; tuple 3: …'; without the numbers where there is only one to speak of."""
+    lacks = {one["position"]: "; ".join(one["phrases"]) for one in fit["lacks"]}
+    if list(lacks) == [0]:
+        return lacks[0]
+    return "; ".join(f"tuple {position + 1}: {phrases}" for position, phrases in sorted(lacks.items()))

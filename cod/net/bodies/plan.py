@@ -1,0 +1,142 @@
+"""Bodies about the next pass, and about why a request waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from cod import model
+from cod.net.bodies.base import Reply
+
+
+class PlannedReply(Reply):
+    """One thing that the next pass of the resource manager would do. What an action does not concern is null.
+
+    kind: warn, drain, expire, end, seize, grant, take, reject, wait, wake or sleep; for take and seize, `vcluster` is
+    the one that loses nodes.
+    """
+
+    kind: str
+    vcluster: str | None
+    request: int | None
+    nodes: int
+    type: str | None
+    block: str | None
+    subnet: str | None
+    about: str
+
+    @classmethod
+    def of(cls, planned: Any) -> PlannedReply:
+        """From `flows.plan.Planned`."""
+        texts = {name: getattr(planned, name) or None for name in ("vcluster", "type", "block", "subnet")}
+        return cls(kind=planned.kind, request=planned.request_id, nodes=planned.nodes, about=planned.about, **texts)
+
+
+class PlanReply(Reply):
+    """What a pass would do now, in order. Nothing of it has been done."""
+
+    items: list[PlannedReply]
+
+
+class Lack(Reply):
+    """Why nodes of a type would not do for a tuple of the request; `position` from 0."""
+
+    position: int
+    phrases: list[str]
+
+
+class TypeFit(Reply):
+    """A node type as the request sees it: how many nodes of it there are, free, coming, held by vclusters."""
+
+    name: str
+    cost: float
+    site: int
+    free: int
+    coming: int
+    held: int
+    lacks: list[Lack]
+
+
+class AheadReply(Reply):
+    """A request that is looked at earlier and wants nodes of the same types."""
+
+    request: int
+    vcluster: str
+    priority: int
+    wanted: int
+
+
+class HeldReply(Reply):
+    """Nodes that would do and that a vcluster holds. `takeable` of them may be taken for the request now.
+
+    protected: what keeps the rest: priority, inertia, floor, leaving or draining; until: when that ends, if known.
+    """
+
+    vcluster: str
+    priority: int
+    count: int
+    takeable: int
+    protected: str | None
+    until: float | None
+    sentence: str
+
+
+class ChanceReply(Reply):
+    """Something that will, or may, free `count` nodes that would do; `at` null: nobody knows when."""
+
+    at: float | None
+    count: int
+    sentence: str
+
+
+class ExplainReply(Reply):
+    """Why a request waits, or what became of it; the lists are empty for one that does not wait.
+
+    code: what the next pass makes of it: granted, coming, taking, busy, impossible or now; else its state.
+    """
+
+    request: int
+    vcluster: str
+    state: str
+    code: str
+    sentence: str
+    wanted: int = Field(description="nodes")
+    fitting: int = Field(description="nodes of the site that would do for some of its tuples")
+    free: int
+    coming: int
+    position: int = Field(description="place in the order of all that wait, the first is 1; 0: it does not wait")
+    ahead: list[AheadReply]
+    types: list[TypeFit]
+    holders: list[HeldReply]
+    chances: list[ChanceReply]
+
+    @classmethod
+    def of_parts(cls, parts: tuple[model.RequestView, Any, Mapping[int, str]]) -> ExplainReply:
+        """From the request's view, `policy.explain.Explanation` (None: it does not wait) and vclusters' names by id."""
+        view, why, names = parts
+        request = view.request
+        if why is None:
+            wanted = sum(one.count for one in request.tuples)
+            return cls(request=request.id, vcluster=view.vcluster, state=request.state, code=request.state,
+                       sentence=request.reason or f"it is {request.state}", wanted=wanted, fitting=0, free=0, coming=0,
+                       position=0, ahead=[], types=[], holders=[], chances=[])
+        return cls(
+            request=request.id, vcluster=view.vcluster, state=request.state, code=why.code, sentence=why.sentence,
+            wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, position=why.position,
+            ahead=[AheadReply(request=one.request_id, vcluster=names.get(one.vcluster_id, "?"), priority=one.priority,
+                              wanted=one.wanted) for one in why.ahead],
+            types=[_fit(one) for one in why.types],
+            holders=[_held(one) for one in why.holders],
+            chances=[ChanceReply.model_validate(one) for one in why.chances])
+
+
+def _fit(fit: Any) -> TypeFit:
+    counts = {name: getattr(fit, name) for name in ("name", "cost", "site", "free", "coming", "held")}
+    return TypeFit(**counts, lacks=[Lack(position=at, phrases=list(why)) for at, why in fit.lacks])
+
+
+def _held(held: Any) -> HeldReply:
+    own = {name: getattr(held, name) for name in ("priority", "count", "takeable", "until", "sentence")}
+    return HeldReply(vcluster=held.name, protected=held.protected or None, **own)
