@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cod import model
-from cod.sitefile import SiteFile, SubnetTable, address_and_port
+from cod.sitefile import SMTP_PORTS, SiteFile, SmtpTable, SubnetTable, address_and_port
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
@@ -61,6 +61,11 @@ class Settings:
     def incoming(self) -> Path:
         """Uploaded files that are yet to be taken in."""
         return self.data / "incoming"
+
+    @property
+    def webhook_key(self) -> Path:
+        """The secret that webhooks' keys are derived from; servers that share a database share it, too."""
+        return self.data / "webhook.key"
 
     @property
     def run(self) -> Path:
@@ -152,15 +157,29 @@ def _site(file: SiteFile) -> model.Site:
     return model.Site(
         name=file.name,
         domain=file.domain,
-        subnets=tuple(_subnet(each) for each in file.subnet),
+        subnets=tuple(_subnet(each, file.dns.port == 53) for each in file.subnet),
         policy=model.Policy(**file.policy.model_dump()),
+        dns=model.Dns(file.dns.port, tuple(map(str, file.dns.forward))),
         energy=model.Energy(**file.energy.model_dump()),
+        types=model.TypeRules(**file.types.model_dump()),
+        mail=_mail(file.smtp),
+        notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file)),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
+        accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
         **file.boot.model_dump(),
     )
 
 
-def _subnet(table: SubnetTable) -> model.Subnet:
+def _mail(table: SmtpTable) -> model.Mail:
+    own = table.model_dump() | {"password_file": _path(table.password_file)}
+    return model.Mail(**own | {"port": table.port or SMTP_PORTS[table.tls]})
+
+
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _subnet(table: SubnetTable, named: bool) -> model.Subnet:
     return model.Subnet(
         name=table.name,
         network=str(table.network),
@@ -171,5 +190,5 @@ def _subnet(table: SubnetTable) -> model.Subnet:
         router=None if table.router is None else str(table.router),
         interface=table.interface,
         relay=None if table.relay is None else str(table.relay),
-        dns=tuple(map(str, table.dns)),
+        dns=tuple(map(str, table.dns)) or ((str(table.server),) if named else ()),
     )

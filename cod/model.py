@@ -113,6 +113,61 @@ class Energy:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeRules:
+    """What makes nodes equal, from the `[types]` table. Never counts what is particular to one machine.
+
+    ignore        attributes that take no part: paths such as 'disk/model' (`policy.attributes`), with what is below
+    memory_parts  memory is rounded up to a multiple of this fraction of the next power of two
+    clock_step    MHz that clocks are rounded to
+    """
+
+    ignore: tuple[str, ...] = ("firmware/version",)
+    memory_parts: int = 16
+    clock_step: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account on BMCs or outlets. `password_file` names the file with its password: see `cod.power.accounts`."""
+
+    name: str
+    user: str
+    password_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """The site's SMTP server and what is sent through it, from the `[smtp]` table.
+
+    host    '' where the site has none: then nobody gets mail
+    tls     'none', 'starttls' or 'tls' (from the first byte)
+    user, password_file   to sign in with; the file holds the password. '' and None: without
+    sender  address that mail comes from
+    admins  addresses of the site's administrators
+    """
+
+    host: str = ""
+    port: int = 587
+    tls: str = "starttls"
+    user: str = ""
+    password_file: str | None = None
+    sender: str = ""
+    admins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRules:
+    """How notices leave the site, from the `[notices]` table.
+
+    local_webhooks  may webhooks be at addresses of the server itself (loopback, link-local, the subnets' `server`)
+    ca_file         PEM file of the certificate authorities to trust in mail servers and webhooks; None: the system's
+    """
+
+    local_webhooks: bool = False
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PowerRule:
     """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`.
 
@@ -126,6 +181,14 @@ class PowerRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Dns:
+    """The DNS server on each subnet's server address: its port (0: none), and whom to ask about other names."""
+
+    port: int = 53
+    forward: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """Everything a flow may want to know about the site. Built once by `cod.config` from the site file.
 
@@ -134,6 +197,8 @@ class Site:
     bios_loader, uefi_loader   file names of the NBPs under the boot root
     console    kernel console argument for the trampoline, '' for none
     power      rules for the power driver of new machines, first fit
+    accounts   what power drivers sign in with; nodes name them
+    types      what makes node types
     """
 
     name: str
@@ -147,6 +212,11 @@ class Site:
     console: str = "ttyS0,115200"
     power: tuple[PowerRule, ...] = ()
     energy: Energy = field(default_factory=Energy)
+    dns: Dns = field(default_factory=Dns)
+    mail: Mail = field(default_factory=Mail)
+    notices: NoticeRules = field(default_factory=NoticeRules)
+    accounts: tuple[Account, ...] = ()
+    types: TypeRules = field(default_factory=TypeRules)
 
 
 # ---------------------------------------------------------------- rows
@@ -362,8 +432,35 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Send:
+    """A row of `notice_sends`: a notice's delivery by one channel ('webhook' or 'email')."""
+
+    id: int
+    notice_id: int
+    channel: str
+    target: str
+    attempts: int
+    next_at: float
+    claimed_by: str | None
+    claim_expires: float | None
+    done_at: float | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeView:
+    """A notice for people: with the names of its group and vcluster, and how its deliveries stand."""
+
+    notice: Notice
+    group: str | None
+    vcluster: str | None
+    sends: tuple[Send, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PowerAction:
-    """A row of `power_actions`: a wish that a node be 'on', 'off' or be 'cycle'd, valid for one `generation`."""
+    """A row of `power_actions`: a wish that a node be 'on', 'off', 'soft' (off, its system being asked first) or be
+    'cycle'd, valid for one `generation`. `stage`: how many commands were accepted for it and did not show."""
 
     id: int
     node_id: int
@@ -375,6 +472,8 @@ class PowerAction:
     claim_expires: float | None
     done_at: float | None
     error: str
+    wished_at: float
+    stage: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,6 +661,32 @@ class BootPlan:
     cmdline: str = ""
 
 
+# ---------------------------------------------------------------- DNS, between net/dns and flows/dns
+
+
+@dataclass(frozen=True, slots=True)
+class DnsQuestion:
+    """A question: `name` in lower case without the last dot, `type` as text ('A', 'PTR' …, 'TYPE65' if unnamed)."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class DnsAnswer:
+    """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' with nothing else is an empty answer.
+
+    address  an IPv4 address as an integer; `name` the target of a reverse name
+    apex     the zone's SOA and NS; `server` the address of the server that is asked
+    """
+
+    code: str
+    address: int | None = None
+    name: str = ""
+    apex: bool = False
+    server: bool = False
+
+
 # ---------------------------------------------------------------- orders, between flows/orders and the agent
 
 
@@ -633,7 +758,7 @@ class Order:
 class Effect:
     """Something to do after the commit. Only wake-ups travel this way; everything else is a row (house rule 3).
 
-    kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power'
+    kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power', 'notices'
     """
 
     kind: str

@@ -1,6 +1,6 @@
 """The composition root: `cod serve` puts the server's parts together and runs them.
 
-    edge     DHCP, TFTP, confd, router advertisements
+    edge     DHCP, DNS, TFTP, confd, router advertisements
     images   the HTTP boot and image server, ingest of images
     manager  the resource manager, deadlines, power
     web      the REST API and the metrics
@@ -173,13 +173,17 @@ class Running:
 
 
 def take_over(site: Site, new: Site) -> None:
-    """Change `site`, which every service of this process holds, to the policy, energy and power rules of `new`.
+    """Change `site`, which every service of this process holds, to the rules and the accounts of `new`.
 
     The one place where a frozen record changes: each is a single assignment, so a flow sees the old or the new rules.
     """
     object.__setattr__(site, "policy", new.policy)
     object.__setattr__(site, "power", new.power)
     object.__setattr__(site, "energy", new.energy)
+    object.__setattr__(site, "mail", new.mail)
+    object.__setattr__(site, "notices", new.notices)
+    object.__setattr__(site, "accounts", new.accounts)
+    object.__setattr__(site, "types", new.types)
 
 
 def _is_expected(error: Exception) -> bool:
@@ -192,12 +196,13 @@ def _is_expected(error: Exception) -> bool:
 
 
 def edge(ground: Ground) -> list[Any]:
-    """DHCP and router advertisements on each subnet's interface, TFTP and confd on each server address."""
+    """DHCP and router advertisements on each subnet's interface; DNS, TFTP and confd on each server address."""
     from twisted.internet.task import LoopingCall
 
     from cod.net import metrics
     from cod.net.confd import ConfdServer
     from cod.net.dhcp import DhcpServer
+    from cod.net.dns import DnsServer
     from cod.net.ra import RouterAdvertiser
     from cod.net.tftp import TftpServer
 
@@ -210,6 +215,8 @@ def edge(ground: Ground) -> list[Any]:
     return [
         *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in local.values()),
         *(RouterAdvertiser(g.reactor, interface) for interface in local),
+        *(DnsServer(g.reactor, g.pool, g.site, address, port=g.site.dns.port, forward=g.site.dns.forward, clock=g.clock)
+          for address in by_address if g.site.dns.port),
         *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
         confd,
     ]
@@ -236,7 +243,7 @@ def manager(ground: Ground) -> list[Any]:
 
     g = ground
     planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
-    power = PowerEdge(g.reactor, g.pool, {"lab": LabDriver(g.reactor)}, g.settings.name, g.clock)
+    power = PowerEdge(g.reactor, g.pool, {"lab": LabDriver(g.reactor)}, g.settings.name, g.clock, g.site)
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
     return [planner, power, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects)]

@@ -6,6 +6,7 @@ This is the only description of the file: `cod.config` reads it with these table
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from string import Formatter
@@ -15,8 +16,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from cod.policy.attributes import ATTRIBUTES
+from cod.policy.delivery import addresses
+
 LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 DOMAIN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
+SMTP_PORTS = {"none": 25, "starttls": 587, "tls": 465}
 DIALECTS = ("sqlite", "mysql", "mariadb")
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -32,6 +37,22 @@ def _file_name(name: str) -> str:
 
 
 FileName = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("should be an absolute path")
+    return path
+
+
+def _mail_address(text: str) -> str:
+    if text and len(addresses(text)) != 1:
+        raise ValueError("should be one e-mail address such as cod@example.org")
+    return text
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+MailAddress = Annotated[str, AfterValidator(_mail_address)]
 
 
 class Table(BaseModel):
@@ -92,6 +113,14 @@ class BootTable(Table):
     console: str = Field("ttyS0,115200", description="kernel console of the trampoline; empty for none")
 
 
+class DnsTable(Table):
+    """Names of vclusters' nodes, answered on each subnet's server address."""
+
+    port: int = Field(53, ge=0, le=65535, description="0: COD answers no DNS questions")
+    forward: tuple[IPv4Address, ...] = Field((), description="servers to ask about other names, for machines on the "
+                                             "site's networks; none: such questions are refused")
+
+
 class PolicyTable(Table):
     """The site's rules. Re-read on SIGHUP."""
 
@@ -139,6 +168,62 @@ class EnergyTable(Table):
         return self
 
 
+def _attribute(path: str) -> str:
+    if path not in ATTRIBUTES:
+        near = get_close_matches(path, ATTRIBUTES, 1)
+        raise ValueError(f"{path!r} is no attribute of a node" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return path
+
+
+class TypesTable(Table):
+    """What makes node types. Re-read on SIGHUP, for nodes that report from then on; `cod type refresh` sees to all."""
+
+    ignore: tuple[Annotated[str, AfterValidator(_attribute)], ...] = Field(
+        ("firmware/version",), description="attributes that take no part, beside those that are particular to one "
+        "machine: 'disk/model', 'nic/driver'")
+    memory_parts: int = Field(16, ge=1, le=1024, description="memory is rounded up to a multiple of this fraction of "
+                              "the next power of two")
+    clock_step: int = Field(100, ge=1, le=10_000, description="MHz that clocks are rounded to")
+
+
+class NoticesTable(Table):
+    """How notices leave the site. Re-read on SIGHUP."""
+
+    local_webhooks: bool = Field(False, description="groups' webhooks may be at addresses of the server itself: "
+                                 "loopback, link-local, the subnets' `server`")
+    ca_file: AbsolutePath | None = Field(None, description="PEM file of the certificate authorities to trust in mail "
+                                         "servers and webhooks; not set: the system's")
+
+
+class SmtpTable(Table):
+    """The site's mail server. Without `host` nobody gets mail. Re-read on SIGHUP."""
+
+    host: str = Field("", max_length=253, pattern=r"^[A-Za-z0-9.:-]*$", description="name or address of the SMTP "
+                      "server")
+    port: Port | None = Field(None, description="its port; not set: 25, with starttls 587, with tls 465")
+    tls: Literal["none", "starttls", "tls"] = Field("starttls", description="none, starttls or tls (from the first "
+                                                    "byte); its certificate is checked")
+    user: str = Field("", max_length=254, description="to sign in with; empty: without")
+    password_file: AbsolutePath | None = Field(None, description="file whose first line is the password; read when it "
+                                               "is used. Nobody but COD's user may be able to read it (mode 0600)")
+    sender: MailAddress = Field("", description="address that mail comes from")
+    admins: tuple[MailAddress, ...] = Field((), description="addresses of the site's administrators, who are told what "
+                                            "concerns no group")
+
+    @model_validator(mode="after")
+    def _coherent(self) -> SmtpTable:
+        if self.host and not self.sender:
+            raise ValueError("sender should be set: the address that mail comes from")
+        if bool(self.user) != (self.password_file is not None):
+            raise ValueError("user and password_file should be set both, or neither")
+        if self.user and self.tls == "none":
+            raise ValueError('tls should be "starttls" or "tls" where there is a user: its password would travel '
+                             "readable")
+        if "" in self.admins:
+            raise ValueError("admins should not hold an empty address")
+        return self
+
+
 class SubnetTable(Table):
     """One IPv4 network that COD answers on. Repeat the table for more."""
 
@@ -149,7 +234,7 @@ class SubnetTable(Table):
                                   "out for a network behind a relay")
     relay: IPv4Address | None = Field(None, description="address by which a DHCP relay names this network (giaddr)")
     router: IPv4Address | None = Field(None, description="default router given to nodes")
-    dns: tuple[IPv4Address, ...] = Field((), description="name servers given to nodes")
+    dns: tuple[IPv4Address, ...] = Field((), description="name servers given to nodes; none: COD's own, if it is on")
     boot_pool: Pool = Field(description="first and last address for firmware and trampoline")
     block_pool: Pool = Field(description="first and last address from which vclusters get their blocks")
     block_size: int = Field(64, ge=2, le=2**20, description="addresses in one vcluster's block, a power of two")
@@ -162,12 +247,31 @@ class SubnetTable(Table):
         return self
 
 
+class AccountTable(Table):
+    """What power drivers sign in to BMCs and outlets with. Repeat for more. Re-read on SIGHUP."""
+
+    name: str = Field(pattern=LABEL, description="its name in [[power]] rules and `cod node set`, a DNS label")
+    user: str = Field("", max_length=64, description="user name; empty where there is none (SNMP communities)")
+    password_file: Path = Field(description="file whose first line is the password; read when it is used. Nobody but "
+                                "COD's user may be able to read it (mode 0600)")
+
+    @field_validator("password_file")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        if not path.is_absolute():
+            raise ValueError("should be an absolute path")
+        return path
+
+
 class PowerTable(Table):
     """How machines are switched on and off. The first rule that fits a new machine is used; repeat for more."""
 
     match: str = Field("*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'")
-    driver: Literal["none", "lab"] = Field("none", description="none, or lab (machines of `cod lab`)")
-    address: str = Field("", description="the driver's address of the node; {name} and {mac} are filled in")
+    driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] = Field(
+        "none", description="ipmi, redfish, wol, pdu (a switched outlet), lab (machines of `cod lab`) or none")
+    address: str = Field("", description="the driver's address of the node (docs/power.md); {name} and {mac} are "
+                         "filled in")
+    account: str | None = Field(None, description="name of the [[account]] to sign in with")
 
     @field_validator("address")
     @classmethod
@@ -190,9 +294,14 @@ class SiteFile(Table):
     server: ServerTable = ServerTable.model_validate({})
     api: ApiTable = ApiTable.model_validate({})
     boot: BootTable = BootTable.model_validate({})
+    dns: DnsTable = DnsTable.model_validate({})
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})
+    types: TypesTable = TypesTable.model_validate({})
+    notices: NoticesTable = NoticesTable.model_validate({})
+    smtp: SmtpTable = SmtpTable.model_validate({})
     subnet: tuple[SubnetTable, ...]
+    account: tuple[AccountTable, ...] = ()
     power: tuple[PowerTable, ...] = ()
 
     @model_validator(mode="after")
@@ -241,6 +350,7 @@ def _site_problems(file: SiteFile) -> Iterator[str]:
         yield "boot.http_port and boot.confd_port should differ"
     if not file.subnet:
         yield "subnet: at least one [[subnet]] is needed"
+    yield from _account_problems(file)
     for n, subnet in enumerate(file.subnet):
         for other in file.subnet[:n]:
             if subnet.name == other.name:
@@ -249,6 +359,16 @@ def _site_problems(file: SiteFile) -> Iterator[str]:
                 yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
             if subnet.interface is not None and subnet.interface == other.interface and subnet.relay is None:
                 yield f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one needs a relay"
+
+
+def _account_problems(file: SiteFile) -> Iterator[str]:
+    names = [account.name for account in file.account]
+    for n, name in enumerate(names):
+        if name in names[:n]:
+            yield f"account.{n}.name: {name!r} is used twice"
+    for n, rule in enumerate(file.power):
+        if rule.account is not None and rule.account not in names:
+            yield f"power.{n}.account: there is no [[account]] named {rule.account!r}"
 
 
 def address_and_port(pair: str) -> tuple[str, int]:

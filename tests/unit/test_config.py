@@ -35,6 +35,12 @@ match = "rack1-*"
 driver = "lab"
 address = "bmc-{name}"
 """
+ACCOUNT = """
+[[account]]
+name = "rack"
+user = "admin"
+password_file = "/etc/cod/rack.password"
+"""
 SUBNET = GOOD[GOOD.index("[[subnet]]"):GOOD.index("[[power]]")]
 
 
@@ -57,11 +63,27 @@ def test_a_good_file_becomes_a_site_and_settings(tmp_path: Path) -> None:
     assert site.policy == model.Policy(heartbeat=7.5)
     assert site.subnets == (model.Subnet(
         name="lab", network="10.77.0.0/16", server="10.77.0.1", boot_pool=("10.77.1.0", "10.77.4.255"),
-        block_pool=("10.77.128.0", "10.77.255.255"), interface="br0"),)
+        block_pool=("10.77.128.0", "10.77.255.255"), interface="br0", dns=("10.77.0.1",)),)
     assert site.power == (model.PowerRule("rack1-*", "lab", "bmc-{name}"),)
     assert settings.database == "sqlite:////srv/cod/cod.db"
     assert settings.socket == Path("/srv/cod/run/api.sock")
     assert settings.listen == ()
+
+
+def test_accounts_are_named_by_rules(tmp_path: Path) -> None:
+    site, _ = loaded(tmp_path, GOOD.replace('driver = "lab"', 'driver = "ipmi"\naccount = "rack"') + ACCOUNT)
+    assert site.accounts == (model.Account("rack", "admin", "/etc/cod/rack.password"),)
+    assert site.power == (model.PowerRule("rack1-*", "ipmi", "bmc-{name}", "rack"),)
+
+
+@pytest.mark.parametrize(("keys", "given"), [
+    ("", ("10.77.0.1",)), ("dns = ['9.9.9.9']", ("9.9.9.9",)), ("\n[dns]\nport = 0", ()), ("\n[dns]\nport = 5353", ()),
+])
+def test_nodes_ask_the_site_s_own_name_server_unless_told_otherwise(
+    tmp_path: Path, keys: str, given: tuple[str, ...]
+) -> None:
+    site, _ = loaded(tmp_path, SUBNET + keys)
+    assert site.subnets[0].dns == given
 
 
 def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
@@ -95,7 +117,13 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (('name = "lab"', 'name = "Lab!"'), "subnet.0.name", "DNS name in lower case"),
     (('"bmc-{name}"', '"bmc-{nme}"'), "power.0.address", "may name {name} and {mac} only"),
     (('"bmc-{name}"', '"bmc-{name.__class__}"'), "power.0.address", "may name {name} and {mac} only"),
-    (('driver = "lab"', 'driver = "magic"'), "power.0.driver", "'none' or 'lab'"),
+    (('driver = "lab"', 'driver = "magic"'), "power.0.driver", "'wol' or 'pdu'"),
+    (('driver = "lab"', 'driver = "ipmi"\naccount = "x"'), "power.0.account", "there is no [[account]] named 'x'"),
+    (("[policy]", ACCOUNT + ACCOUNT + "[policy]"), "account.1.name", "'rack' is used twice"),
+    (("[policy]", ACCOUNT.replace("/etc", "etc") + "[policy]"), "account.0.password_file", "an absolute path"),
+    (("[policy]", ACCOUNT.replace('password_file = "/etc/cod/rack.password"', "") + "[policy]"),
+     "account.0.password_file", "is missing"),
+    (("[policy]", ACCOUNT.replace('"rack"', '"Rack"') + "[policy]"), "account.0.name", "DNS name in lower case"),
     (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
     (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
     (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
@@ -174,7 +202,7 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
     text = init.annotated({"subnet": init.EXAMPLE})
     required_or_null = ("interface", "relay", "router")
     lines = []
-    for line in text[: text.index("# [[power]]")].splitlines():
+    for line in text[: text.index("# [[account]]")].splitlines():
         bare = line.removeprefix("# ")
         is_key = " = " in bare and bare.partition(" = ")[0].isidentifier()
         lines.append(bare if is_key and bare.partition(" = ")[0] not in required_or_null else line)
@@ -213,12 +241,12 @@ def test_init_refuses_options_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_the_first_power_rule_that_fits_is_used() -> None:
-    rules = [model.PowerRule("rack1-*", "ipmi", "bmc-{name}"), model.PowerRule("52:54:*", "lab", "/sock#{mac}"),
+    rules = [model.PowerRule("rack1-*", "ipmi", "bmc-{name}", "rack"), model.PowerRule("52:54:*", "lab", "/sock#{mac}"),
              model.PowerRule("*", "wol", "")]
-    assert rule_for(rules, "rack1-7", "52:54:00:00:00:01") == ("ipmi", "bmc-rack1-7")
-    assert rule_for(rules, "node-1", "52:54:00:00:00:01") == ("lab", "/sock#52:54:00:00:00:01")
-    assert rule_for(rules, "node-1", "aa:54:00:00:00:01") == ("wol", "")
-    assert rule_for(rules[:1], "node-1", "aa:54:00:00:00:01") == ("none", "")
+    assert rule_for(rules, "rack1-7", "52:54:00:00:00:01") == ("ipmi", "bmc-rack1-7", "rack")
+    assert rule_for(rules, "node-1", "52:54:00:00:00:01") == ("lab", "/sock#52:54:00:00:00:01", None)
+    assert rule_for(rules, "node-1", "aa:54:00:00:00:01") == ("wol", "", None)
+    assert rule_for(rules[:1], "node-1", "aa:54:00:00:00:01") == ("none", "", None)
 
 
 # ---------------------------------------------------------------- docs

@@ -17,7 +17,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.model": (set(), set()),
     "cod.states": (set(), set()),
     "cod.data": (set(), set()),
-    "cod.wire": ({"cod.wire", "cod.data", "cod.model"}, {"lxml", "tftpy"}),
+    "cod.wire": ({"cod.wire", "cod.data", "cod.model"}, {"lxml", "tftpy", "dnslib"}),
     "cod.policy": ({"cod.policy", *LEAVES}, set()),
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
@@ -42,7 +42,7 @@ LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", 
 NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
 # The edges' heads, with what belongs to each: no protocol imports another.
 EDGES: dict[str, set[str]] = {
-    "cod.net.dhcp": set(), "cod.net.ra": set(), "cod.net.tftp": set(), "cod.net.http": set(),
+    "cod.net.dhcp": set(), "cod.net.dns": set(), "cod.net.ra": set(), "cod.net.tftp": set(), "cod.net.http": set(),
     "cod.net.confd": {"cod.net.agents"}, "cod.net.manager": set(), "cod.net.ingest": set(), "cod.net.readiness": set(),
     "cod.net.api": {"cod.net.apibody", "cod.net.apirequest", "cod.net.events"},
 }

@@ -1,0 +1,258 @@
+"""The DNS server: UDP and TCP on one of the site's addresses.
+
+What waits in the UDP socket is drained and answered as one batch, in one read of the database. Names that are not the
+site's are refused, or, where the site file names servers to ask, passed on to those for clients on the site's networks.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import prometheus_client as prometheus
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import DatagramProtocol, Factory
+from twisted.protocols.basic import Int16StringReceiver
+from twisted.protocols.policies import TimeoutMixin
+from twisted.python.failure import Failure
+
+from cod.flows import dns as flow
+from cod.model import DnsAnswer, Site
+from cod.net.socketservice import SocketService
+from cod.pool import Pool
+from cod.wire import dns as wire
+
+BATCH = 256  # questions in one read
+LONGEST = 4096  # bytes of a question
+BUFFER = 2**20  # bytes that wait in the kernel
+STREAMS = 200  # TCP connections at a time
+IDLE = 10.0  # seconds that one may be silent
+PATIENCE = 2.0  # seconds for one of the servers that are asked
+PASSED_ON = 500  # questions that may be with other servers at a time
+
+ANSWERS = prometheus.Counter("cod_dns_answers_total", "DNS answers", ["code"])
+
+log = logging.getLogger("cod.dns")
+
+Reply = Callable[[bytes], object]
+
+
+class DnsServer(SocketService):
+    """Answers on `address`, UDP and TCP, at `port` (0: any free one; `port` then says which).
+
+    reactor  needs addReader, removeReader, listenTCP, listenUDP and callLater
+    forward  servers to ask about names that are not the site's; none: such questions are refused
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: Site, address: str, *, port: int = 53, forward: Sequence[str] = (),
+        forward_port: int = 53, clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(reactor, f"dns {address}")
+        self.port = port
+        self._pool, self._site, self._address, self._clock = pool, site, address, clock
+        self._forward = [(server, forward_port) for server in forward]
+        self._networks = [ip_network(subnet.network) for subnet in site.subnets]
+        self._streams: Any = None
+        self.passed_on = 0
+
+    def _open(self) -> socket.socket:
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        opened.setblocking(False)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        opened.bind((self._address, self.port))
+        self.port = opened.getsockname()[1]
+        try:
+            self._streams = self._reactor.listenTCP(self.port, _Streams(self), interface=self._address)
+        except CannotListenError:
+            opened.close()
+            raise
+        return opened
+
+    def stopService(self) -> Deferred[None] | None:  # type: ignore[override]
+        """Close both sockets."""
+        super().stopService()
+        streams, self._streams = self._streams, None
+        return streams.stopListening() if streams is not None else None
+
+    def doRead(self) -> None:
+        """Take what waits as one batch."""
+        batch: list[tuple[wire.Query, str, Reply]] = []
+        assert self._socket is not None
+        for _ in range(BATCH):
+            try:
+                data, peer = self._socket.recvfrom(LONGEST)
+            except OSError:  # nothing waits any more, or an ICMP error of an earlier answer
+                break
+            self._take(data, peer[0], self._replier(peer), batch)
+        self._look_up(batch)
+
+    def _replier(self, peer: Any) -> Reply:
+        def reply(data: bytes) -> None:
+            try:
+                if self._socket is not None:
+                    self._socket.sendto(data, peer)
+            except OSError as error:
+                log.debug("not sent to %s: %s", peer[0], error)
+
+        return reply
+
+    # ------------------------------------------------------------ UDP and TCP alike
+
+    def asked(self, data: bytes, peer: str, reply: Reply) -> None:
+        """A question came over a stream."""
+        batch: list[tuple[wire.Query, str, Reply]] = []
+        self._take(data, peer, reply, batch, stream=True)
+        self._look_up(batch)
+
+    def _take(
+        self, data: bytes, peer: str, reply: Reply, batch: list[tuple[wire.Query, str, Reply]], *, stream: bool = False
+    ) -> None:
+        try:
+            batch.append((wire.decode(data, stream=stream), peer, reply))
+        except wire.DecodeError as error:
+            ANSWERS.labels("malformed").inc()
+            log.debug("dropped: %s", error)
+        except wire.Unanswerable as refusal:
+            ANSWERS.labels("refused").inc()
+            reply(refusal.reply)
+
+    def _look_up(self, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
+        if batch:
+            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site)
+            asked.addCallbacks(self._answer, self._fail, callbackArgs=(batch,), errbackArgs=(batch,))
+
+    def _answer(self, answers: Sequence[DnsAnswer | None], batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
+        for (query, peer, reply), answer in zip(batch, answers, strict=True):
+            if answer is None:
+                self._pass_on(query, peer, reply)
+                continue
+            ANSWERS.labels(answer.code).inc()
+            reply(wire.encode(query, answer, domain=self._site.domain, server=self._address, serial=int(self._clock())))
+
+    def _fail(self, failure: Failure, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
+        log.error("%d questions could not be looked up: %s", len(batch), failure.getErrorMessage())
+        for query, _, reply in batch:
+            ANSWERS.labels("failed").inc()
+            reply(wire.failed(query))
+
+    # ------------------------------------------------------------ names of others
+
+    def _pass_on(self, query: wire.Query, peer: str, reply: Reply) -> None:
+        here = any(ip_address(peer) in network for network in self._networks)
+        if not self._forward or not query.recursive or not here or self.passed_on >= PASSED_ON:
+            ANSWERS.labels("refused").inc()
+            reply(wire.refused(query))
+            return
+        self.passed_on += 1
+        _Passed(self._reactor, self._forward, query, reply, self._returned)
+
+    def _returned(self, code: str) -> None:
+        self.passed_on -= 1
+        ANSWERS.labels(code).inc()
+
+
+class _Passed(DatagramProtocol):
+    """One question with other servers, one after the other, from a port of its own (RFC 5452)."""
+
+    transport: Any
+
+    def __init__(
+        self, reactor: Any, servers: Sequence[tuple[str, int]], query: wire.Query, reply: Reply,
+        done: Callable[[str], None],
+    ) -> None:
+        self._reactor, self._servers, self._query, self._reply, self._done = reactor, list(servers), query, reply, done
+        self._id = random.SystemRandom().getrandbits(16).to_bytes(2, "big")
+        self._timer: Any = None
+        self._port = reactor.listenUDP(0, self, maxPacketSize=LONGEST)
+
+    def startProtocol(self) -> None:
+        """The port is open."""
+        self._next()
+
+    def _next(self) -> None:
+        if not self._servers:
+            self._end(wire.failed(self._query), "failed")
+            return
+        self._server = self._servers.pop(0)
+        self._timer = self._reactor.callLater(PATIENCE, self._next)
+        question = bytes(self._query.record.pack())
+        self.transport.write(self._id + question[2:], self._server)
+
+    def datagramReceived(self, data: bytes, addr: Any) -> None:
+        """An answer, if it is from whom was asked, to what was asked."""
+        if addr[:2] == self._server and data[:2] == self._id and len(data) > 12:
+            number = int(self._query.record.header.id).to_bytes(2, "big")
+            if len(data) > self._query.room:  # to be asked for again, over TCP
+                data = wire.shortened(data)
+            self._end(number + data[2:], "passed on")
+
+    def connectionRefused(self) -> None:
+        """Nobody listens there."""
+
+    def _end(self, data: bytes, code: str) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._servers = []
+        self._port.stopListening()
+        self._reply(data)
+        self._done(code)
+
+
+class _Stream(Int16StringReceiver, TimeoutMixin):
+    """A client's TCP connection (RFC 7766): questions and answers, each behind its length."""
+
+    MAX_LENGTH = LONGEST
+    transport: Any
+
+    def __init__(self, server: DnsServer, open_: set[_Stream]) -> None:
+        self._server, self._open = server, open_
+
+    def connectionMade(self) -> None:
+        """Let it in, if there is room."""
+        if len(self._open) >= STREAMS:
+            self.transport.abortConnection()
+            return
+        self._open.add(self)
+        self.setTimeout(IDLE)  # type: ignore[no-untyped-call]
+
+    def stringReceived(self, string: bytes) -> None:
+        """A question."""
+        self.resetTimeout()  # type: ignore[no-untyped-call]
+        self._server.asked(string, self.transport.getPeer().host, self._answer)
+
+    def lengthLimitExceeded(self, length: int) -> None:
+        """No question is that long."""
+        self.transport.abortConnection()
+
+    def timeoutConnection(self) -> None:
+        """It has been silent."""
+        self.transport.abortConnection()
+
+    def _answer(self, data: bytes) -> None:
+        if self.connected:
+            self.sendString(data)  # type: ignore[no-untyped-call]
+
+    def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
+        """It is gone."""
+        self.setTimeout(None)  # type: ignore[no-untyped-call]
+        self._open.discard(self)
+
+
+class _Streams(Factory):
+    """The server's open streams."""
+
+    def __init__(self, server: DnsServer) -> None:
+        self._server = server
+        self._open: set[_Stream] = set()
+
+    def buildProtocol(self, addr: IAddress | None) -> _Stream:
+        """A stream for a client."""
+        return _Stream(self._server, self._open)

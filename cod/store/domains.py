@@ -1,0 +1,36 @@
+"""Names and addresses of vclusters' nodes, for DNS: read from the bindings themselves, so true from their commit on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import and_, or_, select
+
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_b, _n, _v = t.bindings.c, t.nodes.c, t.vclusters.c
+_MEMBERS = (
+    select(_n.hostname, _v.live_name, _b.address)
+    .join_from(t.bindings, t.nodes, _n.id == _b.node_id).join(t.vclusters, _v.id == _n.vcluster_id)
+    .where(_b.kind == "vcluster"))
+
+
+def vclusters(tx: Tx, names: Collection[str]) -> set[str]:
+    """Those of the names that are of vclusters which have not ended."""
+    return set(tx.scalars(select(_v.live_name).where(_v.live_name.in_(names)))) if names else set()
+
+
+def hosts(tx: Tx, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Address of each (hostname, vcluster) that there is."""
+    if not pairs:
+        return {}
+    wanted = or_(*(and_(_n.hostname == host, _v.live_name == vcluster) for host, vcluster in pairs))
+    return {(row[0], row[1]): row[2] for row in tx.execute(_MEMBERS.where(wanted))}
+
+
+def named(tx: Tx, addresses: Collection[int]) -> dict[int, tuple[str, str]]:
+    """(hostname, vcluster) of whoever is at each address."""
+    if not addresses:
+        return {}
+    return {row[2]: (row[0], row[1]) for row in tx.execute(_MEMBERS.where(_b.address.in_(addresses)))}

@@ -1,0 +1,117 @@
+"""DNS messages (RFC 1035, EDNS per RFC 6891): bytes <-> what is asked and what is answered. No I/O.
+
+dnslib knows the format; here is what a server makes of it: one question of class IN, its name compared without regard
+to case and repeated as it was written, answers that fit the client's datagram.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dnslib import CLASS, EDNS0, NS, PTR, QTYPE, RCODE, RR, SOA, A, DNSHeader, DNSRecord
+
+from cod.model import DnsAnswer, DnsQuestion, dotted
+
+TTL = 30  # seconds; a node's name can move to another machine within minutes
+PLAIN = 512  # bytes of a datagram without EDNS
+LARGEST = 1232  # bytes of one with it: what passes everywhere unfragmented (DNS flag day 2020)
+STREAM = 65535  # bytes of a message over TCP
+
+
+class DecodeError(ValueError):
+    """The bytes are not a question that a server could answer. For the debug log."""
+
+
+class Unanswerable(Exception):
+    """It is a question, but not one for this server; `reply` is the message to send."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__("refused")
+        self.reply = reply
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question as it came. `room`: bytes that its answer may have; `recursive`: others may be asked for it."""
+
+    record: DNSRecord
+    question: DnsQuestion
+    room: int
+    recursive: bool
+
+
+def decode(data: bytes, *, stream: bool = False) -> Query:
+    """Read a question. Raises `DecodeError` where silence is the answer, `Unanswerable` where a refusal is."""
+    try:
+        record = DNSRecord.parse(data)
+    except Exception as error:  # the parser is others' and its input anybody's
+        raise DecodeError(f"{len(data)} bytes that are no DNS message: {error}") from None
+    if record.header.qr:
+        raise DecodeError("an answer, not a question")
+    edns = next((extra for extra in record.ar if extra.rtype == QTYPE.OPT), None)
+    room = STREAM if stream else min(LARGEST, max(PLAIN, edns.edns_len)) if edns else PLAIN
+    if record.header.opcode != 0:
+        raise Unanswerable(_empty(record, "NOTIMP"))
+    if len(record.questions) != 1:
+        raise Unanswerable(_empty(record, "FORMERR"))
+    asked = record.q
+    if asked.qclass != CLASS.IN or asked.qtype in (QTYPE.AXFR, QTYPE.IXFR):
+        raise Unanswerable(_empty(record, "REFUSED"))
+    name = str(asked.qname).rstrip(".").lower()
+    return Query(record, DnsQuestion(name, str(QTYPE[asked.qtype])), room, bool(record.header.rd))
+
+
+def refused(query: Query) -> bytes:
+    """The name is not ours, and nobody else is asked."""
+    return _empty(query.record, "REFUSED")
+
+
+def failed(query: Query) -> bytes:
+    """We cannot say now."""
+    return _empty(query.record, "SERVFAIL")
+
+
+def encode(query: Query, answer: DnsAnswer, *, domain: str, server: str, serial: int) -> bytes:
+    """The reply. `server` is the address of this server as the client sees it; `serial` that of the zone's SOA."""
+    reply = _reply(query.record, "NXDOMAIN" if answer.code == "nxdomain" else "NOERROR", authority=True)
+    name = query.record.q.qname
+    soa = SOA(f"ns.{domain}", f"hostmaster.{domain}", (serial & 0xFFFFFFFF, 3600, 600, 86400, TTL))
+    if answer.address is not None:
+        reply.add_answer(RR(name, QTYPE.A, rdata=A(dotted(answer.address)), ttl=TTL))
+    elif answer.server:
+        reply.add_answer(RR(name, QTYPE.A, rdata=A(server), ttl=TTL))
+    elif answer.name:
+        reply.add_answer(RR(name, QTYPE.PTR, rdata=PTR(answer.name), ttl=TTL))
+    elif answer.apex:
+        if query.question.type in ("SOA", "ANY"):
+            reply.add_answer(RR(name, QTYPE.SOA, rdata=soa, ttl=TTL))
+        if query.question.type in ("NS", "ANY"):
+            reply.add_answer(RR(name, QTYPE.NS, rdata=NS(f"ns.{domain}"), ttl=TTL))
+    else:  # no such name, or nothing of that type: for how long that may be believed (RFC 2308)
+        zone = domain if not query.question.name.endswith(".arpa") else query.question.name
+        reply.add_auth(RR(zone, QTYPE.SOA, rdata=soa, ttl=TTL))
+    return _fitting(reply, query.room)
+
+
+def _reply(record: DNSRecord, code: str, *, authority: bool = False) -> DNSRecord:
+    header = DNSHeader(id=record.header.id, qr=1, aa=int(authority), rd=record.header.rd, ra=0,
+                       rcode=getattr(RCODE, code))
+    reply = DNSRecord(header, q=record.questions[0] if record.questions else None)
+    if any(extra.rtype == QTYPE.OPT for extra in record.ar):
+        reply.add_ar(EDNS0(udp_len=LARGEST))
+    return reply
+
+
+def _empty(record: DNSRecord, code: str) -> bytes:
+    return bytes(_reply(record, code).pack())
+
+
+def _fitting(reply: DNSRecord, room: int) -> bytes:
+    data = bytes(reply.pack())
+    return data if len(data) <= room else bytes(reply.truncate().pack())
+
+
+def shortened(reply: bytes) -> bytes:
+    """Another server's reply cut down to its question, marked as truncated: the client asks again over TCP."""
+    record = DNSRecord.parse(reply)
+    return bytes(record.truncate().pack())

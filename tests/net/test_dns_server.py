@@ -1,0 +1,208 @@
+"""The DNS server, asked by dig, by rubbish, and about names of others."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+
+import pytest
+from dnslib import RCODE, RR, DNSRecord
+from sqlalchemy import Engine, insert
+
+from cod.model import Node, Site, Vcluster
+from cod.net.dns import DnsServer
+from cod.pool import Pool, in_transaction
+from cod.store import groups, holding, nodes, vclusters
+from cod.store import tables as t
+from cod.store.engine import Tx, new_id
+
+Start = Callable[..., DnsServer]
+Dig = Callable[..., list[str]]
+
+
+def member(tx: Tx, site: Site, name: str = "pool", hostname: str = "n4") -> tuple[Node, Vcluster]:
+    """A node that the vcluster holds."""
+    group = groups.ensure(tx, "site", 0.0)
+    template = new_id(tx.execute(insert(t.config_templates).values(
+        name=name, revision=1, document="<template/>", digest="", created_at=0.0)))
+    vcluster = vclusters.add(tx, name=name, group_id=group.id, template_id=template, size=1, attributes="",
+                             lease_time=60.0, subnet=site.subnets[0], now=0.0)
+    assert vcluster is not None
+    request = new_id(tx.execute(insert(t.node_requests).values(
+        vcluster_id=vcluster.id, kind="create", state="granted", priority=0, submitted_at=0.0)))
+    node = nodes.add(tx, name="node7", boot_mac="52:54:00:00:00:07", now=0.0, cause="", actor="")
+    held = holding.take(tx, node, vcluster=vcluster, request_id=request, template_id=template, hostname=hostname,
+                        now=0.0)
+    return held, vcluster
+
+
+@pytest.fixture
+def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Start]:
+    servers: list[DnsServer] = []
+
+    def start(address: str = "127.0.0.1", **options: Any) -> DnsServer:
+        server = DnsServer(reactor, pool, site, address, port=0, clock=lambda: 1000.0, **options)
+        in_reactor(server.startService)
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        in_reactor(server.stopService)
+
+
+def dig(server: DnsServer, *arguments: str) -> tuple[str, str]:
+    """dig's status and its whole output."""
+    command = ["dig", f"-p{server.port}", "@127.0.0.1", "+tries=1", "+time=5", *arguments]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    return output.partition("status: ")[2].partition(",")[0], output
+
+
+@pytest.mark.parametrize("transport", ["+notcp", "+tcp"])
+def test_names_and_addresses_of_members(start: Start, engine: Engine, site: Site, transport: str) -> None:
+    in_transaction(engine, member, site)
+    server = start()
+    short = dig(server, transport, "+short", "n4.pool.cod.test")[1].strip()
+    assert short.startswith("10.77.")
+    assert dig(server, transport, "+short", "-x", short)[1] == "n4.pool.cod.test.\n"
+    status, output = dig(server, transport, "N4.Pool.COD.test")
+    assert status == "NOERROR"
+    assert " aa " in output.partition("flags:")[2].partition(";")[0] + " "
+    assert "N4.Pool.COD.test." in output  # as it was asked: some clients compare (draft-vixie-dnsext-dns0x20)
+
+
+def test_an_answer_is_true_from_the_commit_on(start: Start, engine: Engine, site: Site) -> None:
+    server = start()
+    assert dig(server, "n4.pool.cod.test")[0] == "NXDOMAIN"
+    node, _ = in_transaction(engine, member, site)
+    assert dig(server, "n4.pool.cod.test")[0] == "NOERROR"
+    assert dig(server, "n5.pool.cod.test")[0] == "NXDOMAIN"
+    in_transaction(engine, holding.give_back, node)
+    status, output = dig(server, "n4.pool.cod.test")
+    assert status == "NXDOMAIN"
+    assert "SOA" in output
+
+
+@pytest.mark.parametrize(("question", "status", "answers"), [
+    (("pool.cod.test",), "NOERROR", 0),
+    (("n4.pool.cod.test", "AAAA"), "NOERROR", 0),
+    (("n4.pool.cod.test", "ANY"), "NOERROR", 1),
+    (("cod.test", "SOA"), "NOERROR", 1),
+    (("cod.test", "NS"), "NOERROR", 1),
+    (("cod.test", "A"), "NOERROR", 0),
+    (("ns.cod.test",), "NOERROR", 1),
+    (("nobody.cod.test",), "NXDOMAIN", 0),
+    (("a.n4.pool.cod.test",), "NXDOMAIN", 0),
+    (("-x", "10.77.255.254"), "NXDOMAIN", 0),
+    (("-x", "192.0.2.1"), "REFUSED", 0),
+    (("77.10.in-addr.arpa", "PTR"), "REFUSED", 0),
+    (("0300.77.10.10.in-addr.arpa", "PTR"), "REFUSED", 0),
+    (("example.com",), "REFUSED", 0),
+    (("notcod.test",), "REFUSED", 0),
+    (("n4.pool.cod.test", "TYPE65"), "NOERROR", 0),
+    (("-c", "CH", "version.bind", "TXT"), "REFUSED", 0),
+    ((".", "NS"), "REFUSED", 0),
+])
+def test_what_is_ours_and_what_is_not(
+    start: Start, engine: Engine, site: Site, question: tuple[str, ...], status: str, answers: int
+) -> None:
+    in_transaction(engine, member, site)
+    found, output = dig(start(), *question)
+    assert found == status
+    assert f"ANSWER: {answers}," in output
+
+
+def test_the_zone_is_not_given_away(start: Start) -> None:
+    assert "Transfer failed" in dig(start(), "cod.test", "AXFR")[1]
+
+
+def test_rubbish_disturbs_nobody(start: Start, engine: Engine, site: Site) -> None:
+    in_transaction(engine, member, site)
+    server = start()
+    good = bytes(DNSRecord.question("n4.pool.cod.test").pack())
+    loop = good[:12] + b"\xc0\x0c\x00\x01\x00\x01"  # a name that points at itself
+    many = good[:4] + struct.pack("!H", 65535) + good[6:]
+    answer = good[:2] + b"\x81\x80" + good[4:]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(5)
+        for data in (b"", b"x", good[:11], good[:-1], loop, many, answer, bytes(512), b"\xff" * 4096, *(
+                good[:n] + b"\xff" + good[n + 1:] for n in range(4, len(good)))):
+            client.sendto(data, ("127.0.0.1", server.port))
+    assert dig(server, "+short", "n4.pool.cod.test")[1].startswith("10.77.")
+
+
+def test_streams_that_are_too_long_or_silent_end(start: Start) -> None:
+    server = start()
+    with socket.create_connection(("127.0.0.1", server.port), 5) as client:
+        client.sendall(b"\xff\xff" + b"x" * 100)
+        client.settimeout(5)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_two_questions_on_one_stream(start: Start, engine: Engine, site: Site) -> None:
+    in_transaction(engine, member, site)
+    server = start()
+    questions = [bytes(DNSRecord.question(name).pack()) for name in ("n4.pool.cod.test", "x.pool.cod.test")]
+    with socket.create_connection(("127.0.0.1", server.port), 5) as client:
+        for data in questions:
+            client.sendall(struct.pack("!H", len(data)) + data)
+        stream = client.makefile("rb")
+        replies = [DNSRecord.parse(stream.read(struct.unpack("!H", stream.read(2))[0])) for _ in questions]
+    assert {reply.header.rcode for reply in replies} == {RCODE.NOERROR, RCODE.NXDOMAIN}
+
+
+# ---------------------------------------------------------------- names of others
+
+
+class Upstream:
+    """A DNS server of somebody else's."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+
+    def answer(self) -> None:
+        """Answer one question, after two forged answers to it."""
+        data, peer = self.socket.recvfrom(4096)
+        record = DNSRecord.parse(data)
+        reply = record.reply()
+        reply.add_answer(*_rr(str(record.q.qname), "192.0.2.7"))
+        forged = record.reply()
+        forged.add_answer(*_rr(str(record.q.qname), "203.0.113.66"))
+        forged.header.id ^= 1
+        self.socket.sendto(bytes(forged.pack()), peer)  # the wrong number
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            forged.header.id ^= 1
+            stranger.sendto(bytes(forged.pack()), peer)  # the right number, from somebody who was not asked
+        self.socket.sendto(bytes(reply.pack()), peer)
+
+
+def _rr(name: str, address: str) -> list[Any]:
+    return list(RR.fromZone(f"{name} 60 A {address}"))
+
+
+def test_names_of_others_are_passed_on_for_the_site_s_own_networks_only(
+    reactor: Any, in_reactor: Any, start: Start, site: Site, pool: Pool
+) -> None:
+    upstream = Upstream()
+    outside = start(forward=["127.0.0.1"], forward_port=upstream.port)
+    assert dig(outside, "example.com")[0] == "REFUSED"  # 127.0.0.1 is on no network of this site
+    here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
+    server = DnsServer(reactor, pool, here, "127.0.0.1", port=0, forward=["127.0.0.1"], forward_port=upstream.port)
+    in_reactor(server.startService)
+    try:
+        answering = Thread(target=upstream.answer)
+        answering.start()
+        assert dig(server, "+short", "example.com")[1] == "192.0.2.7\n"
+        answering.join(5)
+        assert dig(server, "+norecurse", "example.com")[0] == "REFUSED"
+        assert server.passed_on == 0
+    finally:
+        in_reactor(server.stopService)
