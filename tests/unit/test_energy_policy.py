@@ -200,16 +200,16 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[Lot, int], dict[Lot, int], E
         st.sampled_from((None, Cache(1, 1), Cache(2, 1))), st.sampled_from((0, 0, 0, 4))), unique=True, max_size=9))
     lots, kept, granted = [], {}, {}
     for type_id, block, readiness, cache, reserved in keys:
-        count = draw(st.integers(1, 9))
+        count = draw(st.integers(1, 25))
         idle = draw(st.integers(0, count)) if readiness == WARM else 0
         one = Lot(Kind(type_id, block, ""), readiness, count, cache, reserved, idle)
         lots.append(one)
-        granted[one] = draw(st.integers(0, count))
-        kept[one] = draw(st.integers(0, count - granted[one]))
+        granted[one] = draw(st.sampled_from((0, 0, count // 2, count)))
+        kept[one] = draw(st.sampled_from((0, 0, (count - granted[one]) // 2, count - granted[one])))
     coming = draw(st.lists(st.builds(
         Coming, st.builds(Kind, st.integers(1, 3), st.integers(0, 1), st.just("")), st.integers(1, 5),
         st.sampled_from((0, 4)), st.booleans()), unique_by=lambda each: (each.kind, each.reserved, each.waking),
-        max_size=4))
+        max_size=draw(st.sampled_from((0, 4)))))
     low = draw(counts)
     energy = Energy(draw(st.booleans()) or draw(st.booleans()), low, low + draw(counts))
     own = st.none() | counts
