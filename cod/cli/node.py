@@ -104,7 +104,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     facts += [("since", when(value["since"])), ("deadline", when(value["deadline"])),
               ("macs", ", ".join(value["macs"])), ("last seen", when(value["last_seen"])),
               ("progress", progress(value["progress"])),
-              ("power", f"{power['state']} ({power['driver']} {power['address']})".strip())]
+              ("power", f"{power['state']} ({power['driver']} {power['address']})".strip()),
+              ("account", power["account"]), ("watts", power["watts"])]
     print_table(("", ""), facts)
     print_table(("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
                 [(b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))
@@ -140,12 +141,12 @@ def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 
 
 @node.command()
-@click.argument("desired", type=click.Choice(["on", "off", "cycle"]))
+@click.argument("desired", type=click.Choice(["on", "off", "soft", "cycle"]))
 @names_argument
 @as_json
 @click.pass_context
 def power(ctx: click.Context, desired: str, names: tuple[str, ...], as_json: bool) -> None:
-    """Wish nodes on, off or power-cycled; the power edge sees to it.
+    """Wish nodes on, off, soft (off, but their systems are asked first) or power-cycled; the power edge sees to it.
 
     \b
     Example:
@@ -201,8 +202,9 @@ def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @name_argument
 @click.option("--name", "new_name", help="Its new name.")
 @click.option("--block", help="The block of nodes that are near it; '' for none.")
-@click.option("--power-driver", type=click.Choice(["none", "lab"]))
+@click.option("--power-driver", type=click.Choice(["none", "lab", "ipmi", "redfish", "wol", "pdu"]))
 @click.option("--power-address", help="The driver's address of the node.")
+@click.option("--power-account", help="The site file's [[account]] to sign in with; '' for none.")
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: str | None) -> None:
@@ -214,5 +216,6 @@ def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, 
     """
     body = {key: value for key, value in {"name": new_name, **more}.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --name, --block, --power-driver or --power-address")
+        raise click.UsageError("say what to set: --name, --block, --power-driver, --power-address or "
+                               "--power-account")
     shown(ctx, client(ctx).patch(path("nodes", name), body), lambda value: node_table([value]), as_json)

@@ -8,7 +8,7 @@ from itertools import islice
 from cod.model import Effect, Node, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
-from cod.store import nodes, sessions, steps
+from cod.store import nodes, power, sessions, steps
 from cod.store.engine import Tx
 
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
@@ -37,14 +37,16 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
             yield node, lifecycle.settle(node, steps.wanted(tx, node))
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            yield node, _overdue(node, site)
+            yield node, _overdue(node, site, power.trouble(tx, node))
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
             yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
 
 
-def _overdue(node: Node, site: Site) -> Step:
+def _overdue(node: Node, site: Site, power_trouble: str) -> Step:
     rule = NODE_RULES[NodeState(node.state)]
     waited = (rule.deadline or 0.0) * site.policy.patience
-    return lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, f"no sign of progress for {waited:.0f} s in state "
-                                f"{node.state} ({rule.about})", site.policy)
+    reason = f"no sign of progress for {waited:.0f} s in state {node.state} ({rule.about})"
+    if power_trouble:
+        reason += f"; power: {power_trouble}"
+    return lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)

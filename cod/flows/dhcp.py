@@ -236,10 +236,10 @@ def _enrol(batch: _Batch, query: DhcpQuery) -> DhcpClient:
         conflicts.add(batch.tx, "identity", about, batch.now, mac=query.mac)
         uuid = None
     name = f"node-{query.mac.replace(':', '')}"
-    driver, address = power.rule_for(batch.site.power, name, query.mac)
+    driver, address, account = power.rule_for(batch.site.power, name, query.mac)
     node = nodes.add(
         batch.tx, name=name, boot_mac=query.mac, now=batch.now, cause=f"asked to network-boot ({query.stage})",
-        actor="dhcp", uuid=uuid, power_driver=driver, power_address=address)
+        actor="dhcp", uuid=uuid, power_driver=driver, power_address=address, power_account=account)
     return _client(batch, query.mac, node)
 
 

@@ -28,15 +28,16 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
 
 
 def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result:
-    """Wish the node 'on', 'off' or 'cycle'd. A free node that is switched off joins the cold reserve; on, it leaves."""
+    """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free node that is switched
+    off joins the cold reserve; on, it leaves."""
     node = _node(tx, name)
-    if desired not in ("on", "off", "cycle"):
-        raise Refused("invalid", f"power is on, off or cycle, not {desired!r}", "desired")
+    if desired not in ("on", "off", "soft", "cycle"):
+        raise Refused("invalid", f"power is on, off, soft or cycle, not {desired!r}", "desired")
     if node.power_driver == "none":
         raise Refused("conflict", f"node {name} has no power driver: set power_driver and power_address first", "name")
-    if node.state == NodeState.INACTIVE and desired == "off":
-        step = Step(NodeEvent.POWERED_DOWN, f"switched off by {actor}", power="off")
-    elif node.state == NodeState.OFF and desired != "off":
+    if node.state == NodeState.INACTIVE and desired in ("off", "soft"):
+        step = Step(NodeEvent.POWERED_DOWN, f"switched off by {actor}", power=desired)
+    elif node.state == NodeState.OFF and desired in ("on", "cycle"):
         step = Step(NodeEvent.WOKEN, f"switched on by {actor}", power="on")
     else:
         nodes.wish_power(tx, node, desired, now)
@@ -74,9 +75,10 @@ def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor
 
 def change(
     tx: Tx, *, name: str, new_name: str | None = None, block: str | None = None, power_driver: str | None = None,
-    power_address: str | None = None,
+    power_address: str | None = None, power_account: str | None = None, site: Site,
 ) -> Result:
-    """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its."""
+    """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its,
+    and `power_account` '' takes its account away."""
     node = _node(tx, name)
     columns: dict[str, Any] = {}
     if new_name is not None and new_name != name:
@@ -85,12 +87,22 @@ def change(
     if block is not None:
         columns["block_id"] = blocks.ensure(tx, block) if block else None
     if power_driver is not None:
-        columns["power_driver"] = power_driver
+        columns |= {"power_driver": power_driver, "power": "unknown", "watts": None}
     if power_address is not None:
         columns["power_address"] = power_address
+    if power_account is not None:
+        columns["power_account"] = _known_account(power_account, site)
     if columns:
         nodes.change(tx, node, **columns)
     return Result(_view(tx, node.id), (Effect("wake", "manager"),))
+
+
+def _known_account(name: str, site: Site) -> str | None:
+    known = [account.name for account in site.accounts]
+    if name and name not in known:
+        raise Refused("invalid", f"the site file has no [[account]] named {name!r}; it has "
+                      f"{', '.join(known) or 'none'}", "power_account")
+    return name or None
 
 
 def _check_new_name(tx: Tx, name: str) -> None:

@@ -1,31 +1,44 @@
 """Power wishes: which to carry out now, and what came of it.
 
 A wish (`store.nodes.wish_power`) belongs to one generation of its node. It is claimed, carried out at least once,
-verified and closed. Claiming locks the node's row and looks at its generation in the same transaction: a power-off
-that is late never reaches a machine that has got a new holder since. While a wish of a node is being carried out no
-other of that node is claimed, and a claim outlives the longest attempt, so the newest wish has the last word.
+verified and closed, within `policy.power.BUDGET`. Claiming locks the node's row and looks at its generation in the same
+transaction: a power-off that is late never reaches a machine that has got a new holder since. While a wish of a node is
+being carried out no other of that node is claimed, and a claim outlives the longest attempt, so the newest wish has the
+last word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cod.model import PowerAction
+from cod.model import Node, PowerAction
 from cod.policy import power as policy
-from cod.store import nodes
+from cod.states import NodeState
+from cod.store import claims, nodes
 from cod.store import power as store
 from cod.store.engine import Tx
 
 
 @dataclass(frozen=True, slots=True)
 class PowerTask:
-    """A claimed wish and whom to ask: the driver's name and its address of the node."""
+    """A claimed wish and whom to ask: the driver's name, its address of the node, the account's name.
+
+    agent  an agent runs on the node that has been told to power down
+    """
 
     action: PowerAction
     node: str
     driver: str
     address: str
+    account: str | None
+    agent: bool
+
+
+def command(task: PowerTask, power: str) -> str | None:
+    """What to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle', or None: nothing."""
+    return policy.command(task.action.desired, task.action.stage, power, task.agent)
 
 
 def claim(tx: Tx, server: str, room: Mapping[str, int], now: float, lease: float) -> list[PowerTask]:
@@ -59,8 +72,13 @@ def _claim(
         nodes.change(tx, node, reason=f"power: {error}")
     elif left[node.power_driver] > 0:
         claimed = store.claim(tx, action, server, now, now + lease)
-        return PowerTask(claimed, node.name, node.power_driver, node.power_address) if claimed else None
+        return _task(claimed, node) if claimed else None
     return None
+
+
+def _task(action: PowerAction, node: Node) -> PowerTask:
+    return PowerTask(action, node.name, node.power_driver, node.power_address, node.power_account,
+                     agent=node.state == NodeState.OFF)
 
 
 def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
@@ -70,17 +88,60 @@ def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
         nodes.change(tx, node, power=power)
 
 
-def failed(tx: Tx, task: PowerTask, error: str, lasting: bool, now: float) -> float | None:
+def failed(
+    tx: Tx, task: PowerTask, error: str, now: float, *, lasting: bool = False, ignored: bool = False
+) -> float | None:
     """The attempt failed with `error`: when it is tried again, or None when it is given up.
 
-    It is given up when the error is `lasting`, or the budget is spent; then the node's `reason` shows it, too.
+    lasting  trying again is useless
+    ignored  the command was accepted and did not show: the next one is stronger
+    It is given up when the error is lasting, or the budget is spent; then the node's `reason` shows it, too.
     """
-    node = nodes.get(tx, task.action.node_id, lock=True)
-    pause = None if lasting else policy.retry_after(task.action.attempts)
+    action = task.action
+    node = nodes.get(tx, action.node_id, lock=True)
+    pause = None if lasting else policy.retry_after(action.attempts, now - action.wished_at)
     if pause is not None:
-        store.again(tx, task.action, now + pause, error)
+        store.again(tx, action, now + pause, error, action.stage + int(ignored))
         return now + pause
-    given_up = store.close(tx, task.action, now, error)
-    if given_up and node is not None and node.generation == task.action.generation:
+    given_up = store.close(tx, action, now, error)
+    if given_up and node is not None and node.generation == action.generation:
         nodes.change(tx, node, reason=f"power: {error}", power="unknown")
     return None
+
+
+def prune(tx: Tx, before: float, limit: int = 500) -> int:
+    """Delete at most `limit` of the wishes that were finished before `before`; how many were."""
+    return store.prune(tx, before, limit)
+
+
+# ---------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A node whose BMC may measure what it draws."""
+
+    node_id: int
+    node: str
+    driver: str
+    address: str
+    account: str | None
+
+
+def meters(
+    tx: Tx, server: str, drivers: Collection[str], after: int, share: float, most: int, now: float, lease: float
+) -> list[Meter]:
+    """The next nodes to measure, by id from `after` on: `share` of all, but no more than `most`.
+
+    Nothing while another server does it: the claim "meter" is this server's for `lease` seconds.
+    """
+    if claims.hold(tx, "meter", server, now, lease) is None:
+        return []
+    count = math.ceil(store.count_measured(tx, drivers) * share)
+    return [Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
+            for node in store.measured(tx, drivers, after, min(count, most))]
+
+
+def measured(tx: Tx, meter: Meter, watts: float | None) -> None:
+    """What the node draws, in watts; None when that cannot be told (any more)."""
+    store.set_watts(tx, meter.node_id, meter.driver, watts)

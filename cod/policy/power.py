@@ -1,4 +1,9 @@
-"""Which power driver a new machine gets; when a power command that failed is tried again."""
+"""How a node's power wish is carried out: by which driver, with which command, and when a failed one is tried again.
+
+Escalation. A wish has a `stage`: how many commands its machine has accepted without doing them. A machine is asked to
+shut down before it is switched off, where there is time for that; one that does not come on is taken through off and
+on. A command that was not accepted (the BMC is away) does not count: the same one is tried again.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +12,41 @@ from fnmatch import fnmatchcase
 
 from cod.model import PowerRule
 
-BUDGET = 6  # attempts of one power wish
+BUDGET = 1800.0  # seconds after which a wish that fails is given up: a BMC's firmware update takes ten minutes
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 60.0
+ASK_SYSTEM = 5  # times that a system is asked to shut down: a minute and a half
+ASK_AGENT = 1  # the trampoline's agent, which is told in parallel, needs seconds
+ASK_ON = 2
 
 
-def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str]:
-    """(driver, address) from the first rule whose pattern fits `name` or `mac`; ('none', '') without one.
+def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str, str | None]:
+    """(driver, address, account) from the first rule whose pattern fits `name` or `mac`; ('none', '', None) without.
 
     The rule's address may name {name} and {mac}.
     """
     for rule in rules:
         if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower()):
-            return rule.driver, rule.address.format(name=name, mac=mac)
-    return "none", ""
+            return rule.driver, rule.address.format(name=name, mac=mac), rule.account
+    return "none", "", None
 
 
-def retry_after(attempts: int) -> float | None:
-    """Seconds to wait after the failed attempt number `attempts`; None when the budget is spent."""
-    return min(FIRST_PAUSE * 2 ** (attempts - 1), LONGEST_PAUSE) if attempts < BUDGET else None
+def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
+    """What to ask of a machine that is `power` ('on', 'off', 'unknown'): 'on', 'off', 'soft', 'cycle' or None.
+
+    agent  an agent runs on it that has been told to power down
+    """
+    if desired in ("off", "soft"):
+        asks = ASK_SYSTEM if desired == "soft" else ASK_AGENT if agent else 0
+        return None if power == "off" else "soft" if stage < asks else "off"
+    if power == "on" and (desired == "on" or stage > 0):  # a cycle that took long to show is not asked for again
+        return None
+    if desired == "cycle" and power != "off":
+        return "cycle"
+    return "on" if stage < ASK_ON else "cycle"
+
+
+def retry_after(attempts: int, elapsed: float) -> float | None:
+    """Seconds to wait after the failed attempt number `attempts`, `elapsed` seconds after the wish; None: give up."""
+    pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 10), LONGEST_PAUSE)
+    return pause if elapsed + pause <= BUDGET else None

@@ -1,46 +1,99 @@
-"""What every power driver does, whatever it speaks to: a lab's daemon, a BMC, a switched outlet.
-
-A driver's `address` names one machine; its form is the driver's own and is kept in `nodes.power_address`.
-"""
+"""What every power driver does, whatever it speaks to: a lab's daemon, a BMC, a switched outlet, a sleeping NIC."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 
 class PowerError(Exception):
     """The command was not, or not certainly, carried out; the sentence is for the administrator.
 
-    lasting  trying again is useless: the driver cannot do that, or its address is wrong
+    lasting  trying again is useless: the driver cannot do that, its address is wrong, its password is refused
+    ignored  the machine accepted the command and did not do it: a stronger one is next
     """
 
-    def __init__(self, sentence: str, *, lasting: bool = False) -> None:
+    def __init__(self, sentence: str, *, lasting: bool = False, ignored: bool = False) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.lasting = lasting
+        self.ignored = ignored
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """A user and a password, just read."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One machine: its address, in the driver's own form (`nodes.power_address`), and who asks; None: no account."""
+
+    address: str
+    sign_in: SignIn | None = None
 
 
 class PowerDriver(Protocol):
     """Each method returns a Deferred that fails with `PowerError`, and may be cancelled.
 
     Commands may be repeated: on while on, off while off do nothing. They fire when the command was accepted; the edge
-    asks for the status until it is as wished.
+    asks for the status until it is as wished. No sentence holds a password.
+
+    switches_off  False: whatever runs cannot be switched off by this driver (Wake-on-LAN)
+    measures      `watts` may be asked
     """
 
-    def status(self, address: str) -> Deferred[str]:
+    switches_off: bool
+    measures: bool
+
+    def status(self, target: Target) -> Deferred[str]:
         """'on', 'off', or 'unknown' when the driver cannot tell (Wake-on-LAN)."""
         ...
 
-    def on(self, address: str) -> Deferred[None]:
+    def on(self, target: Target) -> Deferred[None]:
         """Switch on."""
         ...
 
-    def off(self, address: str) -> Deferred[None]:
+    def off(self, target: Target) -> Deferred[None]:
         """Switch off at once; the operating system is not asked."""
         ...
 
-    def cycle(self, address: str) -> Deferred[None]:
-        """Off, then on. Only asked for while the machine is not off."""
+    def cycle(self, target: Target) -> Deferred[None]:
+        """Off, then on: of a machine that runs, or that has not come on when it was switched on."""
         ...
+
+    def soft(self, target: Target) -> Deferred[bool]:
+        """Ask the operating system to shut down. False: this driver cannot ask."""
+        ...
+
+    def boot_from_network(self, target: Target) -> Deferred[bool]:
+        """Have the next boot, and that alone, begin at the network. False: that is left to the machine's own set-up."""
+        ...
+
+    def watts(self, target: Target) -> Deferred[float | None]:
+        """What the machine draws now; None when its BMC does not measure."""
+        ...
+
+
+class Plain:
+    """What a switch that is nothing but a switch answers to the finer questions; drivers derive from it."""
+
+    switches_off = True
+    measures = False
+
+    def soft(self, target: Target) -> Deferred[bool]:
+        """It cannot ask."""
+        return succeed(False)
+
+    def boot_from_network(self, target: Target) -> Deferred[bool]:
+        """It cannot tell the machine."""
+        return succeed(False)
+
+    def watts(self, target: Target) -> Deferred[float | None]:
+        """It does not measure."""
+        return succeed(None)

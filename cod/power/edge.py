@@ -2,7 +2,9 @@
 
 What it promises: each wish is carried out at least once unless its node has moved on; a driver is asked for no more
 than `concurrency` machines at a time and for no more than `rate` a second (a rack that is switched on at once trips
-its breaker); a driver that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim lasts.
+its breaker); a driver that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim lasts. Which
+command is right, and which comes after it, is `policy.power.command`'s to say; before a machine is switched on it is
+told to boot from the network, where its BMC can do that.
 """
 
 from __future__ import annotations
@@ -20,13 +22,20 @@ from twisted.internet.task import deferLater
 
 from cod.flows import power as flows
 from cod.flows.power import PowerTask
-from cod.power.driver import PowerDriver, PowerError
+from cod.model import Site
+from cod.power.accounts import sign_in
+from cod.power.driver import PowerDriver, PowerError, Target
 
 POLL = 0.5  # seconds between looks for wishes
 VERIFY = 15.0  # seconds in which a command must show (BMCs take up to eleven)
 VERIFY_EVERY = 0.5
-ATTEMPT = 30.0  # seconds for one attempt, verification included
+ATTEMPT = 60.0  # seconds for one attempt, verification included
 LEASE = ATTEMPT + 15.0
+KEEP = 30 * 86400.0  # seconds for which finished wishes are kept
+TIDY = 3600.0  # seconds between looks for those that are older
+BATCH = 500  # of them deleted by one transaction
+
+NEEDS_OPERATOR = "it needs an operator: {} can wake a machine, but not switch off what runs on it"
 
 log = logging.getLogger("cod.power")
 
@@ -56,19 +65,21 @@ class PowerEdge(Service):
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
-        clock: Callable[[], float], *, concurrency: int = 16, rate: float = 8.0,
+        clock: Callable[[], float], site: Site, *, concurrency: int = 16, rate: float = 8.0,
     ) -> None:
         self._reactor = reactor
         self._pool = pool
         self._drivers = drivers
         self._server = server_name
         self._clock = clock
+        self._site = site
         self._concurrency = concurrency
         self._paces = {name: Pace(rate, rate, rate, clock()) for name in drivers}
         self._running: dict[str, int] = defaultdict(int)
         self._tasks: set[Deferred[None]] = set()
         self._timer: Any = None
         self._looking = self._woken = False
+        self._tidied = 0.0
 
     def startService(self) -> None:
         """Begin to look for wishes."""
@@ -106,11 +117,17 @@ class PowerEdge(Service):
                 self._paces[task.driver].took(1)
                 self._running[task.driver] += 1
                 self._keep(self._carry_out(task))
+            await self._tidy(now)
         except Exception:
             log.exception("looking for power wishes")
         finally:
             self._looking = False
             self._look_again()
+
+    async def _tidy(self, now: float) -> None:
+        """One batch of what is too old; the next look goes on, until there is none."""
+        if now >= self._tidied + TIDY and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH:
+            self._tidied = now
 
     def _look_again(self) -> None:
         if self.running:
@@ -144,7 +161,8 @@ class PowerEdge(Service):
                 await self._pool.run(flows.succeeded, task, power, self._clock())
             else:
                 log.warning("%s: %s failed: %s", task.node, task.action.desired, error.sentence, extra=about)
-                await self._pool.run(flows.failed, task, error.sentence, error.lasting, self._clock())
+                await self._pool.run(flows.failed, task, error.sentence, self._clock(), lasting=error.lasting,
+                                     ignored=error.ignored)
         except Exception:
             log.exception("%s: the outcome of %s was not written; its claim will run out", task.node,
                           task.action.desired, extra=about)
@@ -166,20 +184,48 @@ class PowerEdge(Service):
 
     async def _attain(self, driver: PowerDriver, task: PowerTask) -> str:
         """Ask for what is wished, if it is not so already; what the driver sees afterwards."""
-        address, desired = task.address, task.action.desired
-        before = await driver.status(address)
-        if desired == "off" and before != "off":
-            await driver.off(address)
-        elif desired == "cycle" and before != "off":
-            await driver.cycle(address)
-        elif desired != "off" and before != "on":
-            await driver.on(address)
-        return await self._verified(driver, address, "off" if desired == "off" else "on")
+        target = Target(task.address, sign_in(self._site, task.account))
+        command = flows.command(task, await driver.status(target))
+        wanted = "off" if task.action.desired in ("off", "soft") else "on"
+        if command in ("off", "soft", "cycle") and not driver.switches_off:
+            return await self._without_switch(driver, task, target, command)
+        if command in ("on", "cycle"):
+            await self._to_network(driver, task, target)
+        if command == "on":
+            await driver.on(target)
+        elif command == "cycle":
+            await driver.cycle(target)
+        elif command == "off" or (command == "soft" and not await self._asked(driver, target) and not task.agent):
+            await driver.off(target)
+        return await self._verified(driver, target, wanted)
 
-    async def _verified(self, driver: PowerDriver, address: str, wanted: str) -> str:
+    async def _asked(self, driver: PowerDriver, target: Target) -> bool:
+        """Was its system asked to shut down? A refusal counts as a command that did nothing: the plug comes next."""
+        try:
+            return await driver.soft(target)
+        except PowerError as error:
+            raise PowerError(error.sentence, ignored=True) from None
+
+    async def _without_switch(self, driver: PowerDriver, task: PowerTask, target: Target, command: str) -> str:
+        """What the driver cannot do the node's agent does, if one was told to; else it is an operator's."""
+        if task.agent and command != "cycle":
+            return "unknown"
+        if command == "cycle":
+            await driver.on(target)  # in case that it is off: nobody can tell
+        raise PowerError(NEEDS_OPERATOR.format(task.driver), lasting=True)
+
+    async def _to_network(self, driver: PowerDriver, task: PowerTask, target: Target) -> None:
+        """A BMC that refuses leaves the machine to its own boot order, which begins at the network anyway."""
+        try:
+            await driver.boot_from_network(target)
+        except PowerError as error:
+            log.warning("%s: not told to boot from the network: %s", task.node, error.sentence,
+                        extra={"node": task.node})
+
+    async def _verified(self, driver: PowerDriver, target: Target, wanted: str) -> str:
         until = self._reactor.seconds() + VERIFY
-        while (seen := await driver.status(address)) not in (wanted, "unknown"):
+        while (seen := await driver.status(target)) not in (wanted, "unknown"):
             if self._reactor.seconds() >= until:
-                raise PowerError(f"asked to be {wanted}, it is still {seen} after {VERIFY:.0f} s")
+                raise PowerError(f"asked to be {wanted}, it is still {seen} after {VERIFY:.0f} s", ignored=True)
             await deferLater(self._reactor, VERIFY_EVERY, lambda: None)
         return seen

@@ -14,36 +14,36 @@ from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 from twisted.protocols.basic import LineOnlyReceiver
 from twisted.python.failure import Failure
 
-from cod.power.driver import PowerError
+from cod.power.driver import Plain, PowerError, Target
 
 CONNECT_SECONDS = 5.0
 
 
-class LabDriver:
+class LabDriver(Plain):
     """Speaks to lab daemons: one connection for each command."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
-    def status(self, address: str) -> Deferred[str]:
+    def status(self, target: Target) -> Deferred[str]:
         """'on' or 'off'."""
-        return Deferred.fromCoroutine(self._ask(address, "status"))
+        return Deferred.fromCoroutine(self._ask(target.address, "status"))
 
-    def on(self, address: str) -> Deferred[None]:
+    def on(self, target: Target) -> Deferred[None]:
         """Start the machine."""
-        return self.status_after(address, "on")
+        return self.status_after(target, "on")
 
-    def off(self, address: str) -> Deferred[None]:
+    def off(self, target: Target) -> Deferred[None]:
         """Kill the machine."""
-        return self.status_after(address, "off")
+        return self.status_after(target, "off")
 
-    def cycle(self, address: str) -> Deferred[None]:
+    def cycle(self, target: Target) -> Deferred[None]:
         """Kill the machine and start it."""
-        return self.status_after(address, "reset")
+        return self.status_after(target, "reset")
 
-    def status_after(self, address: str, op: str) -> Deferred[None]:
+    def status_after(self, target: Target, op: str) -> Deferred[None]:
         """Carry out `op`; the daemon answers when it is done."""
-        return Deferred.fromCoroutine(self._ask(address, op)).addCallback(lambda _power: None)
+        return Deferred.fromCoroutine(self._ask(target.address, op)).addCallback(lambda _power: None)
 
     async def _ask(self, address: str, op: str) -> str:
         path, separator, node = address.rpartition("#")

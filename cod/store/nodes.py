@@ -12,7 +12,7 @@ from cod import states
 from cod.model import Node, PowerAction
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id
+from cod.store.engine import Tx, new_id, slices
 
 COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
 
@@ -43,6 +43,15 @@ def get(tx: Tx, node_id: int, *, lock: bool = False) -> Node | None:
     query = _select().where(t.nodes.c.id == node_id)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return _node(row) if row else None
+
+
+def lock(tx: Tx, node_ids: Iterable[int]) -> list[Node]:
+    """Those nodes, by id; nobody else changes them until this transaction ends."""
+    found: list[Node] = []
+    for part in slices(sorted(node_ids)):
+        query = _select().where(t.nodes.c.id.in_(part)).order_by(t.nodes.c.id)
+        found += map(_node, tx.execute(query.with_for_update()))
+    return found
 
 
 def by_name(tx: Tx, name: str) -> Node | None:
@@ -189,7 +198,7 @@ def move(
 
 
 def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:
-    """Want the node 'on', 'off' or 'cycle'd: a row for the power edge. None when the node has no power driver.
+    """Want the node 'on', 'off', 'soft' or 'cycle'd: a row for the power edge. None when the node has no power driver.
 
     Wishes of earlier generations that are still open are dropped by the edge, not here.
     """
@@ -198,8 +207,8 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
     seq = node.power_seq + 1
     tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(power_wanted=desired, power_seq=seq))
     action_id = new_id(tx.execute(insert(t.power_actions).values(
-        node_id=node.id, generation=node.generation, desired=desired, next_at=now)))
-    return PowerAction(action_id, node.id, node.generation, desired, 0, now, None, None, None, "")
+        node_id=node.id, generation=node.generation, desired=desired, next_at=now, wished_at=now)))
+    return PowerAction(action_id, node.id, node.generation, desired, 0, now, None, None, None, "", now, 0)
 
 
 def history(tx: Tx, node_id: int, limit: int = 1000) -> list[dict[str, Any]]:

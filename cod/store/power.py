@@ -1,4 +1,4 @@
-"""Power wishes that are due, and their claims.
+"""Power wishes that are due, their claims, and what is measured.
 
 A claim is the pair (`claimed_by`, `attempts`): each claim counts one attempt, so a server that comes back after its
 claim ran out and was taken over cannot write over what the other did.
@@ -10,9 +10,11 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy import and_, delete, exists, func, or_, select, update
 
-from cod.model import PowerAction
+from cod.model import Node, PowerAction
+from cod.states import NodeState
+from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -58,9 +60,43 @@ def close(tx: Tx, action: PowerAction, now: float, error: str = "") -> bool:
     return _set(tx, action, done_at=now, error=error)
 
 
-def again(tx: Tx, action: PowerAction, next_at: float, error: str) -> bool:
-    """The attempt failed: try again at `next_at`; False when `action`'s claim is no longer valid."""
-    return _set(tx, action, next_at=next_at, error=error)
+def again(tx: Tx, action: PowerAction, next_at: float, error: str, stage: int) -> bool:
+    """The attempt failed: try again at `next_at`, in `stage`; False when `action`'s claim is no longer valid."""
+    return _set(tx, action, next_at=next_at, error=error, stage=stage)
+
+
+def trouble(tx: Tx, node: Node) -> str:
+    """What is wrong with the newest wish of the node's generation; '' when nothing is, or nothing was wished."""
+    query = select(_a.error).where(_a.node_id == node.id, _a.generation == node.generation).order_by(_a.id.desc())
+    return tx.scalar(query.limit(1)) or ""
+
+
+def prune(tx: Tx, before: float, limit: int) -> int:
+    """Delete at most `limit` wishes that were finished before `before`; how many were."""
+    old = list(tx.scalars(select(_a.id).where(_a.done_at < before).order_by(_a.done_at).limit(limit)))
+    tx.execute(delete(t.power_actions).where(_a.id.in_(old)))
+    return len(old)
+
+
+def measured(tx: Tx, drivers: Collection[str], after: int, limit: int) -> list[Node]:
+    """Nodes of those drivers that are part of the site, with ids above `after`, by id."""
+    n = t.nodes.c
+    query = select(*nodes.COLUMNS).where(
+        n.id > after, n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED).order_by(n.id).limit(limit)
+    return [Node(*row) for row in tx.execute(query)]
+
+
+def count_measured(tx: Tx, drivers: Collection[str]) -> int:
+    """How many nodes those drivers have, as `measured` lists them."""
+    n = t.nodes.c
+    query = select(func.count()).where(n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED)
+    return tx.scalar(query) or 0
+
+
+def set_watts(tx: Tx, node_id: int, driver: str, watts: float | None) -> None:
+    """What the node was just measured to draw, unless another driver has it now; None: it could not be measured."""
+    n = t.nodes.c
+    tx.execute(update(t.nodes).where(n.id == node_id, n.power_driver == driver).values(watts=watts))
 
 
 def _set(tx: Tx, action: PowerAction, **columns: Any) -> bool:

@@ -15,7 +15,8 @@ from cod.store import holding, nodes, requests, sessions
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-BY_HAND = "its system runs until somebody reboots it: it has no power driver"
+BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
+CANNOT_SWITCH_OFF = ("none", "wol")
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
@@ -52,7 +53,7 @@ def release(
     """
     effects = {Effect("wake", "manager")}
     for node in held:
-        stuck = node.power_driver == "none" and node.state in OWN_SYSTEM
+        stuck = node.power_driver in CANNOT_SWITCH_OFF and node.state in OWN_SYSTEM
         step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": BY_HAND if stuck else ""}, "cycle")
         runs = wanted(tx, node)
         given = holding.give_back(tx, node, keep_disk=runs is not None and may_keep(node, runs.document))

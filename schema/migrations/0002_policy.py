@@ -120,6 +120,11 @@ def upgrade() -> None:
         batch_op.create_index('ix_nodes_census', ['vcluster_id', 'released', 'state', 'type_id', 'block_id', 'subnet', 'disk', 'cached_template_id', 'cached_group_id', 'power_driver', 'since', 'assigned_at'], unique=False)
         batch_op.drop_index(batch_op.f('ix_nodes_vcluster_id'))
 
+    with op.batch_alter_table('power_actions', schema=None) as batch_op:
+        batch_op.add_column(sa.Column('wished_at', sa.Double(), server_default='0', nullable=False))
+        batch_op.add_column(sa.Column('stage', sa.Integer(), server_default='0', nullable=False, comment='commands that were accepted and did not show: a stronger one is next'))
+        batch_op.create_index(batch_op.f('ix_power_actions_done_at'), ['done_at'], unique=False)
+
     with op.batch_alter_table('reservations', schema=None) as batch_op:
         batch_op.add_column(sa.Column('reclaim_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment='by which it is taken; null: it is free'))
         batch_op.create_index(batch_op.f('ix_reservations_reclaim_id'), ['reclaim_id'], unique=False)

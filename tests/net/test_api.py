@@ -251,7 +251,8 @@ def test_a_node_is_shown_patched_and_renamed(served: Served) -> None:
     add_node(served, "n1", 1, power_driver="lab", power_address="/s#n1")
     assert served.local.patch("/nodes/n1", {"name": "rack-1", "power_address": "/t#n1"})["name"] == "rack-1"
     node = served.local.get("/nodes/rack-1")
-    assert node["power"] == {"state": "unknown", "wanted": None, "driver": "lab", "address": "/t#n1"}
+    assert node["power"] == {"state": "unknown", "wanted": None, "driver": "lab", "address": "/t#n1",
+                             "account": None, "watts": None}
     assert node["macs"] == ["52:54:00:00:00:01"]
     assert node["history"][0]["to_state"] == "new"
     assert refused(served.local.get, "/nodes/n1").status == 404

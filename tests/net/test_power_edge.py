@@ -1,4 +1,5 @@
-"""The power edge with a moved clock and a machine that behaves as machines do; the lab driver over a real socket."""
+"""The power edge and the meters with a moved clock and machines that behave as machines do; the lab driver over a real
+socket."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ from twisted.internet.task import Clock, deferLater
 from twisted.protocols.basic import LineOnlyReceiver
 
 from cod.flows import power as flows
-from cod.model import Node
-from cod.policy.power import BUDGET
+from cod.model import Account, Node, Site
+from cod.policy.power import ASK_SYSTEM, BUDGET
 from cod.pool import in_transaction
 from cod.power import edge as edges
-from cod.power.driver import PowerError
+from cod.power.driver import PowerError, SignIn, Target
 from cod.power.edge import Pace, PowerEdge
 from cod.power.lab import LabDriver
+from cod.power.meters import AT_ONCE, ROUND, TICK, Meters
 from cod.store import nodes, tables
 from cod.store.engine import Tx
 
@@ -32,40 +34,70 @@ class Straight:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def run(self, flow: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        return succeed(in_transaction(self.engine, flow, *args))
+    def run(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Deferred[Any]:
+        return succeed(in_transaction(self.engine, flow, *args, **words))
 
 
 class Bmc:
-    """Switches that take `delay` seconds to show; `deaf` machines accept and do nothing; `dead` ones do not answer."""
+    """Switches that take `delay` seconds to show; `deaf` machines accept and do nothing, of the commands named there;
+    `dead` ones do not answer. `polite` ones have a system that can be asked to shut down."""
+
+    switches_off = True
+    measures = True
 
     def __init__(self, clock: Clock, delay: float = 0.0) -> None:
         self.clock, self.delay = clock, delay
         self.power: dict[str, str] = {}
+        self.drawn: dict[str, float | None] = {}
+        self.targets: list[Target] = []
+        self.polite: set[str] = set()
+        self.no_boot_order = False
         self.said: list[str] = []
-        self.deaf: set[str] = set()
+        self.deaf: dict[str, set[str]] = {}
         self.dead: set[str] = set()
         self.hung: set[str] = set()
 
-    def status(self, address: str) -> Deferred[str]:
-        if address in self.hung:
+    def status(self, target: Target) -> Deferred[str]:
+        self.targets.append(target)
+        if target.address in self.hung:
             return Deferred()
-        if address in self.dead:
+        if target.address in self.dead:
             return fail(PowerError("the BMC does not answer"))
-        return succeed(self.power.get(address, "off"))
+        return succeed(self.power.get(target.address, "off"))
 
-    def on(self, address: str) -> Deferred[None]:
-        return self._set(address, "on", "on")
+    def on(self, target: Target) -> Deferred[None]:
+        return self._set(target.address, "on", "on")
 
-    def off(self, address: str) -> Deferred[None]:
-        return self._set(address, "off", "off")
+    def off(self, target: Target) -> Deferred[None]:
+        return self._set(target.address, "off", "off")
 
-    def cycle(self, address: str) -> Deferred[None]:
-        return self._set(address, "cycle", "on")
+    def cycle(self, target: Target) -> Deferred[None]:
+        return self._set(target.address, "cycle", "on")
+
+    def soft(self, target: Target) -> Deferred[bool]:
+        if target.address not in self.polite:
+            return succeed(False)
+        return self._set(target.address, "soft", "off").addCallback(lambda _: True)
+
+    def boot_from_network(self, target: Target) -> Deferred[bool]:
+        if self.no_boot_order:
+            return fail(PowerError("no boot parameters here"))
+        self.said.append(f"pxe {target.address}")
+        return succeed(True)
+
+    def watts(self, target: Target) -> Deferred[float | None]:
+        self.targets.append(target)
+        if target.address in self.dead:
+            return fail(PowerError("the BMC does not answer"))
+        return succeed(self.drawn.get(target.address))
+
+    def commands(self) -> list[str]:
+        """What was said, without the boot order."""
+        return [each for each in self.said if not each.startswith("pxe")]
 
     def _set(self, address: str, command: str, power: str) -> Deferred[None]:
         self.said.append(f"{command} {address}")
-        if address not in self.deaf:
+        if command not in self.deaf.get(address, ()):
             deferLater(self.clock, self.delay, self.power.__setitem__, address, power)
         return succeed(None)
 
@@ -75,14 +107,17 @@ class World:
 
     def __init__(self, engine: Engine, clock: Clock, **options: Any) -> None:
         self.engine, self.clock, self.bmc = engine, clock, Bmc(clock)
-        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds,
-                              **options)
+        self.site = Site(name="test", domain="cod.test", subnets=())
+        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, self.site, **options)
+        self.meters = Meters(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, self.site)
 
-    def wish(self, name: str, desired: str) -> None:
+    def add(self, tx: Tx, name: str, **columns: Any) -> Node:
+        return nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{name[1:].zfill(2)}", now=0.0, cause="seen",
+                         actor="dhcp", **{"power_driver": "lab", "power_address": name} | columns)
+
+    def wish(self, name: str, desired: str, **columns: Any) -> None:
         def write(tx: Tx) -> None:
-            node = nodes.by_name(tx, name) or nodes.add(
-                tx, name=name, boot_mac=f"52:54:00:00:00:{name[1:].zfill(2)}", now=0.0, cause="seen", actor="dhcp",
-                power_driver="lab", power_address=name)
+            node = nodes.by_name(tx, name) or self.add(tx, name, **columns)
             nodes.wish_power(tx, node, desired, self.clock.seconds())
 
         in_transaction(self.engine, write)
@@ -108,12 +143,14 @@ def world(engine: Engine) -> World:
 
 
 @pytest.mark.parametrize(("before", "desired", "said", "after"), [
-    ("off", "on", ["on n1"], "on"),
+    ("off", "on", ["pxe n1", "on n1"], "on"),
     ("on", "on", [], "on"),
     ("on", "off", ["off n1"], "off"),
     ("off", "off", [], "off"),
-    ("on", "cycle", ["cycle n1"], "on"),
-    ("off", "cycle", ["on n1"], "on"),
+    ("on", "soft", ["off n1"], "off"),
+    ("off", "soft", [], "off"),
+    ("on", "cycle", ["pxe n1", "cycle n1"], "on"),
+    ("off", "cycle", ["pxe n1", "on n1"], "on"),
 ])
 def test_wishes(world: World, before: str, desired: str, said: list[str], after: str) -> None:
     world.bmc.power["n1"] = before
@@ -133,18 +170,149 @@ def test_a_slow_switch_is_verified_not_believed(world: World) -> None:
     assert world.node("n1").power == "unknown"
     world.pass_(2)
     assert world.node("n1").power == "on"
-    assert world.bmc.said == ["on n1"]
+    assert world.bmc.commands() == ["on n1"]
 
 
-def test_a_deaf_machine_is_asked_again_then_given_up(world: World) -> None:
-    world.bmc.deaf.add("n1")
+def test_a_deaf_machine_is_asked_again_then_more_forcefully_then_given_up(world: World) -> None:
+    world.bmc.deaf["n1"] = {"on", "cycle"}
     world.wish("n1", "on")
     world.edge.startService()
     world.pass_(20)
-    assert world.bmc.said == ["on n1", "on n1"]
+    assert world.bmc.commands() == ["on n1", "on n1"]
+    world.pass_(100)
+    assert set(world.bmc.commands()[2:]) == {"cycle n1"}
+    world.clock.advance(BUDGET)
     world.pass_(200)
-    assert world.bmc.said == ["on n1"] * BUDGET
     assert world.node("n1").reason == "power: asked to be on, it is still off after 15 s"
+    count = len(world.bmc.said)
+    world.pass_(300)
+    assert len(world.bmc.said) == count, "nobody tries for ever"
+
+
+def test_a_machine_that_does_not_come_on_is_taken_through_off_and_on(world: World) -> None:
+    world.bmc.deaf["n1"] = {"on"}
+    world.wish("n1", "on")
+    world.edge.startService()
+    world.pass_(60)
+    assert world.bmc.commands() == ["on n1", "on n1", "cycle n1"]
+    assert world.node("n1").power == "on"
+
+
+def test_a_cycle_that_is_slow_to_show_is_not_asked_for_twice(world: World) -> None:
+    world.bmc.power["n1"] = "on"
+    world.bmc.deaf["n1"] = {"cycle"}
+    world.wish("n1", "cycle")
+    world.bmc.delay = 1.0
+    world.edge.startService()
+    world.bmc.power["n1"] = "off"  # it has gone off, and takes longer than anybody waits
+    world.pass_(16)
+    world.bmc.power["n1"] = "on"
+    world.pass_(10)
+    assert world.bmc.commands() == ["cycle n1"]
+    assert world.errors() == [""]
+
+
+def test_a_system_is_asked_before_it_loses_its_power(world: World) -> None:
+    for name in ("n1", "n2"):
+        world.bmc.power[name] = "on"
+        world.bmc.polite.add(name)
+        world.wish(name, "soft")
+    world.bmc.deaf["n2"] = {"soft"}
+    world.edge.startService()
+    world.pass_(1)
+    assert (world.node("n1").power, world.bmc.power["n2"]) == ("off", "on")
+    world.pass_(140)
+    assert world.bmc.commands() == ["soft n1"] + ["soft n2"] * ASK_SYSTEM + ["off n2"]
+    assert world.node("n2").power == "off"
+
+
+def test_a_bmc_that_refuses_to_ask_the_system_leads_to_the_plug(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.bmc, "soft", lambda target: fail(PowerError("refused")))
+    world.bmc.power["n1"] = "on"
+    world.wish("n1", "soft")
+    world.edge.startService()
+    world.pass_(100)
+    assert world.bmc.commands() == ["off n1"]
+
+
+def test_a_node_whose_agent_was_told_to_power_down_has_time_for_it(world: World) -> None:
+    for name in ("n1", "n2"):
+        world.bmc.power[name] = "on"
+        world.wish(name, "off", state="off")
+    world.edge.startService()
+    world.pass_(5)
+    assert world.bmc.said == []
+    world.bmc.power["n1"] = "off"
+    world.pass_(20)
+    assert world.bmc.commands() == ["off n2"], "n1 has gone by itself, the other is hung"
+
+
+def test_a_bmc_without_boot_order_is_no_reason_to_stay_off(world: World) -> None:
+    world.bmc.no_boot_order = True
+    world.wish("n1", "on")
+    world.edge.startService()
+    world.pass_(1)
+    assert world.bmc.said == ["on n1"]
+    assert world.node("n1").power == "on"
+
+
+def test_a_bmc_that_is_away_for_ten_minutes_ruins_nothing(world: World) -> None:
+    world.bmc.power["n1"] = "on"
+    world.bmc.dead.add("n1")
+    world.wish("n1", "off")
+    world.edge.startService()
+    world.pass_(600)
+    assert world.errors() == []
+    world.bmc.dead.clear()
+    world.pass_(61)
+    assert world.bmc.power["n1"] == world.node("n1").power == "off"
+    assert (world.errors(), world.node("n1").reason) == ([""], "")
+
+
+def test_what_cannot_be_switched_off_needs_an_operator_and_is_not_tried_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.bmc, "switches_off", False)
+    monkeypatch.setattr(world.bmc, "status", lambda target: succeed("unknown"))
+    world.wish("n1", "cycle")
+    world.wish("n2", "off")
+    world.wish("n3", "off", state="off")
+    world.wish("n4", "on")
+    world.edge.startService()
+    world.pass_(30)
+    assert world.bmc.commands() == ["on n1", "on n4"], "n1 may be off: waking it does no harm"
+    for name in ("n1", "n2"):
+        assert "needs an operator" in world.node(name).reason
+    assert world.node("n3").reason == world.node("n4").reason == "", "n3's agent has been told"
+    assert len(world.errors()) == 4
+
+
+def test_the_account_is_read_when_it_is_used(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    object.__setattr__(world.site, "accounts", (Account("rack", "admin", str(file)),))
+    world.wish("n1", "on", power_account="rack")
+    world.wish("n2", "on", power_account="gone")
+    world.edge.startService()
+    assert world.node("n2").reason == "power: the site file has no [[account]] named 'gone'"
+    assert world.bmc.targets == []
+    file.touch(0o600)
+    file.write_text("s3cret\n")
+    world.pass_(10)
+    assert world.node("n1").power == "on"
+    assert {target.sign_in for target in world.bmc.targets} == {SignIn("admin", "s3cret")}
+    assert "s3cret" not in repr(world.bmc.targets)
+
+
+def test_old_wishes_are_forgotten(world: World) -> None:
+    world.wish("n1", "on")
+    world.edge.startService()
+    world.pass_(1)
+    assert world.errors() == [""]
+    world.clock.advance(edges.KEEP)
+    world.pass_(2)
+    assert world.errors() == []
 
 
 def test_a_machine_that_recovers_is_switched_by_a_retry(world: World) -> None:
@@ -169,17 +337,18 @@ def test_a_driver_that_hangs_is_left_before_the_claim_runs_out(world: World) -> 
     a = tables.power_actions.c
     with world.engine.connect() as connection:
         error = connection.scalar(select(a.error).where(a.desired == "off"))
-    assert error == "no answer from the lab driver within 30 s"
+    assert error == "no answer from the lab driver within 60 s"
     assert edges.ATTEMPT < edges.LEASE
 
 
 def test_a_broken_driver_is_an_error_on_the_row_not_the_end_of_the_edge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.bmc, "on", lambda address: {}[address])
+    monkeypatch.setattr(world.bmc, "on", lambda target: {}[target])
     world.wish("n1", "on")
     world.edge.startService()
-    world.pass_(300)
+    world.clock.advance(BUDGET)
+    world.pass_(1)
     assert world.node("n1").reason == "power: the lab driver failed: KeyError"
     world.bmc.power["n2"] = "on"
     world.wish("n2", "off")
@@ -201,11 +370,11 @@ def test_power_ons_are_paced_and_counted(engine: Engine) -> None:
     for number in range(1, 9):
         world.wish(f"n{number}", "on")
     world.edge.startService()
-    assert len(world.bmc.said) == 2, "the burst"
+    assert len(world.bmc.commands()) == 2, "the burst"
     world.pass_(2)
-    assert len(world.bmc.said) == 3, "no more than three at once"
+    assert len(world.bmc.commands()) == 3, "no more than three at once"
     world.pass_(30)
-    assert len(world.bmc.said) == 8
+    assert len(world.bmc.commands()) == 8
     assert {world.node(f"n{number}").power for number in range(1, 9)} == {"on"}
 
 
@@ -213,10 +382,10 @@ def test_a_wake_up_saves_the_wait_for_the_next_look(world: World) -> None:
     world.edge.startService()
     world.wish("n1", "on")
     world.edge.wake()
-    assert world.bmc.said == ["on n1"]
+    assert world.bmc.commands() == ["on n1"]
     world.edge.wake()
     world.pass_(2)
-    assert world.bmc.said == ["on n1"]
+    assert world.bmc.commands() == ["on n1"]
 
 
 def test_stop_waits_for_what_is_under_way(world: World) -> None:
@@ -230,13 +399,13 @@ def test_stop_waits_for_what_is_under_way(world: World) -> None:
     world.pass_(2)
     assert stopped.called
     assert world.node("n1").power == "on"
-    assert world.bmc.said == ["on n1"], "nothing new is begun"
+    assert world.bmc.commands() == ["on n1"], "nothing new is begun"
     assert not world.clock.getDelayedCalls()
 
 
 def test_the_database_gone_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     right = world.edge._pool.run
-    monkeypatch.setattr(world.edge._pool, "run", lambda *_: fail(OSError("database away")))
+    monkeypatch.setattr(world.edge._pool, "run", lambda *_, **__: fail(OSError("database away")))
     world.edge.startService()
     world.pass_(2)
     monkeypatch.setattr(world.edge._pool, "run", right)
@@ -253,7 +422,7 @@ def test_an_outcome_that_could_not_be_written_is_found_again(world: World, monke
     monkeypatch.setattr(flows, "succeeded", right)
     world.pass_(edges.LEASE + 1)
     assert world.node("n1").power == "on"
-    assert world.bmc.said == ["on n1"], "it was on already when asked again"
+    assert world.bmc.commands() == ["on n1"], "it was on already when asked again"
 
 
 def test_the_bucket() -> None:
@@ -262,6 +431,56 @@ def test_the_bucket() -> None:
     pace.took(4)
     assert [pace.room(now) for now in (0.0, 0.4, 0.5, 1.0, 100.0)] == [0, 0, 1, 2, 4]
     assert pace.room(50.0) == 4, "a clock that is set back gives nothing and takes nothing"
+
+
+# ---------------------------------------------------------------- meters
+
+
+def test_every_machine_is_measured_once_a_round_and_not_all_at_once(world: World) -> None:
+    with world.engine.begin() as tx:
+        for number in range(1, 61):
+            world.add(tx, f"n{number}")
+    world.bmc.drawn = {f"n{number}": float(number) for number in range(1, 61)}
+    world.meters.startService()
+    first = {target.address for target in world.bmc.targets}
+    assert 0 < len(first) < 10
+    world.pass_(ROUND - 1)
+    assert [world.node(f"n{number}").watts for number in (1, 30, 60)] == [1.0, 30.0, 60.0]
+    assert len(world.bmc.targets) == 60
+    world.bmc.dead = {"n2"}
+    world.bmc.drawn["n3"] = None
+    world.pass_(ROUND / 2)
+    assert [world.node(f"n{number}").watts for number in (1, 2, 3)] == [1.0, None, None]
+
+
+def test_a_bmc_that_hangs_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world.engine.begin() as tx:
+        for number in range(1, 4):
+            world.add(tx, f"n{number}")
+    world.bmc.drawn = {"n1": 1.0, "n3": 3.0}
+    right = world.bmc.watts
+    monkeypatch.setattr(world.bmc, "watts", lambda target: Deferred() if target.address == "n2" else right(target))
+    world.meters.startService()
+    world.pass_(ROUND)
+    assert [world.node(f"n{number}").watts for number in (1, 2, 3)] == [1.0, None, 3.0]
+    stopped = world.meters.stopService()
+    world.pass_(TICK * 3)
+    assert stopped.called
+    assert not world.clock.getDelayedCalls()
+    assert AT_ONCE > 1
+
+
+def test_the_database_gone_while_measuring(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world.engine.begin() as tx:
+        world.add(tx, "n1")
+    world.bmc.drawn = {"n1": 1.0}
+    right = world.meters._pool.run
+    monkeypatch.setattr(world.meters._pool, "run", lambda *_, **__: fail(OSError("database away")))
+    world.meters.startService()
+    world.pass_(TICK * 2)
+    monkeypatch.setattr(world.meters._pool, "run", right)
+    world.pass_(ROUND * 1.1)
+    assert world.node("n1").watts == 1.0
 
 
 # ---------------------------------------------------------------- the lab driver
@@ -294,7 +513,7 @@ def lab(reactor: Any, in_reactor: Callable[..., Any], tmp_path: Path) -> Iterato
 def test_the_lab_driver_speaks_one_line_each_way(
     lab: type[Lab], reactor: Any, in_reactor: Callable[..., Any], tmp_path: Path
 ) -> None:
-    driver, address = LabDriver(reactor), f"{tmp_path}/lab.sock#52:54:00:00:00:01"
+    driver, address = LabDriver(reactor), Target(f"{tmp_path}/lab.sock#52:54:00:00:00:01")
     lab.answers += [b'{"ok": true, "power": "off"}', b'{"ok": true, "power": "on"}', b'{"ok": true, "power": "on"}',
                     b'{"ok": true, "power": "off"}']
     assert in_reactor(driver.status, address) == "off"
@@ -315,13 +534,13 @@ def test_the_lab_driver_gives_reasons(
 ) -> None:
     lab.answers.append(answer)
     with pytest.raises(PowerError, match=sentence) as raised:
-        in_reactor(LabDriver(reactor).on, f"{tmp_path}/lab.sock#n9")
+        in_reactor(LabDriver(reactor).on, Target(f"{tmp_path}/lab.sock#n9"))
     assert not raised.value.lasting
 
 
 def test_the_lab_driver_without_a_lab(reactor: Any, in_reactor: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(PowerError, match="does not answer"):
-        in_reactor(LabDriver(reactor).status, f"{tmp_path}/gone.sock#n1")
+        in_reactor(LabDriver(reactor).status, Target(f"{tmp_path}/gone.sock#n1"))
     with pytest.raises(PowerError, match="SOCKET#NODE") as raised:
-        in_reactor(LabDriver(reactor).status, "nonsense")
+        in_reactor(LabDriver(reactor).status, Target("nonsense"))
     assert raised.value.lasting

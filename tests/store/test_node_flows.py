@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from sqlalchemy import select
 
 from cod.flows import nodes as flows
 from cod.flows import vclusters as owner_flows
-from cod.model import Node, Peer, Refused, Site
+from cod.model import Account, Node, Peer, Refused, Site
 from cod.states import Disk
 from cod.store import nodes, sessions
 from cod.store import tables as t
@@ -75,7 +76,7 @@ def test_a_node_that_is_woken_before_it_was_off_is_heard_again(tx: Tx, site: Sit
 
 
 @pytest.mark.parametrize(("columns", "desired", "sentence"), [
-    ({"power_driver": "none"}, "on", "has no power driver"), ({}, "sideways", "power is on, off or cycle")])
+    ({"power_driver": "none"}, "on", "has no power driver"), ({}, "sideways", "power is on, off, soft or cycle")])
 def test_power_refuses(tx: Tx, site: Site, columns: dict[str, Any], desired: str, sentence: str) -> None:
     add_node(tx, 1, **columns)
     with pytest.raises(Refused, match=sentence):
@@ -138,16 +139,42 @@ def test_a_held_node_is_not_retired(tx: Tx, site: Site) -> None:
 
 def test_changing_what_the_site_says(tx: Tx, site: Site) -> None:
     add_node(tx, 1, power_driver="none")
-    flows.change(tx, name="node1", power_driver="lab", power_address="/run/n1")
-    flows.change(tx, name="node1", block="rack7")
-    done = flows.change(tx, name="node1", new_name="big")
+    flows.change(tx, site=site, name="node1", power_driver="lab", power_address="/run/n1")
+    flows.change(tx, site=site, name="node1", block="rack7")
+    done = flows.change(tx, site=site, name="node1", new_name="big")
     node = done.value.node
     assert (node.name, node.power_driver, node.power_address) == ("big", "lab", "/run/n1")
     assert node.block_id is not None
     add_node(tx, 2)
-    assert flows.change(tx, name="node2", block="rack7").value.node.block_id == node.block_id
-    assert flows.change(tx, name="node2", block="").value.node.block_id is None
-    assert flows.change(tx, name="node2", new_name="node2").value.node.name == "node2"
+    assert flows.change(tx, site=site, name="node2", block="rack7").value.node.block_id == node.block_id
+    assert flows.change(tx, site=site, name="node2", block="").value.node.block_id is None
+    assert flows.change(tx, site=site, name="node2", new_name="node2").value.node.name == "node2"
+
+
+def test_an_account_is_one_that_the_site_has(tx: Tx, site: Site) -> None:
+    add_node(tx, 1)
+    with pytest.raises(Refused, match=r"no \[\[account\]\] named 'rack'; it has none"):
+        flows.change(tx, site=site, name="node1", power_account="rack")
+    known = replace(site, accounts=(Account("rack", "admin", "/etc/cod/rack"), Account("old", "", "/etc/cod/old")))
+    with pytest.raises(Refused, match="it has rack, old"):
+        flows.change(tx, site=known, name="node1", power_account="tack")
+    assert flows.change(tx, site=known, name="node1", power_account="rack").value.node.power_account == "rack"
+    assert flows.change(tx, site=known, name="node1", power_address="/run/n1").value.node.power_account == "rack"
+    assert flows.change(tx, site=known, name="node1", power_account="").value.node.power_account is None
+
+
+def test_another_driver_knows_nothing_of_what_the_last_one_saw(tx: Tx, site: Site) -> None:
+    add_node(tx, 1, power="on", watts=80.0)
+    node = flows.change(tx, site=site, name="node1", power_driver="wol").value.node
+    assert (node.power, node.watts) == ("unknown", None)
+
+
+def test_a_free_node_that_is_asked_to_shut_down_joins_the_cold_reserve(tx: Tx, site: Site) -> None:
+    add_node(tx, 1, state="inactive")
+    node, _ = do(flows.power, tx, site, desired="soft")
+    assert (node.state, node.power_wanted) == ("off", "soft")
+    again, _ = do(flows.power, tx, site, desired="soft")
+    assert again.state == "off", "soft wakes nobody"
 
 
 @pytest.mark.parametrize(("name", "sentence"), [("node2", "already"), ("No", "no DNS label"), ("", "no DNS label")])
@@ -155,7 +182,7 @@ def test_renaming_refuses(tx: Tx, site: Site, name: str, sentence: str) -> None:
     add_node(tx, 1)
     add_node(tx, 2)
     with pytest.raises(Refused, match=sentence):
-        flows.change(tx, name="node1", new_name=name)
+        flows.change(tx, site=site, name="node1", new_name=name)
 
 
 @pytest.mark.parametrize("flow", [flows.approve, flows.restore, flows.retire])

@@ -11,6 +11,7 @@ from cod.policy.power import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, retry_after
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import nodes, tables
+from cod.store import power as store
 from cod.store.engine import Tx
 
 LEASE = 45.0
@@ -71,7 +72,7 @@ def test_a_retry_is_dropped_too_when_the_node_has_moved_on(tx: Tx) -> None:
     node = wish(tx, machine(tx), "off")
     (task,) = claim(tx, 1.0)
     nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
-    due = flows.failed(tx, task, "no answer", False, 3.0)
+    due = flows.failed(tx, task, "no answer", 3.0)
     assert due is not None
     assert claim(tx, due) == []
     assert rows(tx) == [("off", True, "dropped: the node has moved on")]
@@ -105,7 +106,7 @@ def test_a_claim_that_runs_out_is_taken_over_and_its_owner_comes_too_late(tx: Tx
     (second,) = claim(tx, 1.0 + LEASE, "s2")
     assert second.action.attempts == first.action.attempts + 1
     flows.succeeded(tx, first, "off", 60.0)
-    flows.failed(tx, first, "late", True, 60.0)
+    flows.failed(tx, first, "late", 60.0, lasting=True)
     assert rows(tx) == [("on", False, "")]
     assert again(tx, node).power == "unknown"
     flows.succeeded(tx, second, "on", 61.0)
@@ -122,33 +123,128 @@ def test_the_same_server_too_comes_too_late(tx: Tx) -> None:
     assert rows(tx) == [("on", True, "")]
 
 
-def test_failures_are_tried_again_later_and_later_then_given_up_with_the_reason_on_the_node(tx: Tx) -> None:
-    node, now, pauses = wish(tx, machine(tx), "on"), 0.0, []
+def test_failures_are_tried_again_for_half_an_hour_then_given_up_with_the_reason_on_the_node(tx: Tx) -> None:
+    node, now, pauses = wish(tx, machine(tx), "on", 100.0), 100.0, []
     while True:
         (task,) = claim(tx, now)
-        due = flows.failed(tx, task, "BMC does not answer", False, now)
+        due = flows.failed(tx, task, "BMC does not answer", now)
         if due is None:
             break
         assert claim(tx, due - 0.1) == []
         pauses.append(due - now)
         now = due
-    assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0]
-    assert len(pauses) == BUDGET - 1
+    assert pauses[:7] == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert BUDGET - LONGEST_PAUSE < now - 100.0 <= BUDGET
     assert again(tx, node).reason == "power: BMC does not answer"
     assert rows(tx) == [("on", True, "BMC does not answer")]
     assert claim(tx, 10_000.0) == []
 
 
+def test_a_bmc_that_is_away_for_ten_minutes_is_asked_within_a_minute_of_its_return(tx: Tx) -> None:
+    node, now = wish(tx, machine(tx), "off"), 0.0
+    while now < 600.0:
+        (task,) = claim(tx, now)
+        due = flows.failed(tx, task, "BMC does not answer", now)
+        assert due is not None
+        now = due
+    assert now <= 660.0
+    (task,) = claim(tx, now)
+    assert flows.command(task, "on") == "off", "no answer is no refusal: nothing stronger is tried"
+    flows.succeeded(tx, task, "off", now)
+    assert (again(tx, node).power, again(tx, node).reason) == ("off", "")
+
+
 def test_pauses_grow_to_a_limit() -> None:
-    assert retry_after(1) == FIRST_PAUSE
-    assert retry_after(BUDGET) is None
-    assert all((retry_after(n) or 0) <= LONGEST_PAUSE for n in range(1, BUDGET))
+    assert retry_after(1, 0.0) == FIRST_PAUSE
+    assert retry_after(10_000, 0.0) == LONGEST_PAUSE
+    assert retry_after(1, BUDGET) is None
+
+
+def test_what_was_accepted_and_did_not_show_is_followed_by_something_stronger(tx: Tx) -> None:
+    wish(tx, machine(tx), "on")
+    said, now = [], 0.0
+    for _ in range(4):
+        (task,) = claim(tx, now)
+        said.append(flows.command(task, "off"))
+        due = flows.failed(tx, task, "still off", now, ignored=True)
+        assert due is not None
+        now = due
+    assert said == ["on", "on", "cycle", "cycle"]
+
+
+def test_the_wish_that_wrote_the_trouble_is_of_the_nodes_generation(tx: Tx) -> None:
+    node = wish(tx, machine(tx), "on")
+    assert store.trouble(tx, node) == ""
+    (task,) = claim(tx, 0.0)
+    flows.failed(tx, task, "no answer", 1.0)
+    assert store.trouble(tx, again(tx, node)) == "no answer"
+    moved = nodes.move(tx, again(tx, node), NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
+    assert store.trouble(tx, moved) == ""
+
+
+def test_whether_an_agent_was_told_and_which_account_travel_with_the_task(tx: Tx) -> None:
+    node = nodes.change(tx, machine(tx), power_account="rack")
+    node = nodes.move(tx, node, NodeEvent.POWERED_DOWN, now=0.0, cause="idle", actor="manager")
+    wish(tx, node, "off")
+    wish(tx, machine(tx, "n2"), "off")
+    first, second = claim(tx, 1.0)
+    assert (first.account, first.agent, flows.command(first, "on")) == ("rack", True, "soft")
+    assert (second.account, second.agent, flows.command(second, "on")) == (None, False, "off")
+
+
+def test_finished_wishes_are_forgotten_in_small_batches_open_ones_never(tx: Tx) -> None:
+    for number in range(1, 6):
+        wish(tx, machine(tx, f"n{number}"), "on", float(number))
+    for task in claim(tx, 10.0):
+        if task.node != "n5":
+            flows.succeeded(tx, task, "on", 10.0 + int(task.node[1]))
+    assert flows.prune(tx, 14.0, 2) == 2
+    assert flows.prune(tx, 14.0, 2) == 1
+    assert flows.prune(tx, 14.0, 2) == 0
+    assert rows(tx) == [("on", True, ""), ("on", False, "")]
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def meter(tx: Tx, after: int, share: float = 0.5, most: int = 10, server: str = "s1", now: float = 0.0) -> list[str]:
+    return [each.node for each in flows.meters(tx, server, ["ipmi"], after, share, most, now, 60.0)]
+
+
+def test_meters_come_round_by_their_share(tx: Tx) -> None:
+    ids = [machine(tx, f"n{number}", "ipmi").id for number in range(1, 6)]
+    machine(tx, "n6", "lab")
+    machine(tx, "n7", "ipmi", NodeState.RETIRED)
+    assert meter(tx, 0) == ["n1", "n2", "n3"]
+    assert meter(tx, ids[2]) == ["n4", "n5"]
+    assert meter(tx, 0, most=2) == ["n1", "n2"]
+    assert meter(tx, ids[4]) == []
+
+
+def test_one_server_measures(tx: Tx) -> None:
+    machine(tx, "n1", "ipmi")
+    assert meter(tx, 0) == ["n1"]
+    assert meter(tx, 0, server="s2", now=59.0) == []
+    assert meter(tx, 0, server="s2", now=60.0) == ["n1"]
+
+
+def test_what_was_measured_is_of_the_driver_that_measured_it(tx: Tx) -> None:
+    node = machine(tx, "n1", "ipmi")
+    (found,) = flows.meters(tx, "s1", ["ipmi"], 0, 1.0, 10, 0.0, 60.0)
+    flows.measured(tx, found, 212.0)
+    assert again(tx, node).watts == 212.0
+    nodes.change(tx, node, power_driver="lab", watts=None)
+    flows.measured(tx, found, 213.0)
+    assert again(tx, node).watts is None
+    nodes.change(tx, node, power_driver="ipmi", watts=1.0)
+    flows.measured(tx, found, None)
+    assert again(tx, node).watts is None
 
 
 def test_what_cannot_succeed_is_not_tried_again(tx: Tx) -> None:
     node = wish(tx, machine(tx), "off")
     (task,) = claim(tx, 0.0)
-    assert flows.failed(tx, task, "an operator must switch it off", True, 1.0) is None
+    assert flows.failed(tx, task, "an operator must switch it off", 1.0, lasting=True) is None
     assert again(tx, node).reason == "power: an operator must switch it off"
     assert claim(tx, 1000.0) == []
 
@@ -157,7 +253,7 @@ def test_a_given_up_wish_of_a_past_generation_does_not_touch_the_new_reason(tx: 
     node = wish(tx, machine(tx), "off")
     (task,) = claim(tx, 0.0)
     moved = nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager")
-    flows.failed(tx, task, "no such machine", True, 2.0)
+    flows.failed(tx, task, "no such machine", 2.0, lasting=True)
     assert again(tx, moved).reason == ""
 
 

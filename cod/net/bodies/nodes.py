@@ -25,8 +25,10 @@ class NodePatch(Body):
 
     name: DnsLabel | None = None
     block: str | None = Field(default=None, max_length=63, description="nodes near each other; '' takes it out of its")
-    power_driver: Literal["none", "lab"] | None = None
+    power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
     power_address: str | None = Field(default=None, max_length=200)
+    power_account: str | None = Field(default=None, max_length=63,
+                                      description="an [[account]] of the site file; '': none")
 
     @model_validator(mode="after")
     def _something(self) -> NodePatch:
@@ -38,7 +40,8 @@ class NodePatch(Body):
 class PowerWish(Body):
     """What the node's power shall be."""
 
-    desired: Literal["on", "off", "cycle"]
+    desired: Literal["on", "off", "soft", "cycle"] = Field(
+        description="soft: off, but its operating system is asked first")
 
 
 class Because(Body):
@@ -56,12 +59,14 @@ class Progress(Reply):
 
 
 class Power(Reply):
-    """A node's power: as last verified, as last wished, and by what it is switched."""
+    """A node's power: as last verified, as last wished, and by what it is switched; `watts` as last measured."""
 
     state: str
     wanted: str | None
     driver: str
     address: str
+    account: str | None
+    watts: float | None
 
 
 class NodeReply(Reply):
@@ -153,7 +158,8 @@ def _node(view: model.NodeView) -> dict[str, Any]:
     progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate)
     own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
     joined = {key: getattr(view, key) for key in ("macs", "type", "vcluster", "template", "address")}
-    power = Power(state=node.power, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address)
+    power = Power(state=node.power, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
+                  account=node.power_account, watts=node.watts)
     return own | joined | {"power": power, "progress": progress if node.progress_total else None}
 
 

@@ -43,7 +43,7 @@ NODES = (
     route("GET", "/nodes/{name}", "Show a node with its report, bindings and history",
           lambda a: partial(views.node_in_full, name=a.names["name"]), reply=b.NodeInFull),
     route("PATCH", "/nodes/{name}", "Rename a node, or change its block or how it is switched",
-          lambda a: partial(nodes.change, name=a.names["name"], **_changes(a.body)),
+          lambda a: partial(nodes.change, name=a.names["name"], site=a.site, **_changes(a.body)),
           reply=b.NodeReply, body=b.NodePatch),
     route("POST", "/nodes/{name}/approve", "Accept a new machine: its disks are the site's from now on",
           partial(_on_node, nodes.approve), reply=b.NodeReply),

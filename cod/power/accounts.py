@@ -1,0 +1,23 @@
+"""Accounts on BMCs and outlets: the site file names them, their passwords are in files that are read at each use.
+
+A password is in a `SignIn` only, for as long as a command takes: never in the database, the log, the API, an error.
+"""
+
+from __future__ import annotations
+
+from cod import secretfile
+from cod.model import Site
+from cod.power.driver import PowerError, SignIn
+
+
+def sign_in(site: Site, name: str | None) -> SignIn | None:
+    """The account `name` with its password as it is now; None when none is named. Raises `PowerError`."""
+    if name is None:
+        return None
+    account = next((each for each in site.accounts if each.name == name), None)
+    if account is None:
+        raise PowerError(f"the site file has no [[account]] named {name!r}", lasting=True)
+    try:
+        return SignIn(account.user, secretfile.first_line(account.password_file))
+    except secretfile.Unreadable as error:
+        raise PowerError(f"account {name}: {error}") from None

@@ -1,0 +1,72 @@
+"""Secrets in files: passwords that the site file names, and keys that COD makes for itself. Standard library only.
+
+A secret is read each time that it is used, from a file that nobody but its owner can read.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+LONGEST = 4096  # bytes read of a file
+
+
+class Unreadable(Exception):
+    """The file cannot be used; the sentence names it and says why."""
+
+
+def first_line(path: str | Path) -> str:
+    """The first line of the file. Raises `Unreadable`."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a FIFO shall not wait
+            mode = os.fstat(file.fileno()).st_mode
+            raw = file.read(LONGEST) if stat.S_ISREG(mode) else b""
+    except OSError as error:
+        raise Unreadable(f"the secret file {path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise Unreadable(f"the secret file {path} is no regular file")
+    if (allowed := stat.S_IMODE(mode)) & 0o077:
+        raise Unreadable(f"the secret file {path} may be read by others (mode {allowed:04o}): chmod 600 it")
+    try:
+        line = raw.decode().split("\n", 1)[0].rstrip("\r")
+    except UnicodeDecodeError:
+        raise Unreadable(f"the secret file {path} is not UTF-8 text") from None
+    if not line or "\0" in line:
+        raise Unreadable(f"the secret file {path} has nothing in its first line")
+    return line
+
+
+def key(path: Path, size: int = 32) -> bytes:
+    """The key of `size` bytes that the file holds in hex; made now if there is none. Raises `Unreadable`.
+
+    Of several processes that make it at once one does, and all read that one's.
+    """
+    if not path.exists():
+        _make(path, secrets.token_hex(size))
+    text = first_line(path)
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if len(found) != size:
+        raise Unreadable(f"the secret file {path} should hold {2 * size} hexadecimal digits; remove it to have a new "
+                         "one made")
+    return found
+
+
+def _make(path: Path, line: str) -> None:
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    except OSError as error:
+        raise Unreadable(f"the secret file {path} cannot be made: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
