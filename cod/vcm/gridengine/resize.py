@@ -1,0 +1,168 @@
+"""When a Grid Engine pool grows, shrinks, and what it gives up: the paper's policy (section 6) with its knobs. Pure.
+
+**Growing.** One new node for each `jobs_per_node` queued jobs that have not started (tasks of arrays count one by one);
+a parallel job counts as many nodes as its slots fill. Not counted: jobs that would not start anyway (held, erroneous),
+and jobs that no node of this pool's template could run. Idle nodes and nodes on their way are subtracted: a queue asks
+once.
+
+**Shrinking.** Nodes idle for `idle_limit` go back, down to `reserve` idle ones and `minimum` in all. Not while jobs
+wait that could use them, nor within `calm` seconds of growth: a burst must not thrash.
+
+**Giving up.** For a reclaim: idle nodes first, the longest idle first of all; then the busy node whose last job started
+last, which loses the least work.
+
+Hosts that COD did not give (`View.hosts` that are no members) are never touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from cod.vcm.gridengine.view import Host, View, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """The site's choice. Times in seconds.
+
+    interval       between looks at the queue
+    jobs_per_node  one new node for so many queued jobs
+    idle_limit     a node idle for longer goes back
+    reserve        idle nodes kept all the same
+    minimum, maximum   nodes of the pool in all
+    calm           no node goes back sooner than this after the pool has grown
+    slots          of one node, where no host has told yet
+    """
+
+    interval: float = 15.0
+    jobs_per_node: int = 1
+    idle_limit: float = 300.0
+    reserve: int = 0
+    minimum: int = 0
+    maximum: int = 64
+    calm: float = 60.0
+    slots: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one node of the pool's template offers: complex values by name (as -l asks for them) and its slots.
+
+    whole  parallel environments whose jobs have to fit on one host (allocation rule $pe_slots)
+    """
+
+    slots: int
+    values: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to do: `grow` by so many nodes, or let `leave` go, and why. `never`: jobs that do not count, and why."""
+
+    grow: int = 0
+    leave: tuple[str, ...] = ()
+    why: str = ""
+    never: tuple[str, ...] = ()
+
+
+def resize(
+    view: View, members: Collection[str], coming: int, idle_since: Mapping[str, float], grown_at: float, offer: Offer,
+    knobs: Knobs, now: float,
+) -> Change:
+    """What the pool should do now.
+
+    members     hosts that COD gave and that have joined
+    coming      nodes asked for, or granted and not yet joined
+    idle_since  when each idle member was first seen idle
+    grown_at    when the pool last asked for nodes or got one
+    """
+    can, never = _sorted_out(view.waiting, offer)
+    idle = [name for name in members if is_idle(view.hosts.get(name))]
+    needed = wanted_nodes(can, offer, knobs)
+    size = len(members) + coming
+    short = max(needed - coming - len(idle), knobs.minimum - size, knobs.reserve - len(idle) - coming)
+    grow = max(0, min(short, knobs.maximum - size))
+    if grow:
+        return Change(grow, why=f"{sum(job.tasks for job in can)} jobs wait, {len(idle)} nodes are idle, "
+                                f"{coming} are coming", never=never)
+    if can or now < grown_at + knobs.calm:
+        return Change(never=never)
+    old = sorted((name for name in idle if idle_since.get(name, now) <= now - knobs.idle_limit),
+                 key=lambda name: (idle_since[name], name))
+    spare = min(len(idle) - knobs.reserve, len(members) - knobs.minimum)
+    leave = tuple(old[:max(0, spare)])
+    return Change(leave=leave, why=f"idle for {knobs.idle_limit:.0f} s" if leave else "", never=never)
+
+
+def wanted_nodes(waiting: Iterable[Waiting], offer: Offer, knobs: Knobs) -> int:
+    """How many nodes the waiting jobs are worth."""
+    single, parallel = 0, 0
+    for job in waiting:
+        if job.parallel:
+            parallel += job.tasks * ceil(job.slots / offer.slots)
+        else:
+            single += job.tasks
+    return ceil(single / knobs.jobs_per_node) + parallel
+
+
+def victims(view: View, members: Iterable[str], idle_since: Mapping[str, float], count: int) -> list[str]:
+    """The `count` members that cost least to give up, cheapest first; fewer if there are fewer."""
+
+    def cost(name: str) -> tuple[bool, float, str]:
+        host = view.hosts.get(name)
+        if host is None or not host.running:
+            return False, idle_since.get(name, float("inf")), name
+        return True, -max(job.started for job in host.running), name
+
+    return sorted(members, key=cost)[:max(0, count)]
+
+
+def is_idle(host: Host | None) -> bool:
+    """Does the host take jobs, and has none?"""
+    return host is not None and host.usable and not host.used and not host.running
+
+
+# ---------------------------------------------------------------- could a node of ours run it?
+
+
+def _sorted_out(waiting: Iterable[Waiting], offer: Offer) -> tuple[list[Waiting], tuple[str, ...]]:
+    """The jobs that a node more could start, and for the others why not."""
+    can, never = [], []
+    for job in waiting:
+        if not job.ready:
+            continue
+        why = lacking(job, offer)
+        if why:
+            never.append(f"job {job.job}: {why}")
+        else:
+            can.append(job)
+    return can, tuple(never)
+
+
+def lacking(job: Waiting, offer: Offer) -> str:
+    """Why no node of this pool could run the job; '' if one could."""
+    if job.parallel in offer.whole and job.slots > offer.slots:
+        return f"wants {job.slots} slots on one host, a node has {offer.slots}"
+    for name, wanted in job.resources.items():
+        have = offer.values.get(name)
+        if have is None:
+            return f"wants {name}={wanted}, which a node of this pool does not offer"
+        if not _enough(wanted, have):
+            return f"wants {name}={wanted}, a node has {have}"
+    return ""
+
+
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
+_FACTORS = {"": 1.0, "k": 1e3, "K": 2.0**10, "m": 1e6, "M": 2.0**20, "g": 1e9, "G": 2.0**30, "t": 1e12, "T": 2.0**40}
+
+
+def _enough(wanted: str, have: str) -> bool:
+    """Grid Engine's memory and number values are compared as amounts (complex(5)), everything else as patterns."""
+    one, other = _AMOUNT.fullmatch(wanted), _AMOUNT.fullmatch(have)
+    if one and other:
+        return float(one[1]) * _FACTORS[one[2]] <= float(other[1]) * _FACTORS[other[2]]
+    return have in wanted.split("|") or wanted == "*"

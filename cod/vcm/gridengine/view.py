@@ -1,0 +1,173 @@
+"""What Grid Engine says of a pool: its hosts and its jobs, read from ``qstat -f -r -u '*' -xml``.
+
+The document has an element `Queue-List` for each queue instance, with the jobs that run there, and behind them the jobs
+that wait. Whatever is not as it should be raises `NotUnderstood`: who cannot read the state of a pool must not change
+it. Times in it are local times of the master, without a zone; they are only compared with each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lxml import etree
+
+LARGEST = 64 * 2**20  # bytes of qstat's output
+
+
+class NotUnderstood(Exception):
+    """The output is not what is expected of this program; the sentence says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job, or one task of an array, with `slots` slots on one host. `started` is seconds on the master's clock."""
+
+    job: int
+    task: int
+    slots: int
+    started: float
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that has not started: `tasks` pieces of it, each of which wants `slots` slots.
+
+    state      as qstat writes it: qw, hqw, Eqw, Rq …
+    parallel   its parallel environment, or ''
+    resources  hard requests (-l) by name
+    """
+
+    job: int
+    state: str
+    slots: int = 1
+    tasks: int = 1
+    parallel: str = ""
+    resources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Would it start if there were room? Held, erroneous and deleted ones would not."""
+        return not set(self.state) & set("hEd")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of the pool. `states` has the letters of its queue instance: d disabled, u unheard of, o orphaned, E …
+
+    heard  its execution daemon has reported since the master knows it
+    """
+
+    name: str
+    slots: int
+    used: int
+    states: str
+    heard: bool
+    running: tuple[Running, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Does it take jobs?"""
+        return self.heard and not self.states
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The pool at one moment. `hosts` by short name; the queue is the one asked for."""
+
+    hosts: Mapping[str, Host]
+    waiting: tuple[Waiting, ...] = ()
+
+
+def read(output: bytes, queue: str) -> View:
+    """The state of the pool's `queue`. Raises `NotUnderstood`."""
+    root = _root(output)
+    hosts = {host.name: host for host in _hosts(root, queue)}
+    return View(hosts, tuple(_waiting(job) for job in root.findall("job_info/job_list")))
+
+
+def _root(output: bytes) -> etree._Element:
+    if len(output) > LARGEST:
+        raise NotUnderstood(f"{len(output)} bytes of output")
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
+    try:
+        root = etree.fromstring(output, parser)
+    except etree.XMLSyntaxError as error:
+        raise NotUnderstood(f"not XML: {error.msg}") from None
+    if root.tag != "job_info" or root.find("queue_info") is None or root.find("job_info") is None:
+        raise NotUnderstood(f"a {root.tag} without queues and jobs in it")
+    return root
+
+
+def _hosts(root: etree._Element, queue: str) -> Iterator[Host]:
+    for instance in root.iterfind("queue_info/Queue-List"):
+        name, _, host = _text(instance, "name").partition("@")
+        if name == queue and host:
+            yield Host(
+                host.split(".")[0], _number(instance, "slots_total"), _number(instance, "slots_used"),
+                instance.findtext("state") or "", instance.find("arch") is not None,
+                tuple(_running(job) for job in instance.iterfind("job_list")))
+
+
+def _running(job: etree._Element) -> Running:
+    task = job.findtext("tasks") or "0"
+    return Running(
+        job=_number(job, "JB_job_number"),
+        task=int(task) if task.isdecimal() else 0,
+        slots=_number(job, "slots"),
+        started=_time(_text(job, "JAT_start_time")),
+        state=_text(job, "state"),
+    )
+
+
+def _waiting(job: etree._Element) -> Waiting:
+    requested = job.find("requested_pe")
+    return Waiting(
+        job=_number(job, "JB_job_number"),
+        state=_text(job, "state"),
+        slots=_number(job, "slots"),
+        tasks=tasks(job.findtext("tasks") or "1"),
+        parallel="" if requested is None else requested.get("name", ""),
+        resources={each.get("name", ""): (each.text or "").strip() for each in job.iterfind("hard_request")},
+    )
+
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+
+
+def tasks(text: str) -> int:
+    """How many tasks a list such as '1-9:2,20' names. Raises `NotUnderstood`."""
+    total = 0
+    for part in text.split(","):
+        found = _RANGE.fullmatch(part.strip())
+        if found is None:
+            raise NotUnderstood(f"the list of tasks {text!r}")
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if last < first or step < 1:
+            raise NotUnderstood(f"the list of tasks {text!r}")
+        total += (last - first) // step + 1
+    return total
+
+
+def _text(element: etree._Element, name: str) -> str:
+    text = element.findtext(name)
+    if not text:
+        raise NotUnderstood(f"line {element.sourceline}: {element.tag} without {name}")
+    return text.strip()
+
+
+def _number(element: etree._Element, name: str) -> int:
+    text = _text(element, name)
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise NotUnderstood(f"line {element.sourceline}: {name} is {text!r}")
+    return int(text)
+
+
+def _time(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise NotUnderstood(f"the time {text!r}") from None

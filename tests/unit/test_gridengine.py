@@ -1,0 +1,168 @@
+"""The Grid Engine pool's policy, and reading what qstat says; the real qstat is asked in tests/system."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cod.vcm.gridengine import resize
+from cod.vcm.gridengine.resize import Change, Knobs, Offer
+from cod.vcm.gridengine.view import Host, NotUnderstood, Running, View, Waiting, read, tasks
+
+NOW = 10_000.0
+OFFER = Offer(slots=2, values={"arch": "lx-amd64", "mem_total": "4G"}, whole=frozenset({"smp"}))
+DOCUMENT = """<?xml version='1.0'?>
+<job_info>
+  <queue_info>
+    <Queue-List><name>all.q@head</name><slots_used>0</slots_used><slots_total>1</slots_total><state>du</state></Queue-List>
+    <Queue-List><name>other.q@n1</name><slots_used>0</slots_used><slots_total>9</slots_total><arch>x</arch></Queue-List>
+    <Queue-List><name>all.q@n1.pool.cod.test</name><slots_used>1</slots_used><slots_total>2</slots_total>
+      <load_avg>0.1</load_avg><arch>lx-amd64</arch>
+      <job_list state="running"><JB_job_number>21</JB_job_number><state>r</state>
+        <JAT_start_time>2026-11-20T07:55:39</JAT_start_time><slots>1</slots><tasks>3</tasks></job_list>
+    </Queue-List>
+  </queue_info>
+  <job_info>
+    <job_list state="pending"><JB_job_number>22</JB_job_number><state>qw</state><slots>4</slots>
+      <requested_pe name="smp">4</requested_pe><hard_request name="mem_total">2G</hard_request></job_list>
+    <job_list state="pending"><JB_job_number>23</JB_job_number><state>hqw</state><slots>1</slots>
+      <tasks>1-9:2,20</tasks></job_list>
+  </job_info>
+</job_info>"""
+
+
+def test_what_qstat_says() -> None:
+    view = read(DOCUMENT.encode(), "all.q")
+    assert set(view.hosts) == {"head", "n1"}
+    assert view.hosts["head"] == Host("head", 1, 0, "du", False)
+    assert not view.hosts["head"].usable
+    (running,) = view.hosts["n1"].running
+    assert (running.job, running.task, running.slots, running.state) == (21, 3, 1, "r")
+    assert view.waiting == (
+        Waiting(22, "qw", 4, 1, "smp", {"mem_total": "2G"}), Waiting(23, "hqw", 1, 6))
+    assert [job.ready for job in view.waiting] == [True, False]
+
+
+@pytest.mark.parametrize("output", [
+    b"", b"error: commlib error: got select error (Connection refused)", b"<job_info/>", b"<qhost/>",
+    DOCUMENT[:400].encode(),
+    DOCUMENT.replace("<slots_total>2", "<slots_total>two").encode(),
+    DOCUMENT.replace("<slots_total>2</slots_total>", "").encode(),
+    DOCUMENT.replace("2026-11-20T07:55:39", "yesterday").encode(),
+    DOCUMENT.replace("1-9:2,20", "9-1").encode(), DOCUMENT.replace("1-9:2,20", "1-2:0").encode(),
+    DOCUMENT.replace("1-9:2,20", "all of them").encode(),
+    DOCUMENT.replace("<state>qw</state>", "").encode(),
+])
+def test_output_that_cannot_be_understood_is_not_guessed_at(output: bytes) -> None:
+    with pytest.raises(NotUnderstood):
+        read(output, "all.q")
+
+
+@pytest.mark.parametrize(("text", "count"), [("1", 1), ("4,5", 2), ("1-5", 5), ("1-10:3", 4), ("1-3:1,7", 4)])
+def test_tasks_of_an_array(text: str, count: int) -> None:
+    assert tasks(text) == count
+
+
+# ---------------------------------------------------------------- growing
+
+
+def host(name: str, *started: float, states: str = "", heard: bool = True) -> Host:
+    return Host(name, 2, len(started), states, heard, tuple(Running(n, 0, 1, at, "r") for n, at in enumerate(started)))
+
+
+def change(
+    waiting: list[Waiting], hosts: list[Host] | None = None, *, coming: int = 0,
+    idle_since: dict[str, float] | None = None, grown_at: float = 0.0, knobs: Knobs | None = None, members: list[str] | None = None,
+) -> Change:
+    hosts = hosts or []
+    view = View({each.name: each for each in hosts}, tuple(waiting))
+    names = [each.name for each in hosts] if members is None else members
+    return resize.resize(view, names, coming, idle_since or {}, grown_at, OFFER, knobs or Knobs(), NOW)
+
+
+@pytest.mark.parametrize(("waiting", "knobs", "grow"), [
+    ([], Knobs(), 0),
+    ([Waiting(1, "qw")], Knobs(), 1),
+    ([Waiting(n, "qw") for n in range(7)], Knobs(jobs_per_node=3), 3),
+    ([Waiting(1, "qw", tasks=10)], Knobs(jobs_per_node=4), 3),
+    ([Waiting(1, "hqw"), Waiting(2, "Eqw"), Waiting(3, "dqw")], Knobs(), 0),
+    ([Waiting(1, "Rq")], Knobs(), 1),
+    ([Waiting(1, "qw", slots=5, parallel="mpi")], Knobs(jobs_per_node=10), 3),
+    ([Waiting(1, "qw", slots=4, parallel="smp")], Knobs(), 0),
+    ([Waiting(1, "qw", slots=2, parallel="smp")], Knobs(), 1),
+    ([Waiting(1, "qw", resources={"mem_total": "3.5G"})], Knobs(), 1),
+    ([Waiting(1, "qw", resources={"mem_total": "5G"})], Knobs(), 0),
+    ([Waiting(1, "qw", resources={"arch": "lx-arm64|lx-amd64"})], Knobs(), 1),
+    ([Waiting(1, "qw", resources={"arch": "sol-sparc"})], Knobs(), 0),
+    ([Waiting(1, "qw", resources={"gpu": "1"})], Knobs(), 0),
+    ([Waiting(1, "qw", tasks=1000)], Knobs(maximum=5), 5),
+    ([], Knobs(minimum=2), 2),
+    ([], Knobs(reserve=1), 1),
+])
+def test_growth_from_nothing(waiting: list[Waiting], knobs: Knobs, grow: int) -> None:
+    assert change(waiting, knobs=knobs).grow == grow
+
+
+def test_jobs_that_no_node_of_ours_could_run_are_named() -> None:
+    never = change([Waiting(7, "qw", resources={"gpu": "1"}), Waiting(8, "qw", slots=4, parallel="smp")]).never
+    assert never == ("job 7: wants gpu=1, which a node of this pool does not offer",
+                     "job 8: wants 4 slots on one host, a node has 2")
+
+
+def test_a_queue_asks_once() -> None:
+    waiting = [Waiting(n, "qw") for n in range(4)]
+    assert change(waiting).grow == 4
+    assert change(waiting, coming=4).grow == 0
+    assert change(waiting, [host("n1")], coming=2).grow == 1  # the idle one will take a job
+    assert change(waiting, [host("n1", states="d")], coming=2).grow == 2  # a disabled one will not
+
+
+# ---------------------------------------------------------------- shrinking
+
+
+def test_the_longest_idle_go_back_down_to_the_reserve() -> None:
+    hosts = [host("n1"), host("n2", 5.0), host("n3"), host("n4")]
+    idle = {"n1": NOW - 400, "n3": NOW - 900, "n4": NOW - 100}
+    assert change([], hosts, idle_since=idle).leave == ("n3", "n1")
+    assert change([], hosts, idle_since=idle, knobs=Knobs(reserve=2)).leave == ("n3",)
+    assert change([], hosts, idle_since=idle, knobs=Knobs(minimum=3)).leave == ("n3",)
+    assert change([], hosts, idle_since=idle, knobs=Knobs(minimum=4)).leave == ()
+
+
+def test_nobody_leaves_while_jobs_wait_or_just_after_growth() -> None:
+    hosts, idle = [host("n1"), host("n2")], {"n1": 0.0, "n2": 0.0}
+    assert change([Waiting(1, "qw")], hosts, idle_since=idle) == Change()
+    assert change([], hosts, idle_since=idle, grown_at=NOW - 30) == Change()
+    assert change([Waiting(1, "hqw")], hosts, idle_since=idle).leave == ("n1", "n2")  # a held job needs nothing now
+
+
+def test_hosts_that_were_added_by_hand_are_not_touched() -> None:
+    hosts, idle = [host("byhand"), host("n1")], {"byhand": 0.0, "n1": 0.0}
+    assert change([], hosts, idle_since=idle, members=["n1"]).leave == ("n1",)
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 3), st.integers(0, 4), st.integers(0, 6), st.integers(0, 4))
+def test_a_change_never_goes_past_the_limits(
+    jobs: int, size: int, reserve: int, minimum: int, more: int, coming: int
+) -> None:
+    hosts = [host(f"n{n}") for n in range(size)]
+    knobs = Knobs(reserve=reserve, minimum=minimum, maximum=minimum + more)
+    done = change([Waiting(n, "qw") for n in range(jobs)], hosts, coming=coming, knobs=knobs,
+                  idle_since=dict.fromkeys((each.name for each in hosts), 0.0))
+    assert not (done.grow and done.leave)
+    assert done.grow == 0 or size + coming + done.grow <= knobs.maximum
+    assert len(done.leave) == 0 or (size - len(done.leave) >= minimum and size - len(done.leave) >= reserve)
+
+
+# ---------------------------------------------------------------- giving up
+
+
+def test_idle_ones_go_first_then_who_loses_least() -> None:
+    hosts = [host("n1", 100.0, 300.0), host("n2", 200.0), host("n3"), host("n4"), host("n5", 400.0, 50.0)]
+    view = View({each.name: each for each in hosts})
+    order = resize.victims(view, [each.name for each in hosts], {"n3": 50.0, "n4": 20.0}, 5)
+    assert order == ["n4", "n3", "n5", "n1", "n2"]
+    assert resize.victims(view, ["n1", "n2"], {}, 1) == ["n1"]
+    assert resize.victims(view, ["n1"], {}, 3) == ["n1"]
+    assert resize.victims(view, ["gone", "n2"], {}, 1) == ["gone"]
