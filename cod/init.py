@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cod import config, data
+from cod import config, data, secretfile
 from cod.pool import in_transaction
 from cod.sitefile import SiteFile
 from cod.store import groups, schema
@@ -37,8 +37,8 @@ EXAMPLE = {
 }
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
-`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [energy], [[power]] and log_level; the rest
-needs a restart."""
+`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [energy], [notices], [smtp], [[power]] and
+log_level; the rest needs a restart."""
 
 
 def found(folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float) -> list[str]:
@@ -53,6 +53,7 @@ def found(folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float) 
     for path in (settings.boot / "trampoline", settings.images, settings.run):
         path.mkdir(parents=True, exist_ok=True)
     os.chmod(settings.run, 0o700)
+    secretfile.key(settings.webhook_key)
     done += copy_loaders(settings.boot)
     done += copy_trampoline(settings.boot / "trampoline")
     engine = connect(settings.database)

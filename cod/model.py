@@ -444,6 +444,7 @@ class Send:
     claimed_by: str | None
     claim_expires: float | None
     done_at: float | None
+    delivered: bool
     error: str
 
 
@@ -491,6 +492,22 @@ class NodeType:
     watts_off: float | None = None
     watts_idle: float | None = None
     watts_busy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyUse:
+    """A row of `energy_use`: what nodes of a type used on a day (since the epoch, UTC) for a group; 0: the reserve.
+
+    seconds    node-seconds
+    joules     used; `always_on`: what it would have been had no node slept
+    """
+
+    day: int
+    group_id: int
+    type_id: int
+    seconds: float
+    joules: float
+    always_on: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,11 +571,17 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a node is to run for its holder: a template's id and `document`, and the holder's group."""
+    """What a node is to run for its holder: a template's id and `document`, and the holder's group.
+
+    hardware  canonical attributes of the node's type; '' while it has none
+    requires  requirements (XML or '') of the tuples that it may have been granted for: it has to meet one of them
+    """
 
     template_id: int
     document: str
     group_id: int
+    hardware: str = ""
+    requires: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

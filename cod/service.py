@@ -2,7 +2,7 @@
 
     edge     DHCP, DNS, TFTP, confd, router advertisements
     images   the HTTP boot and image server, ingest of images
-    manager  the resource manager, deadlines, power
+    manager  the resource manager, deadlines, power, notices
     web      the REST API and the metrics
 
 Each is a list of services (twisted.application) around one pool. Only this module knows all of them; none of them knows
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cod import config, logs, supervisor
+from cod import config, logs, secretfile, supervisor
 from cod.config import ConfigError, Settings
 from cod.model import Site
 from cod.store.engine import connect
@@ -98,8 +98,11 @@ def _prepare(settings: Settings) -> None:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(settings.run, 0o700)
         counters.mkdir(exist_ok=True)
+        secretfile.key(settings.webhook_key)  # made once, before several processes want it
     except OSError as error:
         raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None
+    except secretfile.Unreadable as error:
+        raise Unusable(str(error)) from None
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
     supervised = supervisor.PARENT in os.environ  # then the counts of a predecessor are to go on
     for file in () if supervised else counters.glob("*.db"):
@@ -235,8 +238,9 @@ def images(ground: Ground) -> list[Any]:
 
 
 def manager(ground: Ground) -> list[Any]:
-    """The resource manager, deadlines, readiness checks and power."""
+    """The resource manager, deadlines, readiness checks, power, and the delivery of notices."""
     from cod.net.manager import Manager
+    from cod.net.notices import Post
     from cod.net.readiness import Prober
     from cod.power.edge import PowerEdge
     from cod.power.lab import LabDriver
@@ -246,7 +250,9 @@ def manager(ground: Ground) -> list[Any]:
     power = PowerEdge(g.reactor, g.pool, {"lab": LabDriver(g.reactor)}, g.settings.name, g.clock, g.site)
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
-    return [planner, power, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects)]
+    post = Post(g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock)
+    g.wake.on("notices", post.wake)
+    return [planner, power, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post]
 
 
 def web(ground: Ground) -> list[Any]:
@@ -255,7 +261,8 @@ def web(ground: Ground) -> list[Any]:
 
     settings = ground.settings
     return [ApiServer(ground.reactor, ground.pool, ground.site, settings.socket, settings.listen,
-                      settings.images, settings.incoming, settings.upload_limit, ground.wake.effects, ground.clock)]
+                      settings.images, settings.incoming, settings.upload_limit, ground.wake.effects, ground.clock,
+                      secretfile.key(settings.webhook_key))]
 
 
 PARTS: dict[str, Callable[[Ground], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}

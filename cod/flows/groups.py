@@ -1,10 +1,16 @@
-"""Groups, as the site's administrator sees them."""
+"""Groups, as the site's administrator sees them: their priority, their leases, and how they are told things."""
 
 from __future__ import annotations
 
-from cod.model import Group, Refused
-from cod.store import groups
+from collections.abc import Mapping
+from typing import Any
+
+from cod.model import Effect, Group, Refused, Result
+from cod.policy import delivery
+from cod.store import groups, notices
 from cod.store.engine import Tx
+
+CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name where notices go, too
 
 
 def every(tx: Tx) -> list[Group]:
@@ -12,10 +18,65 @@ def every(tx: Tx) -> list[Group]:
     return groups.every(tx)
 
 
+def one(tx: Tx, name: str) -> Group:
+    """One group. Raises `Refused`."""
+    found = groups.by_name(tx, name)
+    if found is None:
+        raise Refused("not_found", f"there is no group {name!r}", "name")
+    return found
+
+
 def create(
-    tx: Tx, name: str, *, priority: int, default_lease: float | None, max_lease: float | None, now: float
+    tx: Tx, name: str, *, priority: int = 0, default_lease: float | None = None, max_lease: float | None = None,
+    email: str = "", webhook: str = "", local_webhooks: bool = False, now: float,
 ) -> Group:
-    """A new group; leases in seconds, None for the site's default and for no limit."""
+    """A new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
+
+    local_webhooks  may its webhook be at this server itself
+    """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
-    return groups.add(tx, name, now, priority=priority, default_lease=default_lease, max_lease=max_lease)
+    columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook)
+    return groups.add(tx, name, now, **_checked(columns, {}, local_webhooks))
+
+
+def change(tx: Tx, name: str, changes: Mapping[str, Any], *, local_webhooks: bool = False, now: float) -> Result:
+    """Change the columns in `changes`; the value is the group. Raises `Refused`.
+
+    What runs and what waits keeps the lease and the priority that it has; what is yet to be told goes the new way.
+    """
+    group = one(tx, name)
+    before = {"default_lease": group.default_lease, "max_lease": group.max_lease}
+    columns = _checked(changes, before, local_webhooks)
+    groups.change(tx, group.id, **columns)
+    for channel in CHANNELS:
+        if columns.get(channel, getattr(group, channel)) != getattr(group, channel):
+            notices.redirect(tx, group.id, channel, columns[channel], now)
+    return Result(groups.get(tx, group.id), (Effect("wake", "notices"),))
+
+
+def delete(tx: Tx, name: str) -> None:
+    """Remove a group that owns nothing, with what it was told. Raises `Refused`."""
+    group = one(tx, name)
+    if name == groups.SITE:
+        raise Refused("conflict", "the site's own group stays: it owns what nobody else does", "name")
+    owned = [f"{count} {what}" for what, count in groups.owned(tx, group.id).items() if count]
+    if owned:
+        raise Refused("conflict", f"group {name} owns {', '.join(owned)} (ended ones count: their history names it)",
+                      "name")
+    notices.forget(tx, group.id)
+    groups.remove(tx, group.id)
+
+
+def _checked(changes: Mapping[str, Any], before: Mapping[str, Any], local_webhooks: bool) -> dict[str, Any]:
+    columns = dict(changes)
+    if "email" in columns:
+        columns["email"] = delivery.check_email(columns["email"])
+    if "webhook" in columns:
+        columns["webhook"] = delivery.check_webhook(columns["webhook"], local_webhooks)
+    after = {**before, **columns}
+    default, longest = after.get("default_lease"), after.get("max_lease")
+    if default is not None and longest is not None and default > longest:
+        raise Refused("invalid", f"default_lease {default:g} s should not be longer than max_lease {longest:g} s",
+                      "default_lease")
+    return columns

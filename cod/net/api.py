@@ -40,14 +40,16 @@ class Api(http.HTTPFactory):
     upload_limit  bytes
     wake          carries out the effects of a flow
     metrics       makes the text of `/metrics`, or None
+    webhook_key   the secret that webhooks' keys are derived from
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, *, local: bool, images: Path, incoming: Path, upload_limit: int,
         wake: Callable[[Any], object], metrics: Callable[[], Deferred[bytes]] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time, webhook_key: bytes = b"",
     ) -> None:
         super().__init__(timeout=60, reactor=reactor)
+        self.webhook_key = webhook_key
         self.pool, self.site, self.local, self.clock, self.wake = pool, site, local, clock, wake
         self.images, self.incoming, self.upload_limit, self.metrics = images, incoming, upload_limit, metrics
         self.real_reactor = reactor
@@ -94,11 +96,12 @@ class ApiServer(Service):
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, path: Path, listen: Sequence[tuple[str, int]], images: Path,
         incoming: Path, upload_limit: int, wake: Callable[[Any], object], clock: Callable[[], float] = time.time,
+        webhook_key: bytes = b"",
     ) -> None:
         self._reactor, self._path, self._listen = reactor, path, listen
         self._apis = [
             Api(reactor, pool, site, local=local, images=images, incoming=incoming, upload_limit=upload_limit,
-                wake=wake, clock=clock, metrics=partial(metrics.page, pool))
+                wake=wake, clock=clock, metrics=partial(metrics.page, pool), webhook_key=webhook_key)
             for local in (True, False)
         ]
         self._incoming, self._pool = incoming, pool

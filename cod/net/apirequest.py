@@ -69,13 +69,13 @@ class ApiRequest(Arriving):
         return Wrong(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(methods)}")
 
     async def _run(self, route: Route, names: dict[str, str], caller: Caller) -> None:
-        if route.changes and not caller.writes:
+        if (route.changes or route.secret) and not caller.writes:
             raise Wrong(403, "forbidden", READS_ONLY)
         if route.local and not caller.local:
             raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
         api = self.api
         ask = Ask(api.site, api.clock(), caller.actor, api.images, names, self._body(route), self._query(route.query),
-                  await self._finished_upload(route), self._key())
+                  await self._finished_upload(route), self._key(), api.webhook_key)
         value = await (api.pool.run if route.changes else api.pool.read)(route.call(ask))
         if route.upload:
             self._let_go()  # a row names it now

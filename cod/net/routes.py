@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Ask:
     images  the folder that images are served from
     actor   who asks, as the history shows it
     key     the Idempotency-Key header: the client's id for a request, repeating which is harmless
+    webhook_key   the secret that webhooks' keys are derived from
     """
 
     site: Site
@@ -36,6 +37,7 @@ class Ask:
     query: Any = None
     upload: Path | None = None
     key: str | None = None
+    webhook_key: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Route:
     reply    the model of what `shape` makes, for the document
     status   of success
     local    only for the local administrator on the UNIX socket
+    secret   it shows a secret: not for a token that may only read
     upload   the body is a file, not JSON
     """
 
@@ -62,6 +65,7 @@ class Route:
     query: type[BaseModel] | None = None
     status: int = 200
     local: bool = False
+    secret: bool = False
     upload: bool = False
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import delete, func, insert, select, update
 
 from cod.model import Group
 from cod.store import tables as t
@@ -44,3 +44,22 @@ def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
 def ensure(tx: Tx, name: str, now: float) -> Group:
     """The group with that name, made now if need be."""
     return by_name(tx, name) or add(tx, name, now)
+
+
+def change(tx: Tx, group_id: int, **columns: Any) -> None:
+    """Change columns of the group."""
+    if columns:
+        tx.execute(update(t.groups).where(t.groups.c.id == group_id).values(columns))
+
+
+def owned(tx: Tx, group_id: int) -> dict[str, int]:
+    """How many things of each sort belong to the group, those that have ended included."""
+    tables = {"vclusters": t.vclusters, "images": t.images, "templates": t.config_templates}
+    return {what: tx.scalar(select(func.count()).select_from(table).where(table.c.group_id == group_id)) or 0
+            for what, table in tables.items()}
+
+
+def remove(tx: Tx, group_id: int) -> None:
+    """Remove a group that owns nothing, and its members' roles."""
+    tx.execute(delete(t.group_permissions).where(t.group_permissions.c.group_id == group_id))
+    tx.execute(delete(t.groups).where(t.groups.c.id == group_id))

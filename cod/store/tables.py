@@ -426,8 +426,9 @@ notice_sends = _table(
     Column("next_at", Time, nullable=False, comment="when to try"),
     Column("claimed_by", String(64)),
     Column("claim_expires", Time),
-    Column("done_at", Time, comment="set: delivered or given up (see error)"),
-    Column("error", Text, nullable=False, default=""),
+    Column("done_at", Time, comment="set: delivered or given up"),
+    Column("delivered", Boolean, nullable=False, default=False),
+    Column("error", Text, nullable=False, default="", comment="of the last attempt; if delivered: who refused it"),
     Index(None, "done_at", "next_at"),
     comment="Deliveries of notices; run at least once.",
 )

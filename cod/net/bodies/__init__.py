@@ -17,6 +17,7 @@ from cod.net.bodies.nodes import (
     Progress,
     Transition,
 )
+from cod.net.bodies.notices import NoticeList, NoticeQuery, NoticeReply, SendReply
 from cod.net.bodies.plan import ExplainReply, PlannedReply, PlanReply
 from cod.net.bodies.server import (
     Arrow,
@@ -47,6 +48,7 @@ from cod.net.bodies.vclusters import (
     Extend,
     GroupCreate,
     GroupList,
+    GroupPatch,
     GroupReply,
     Release,
     RequestList,
@@ -61,6 +63,7 @@ from cod.net.bodies.vclusters import (
     VclusterList,
     VclusterQuery,
     VclusterReply,
+    WebhookSecret,
 )
 
 __all__ = [
@@ -74,6 +77,7 @@ __all__ = [
     "Extend",
     "GroupCreate",
     "GroupList",
+    "GroupPatch",
     "GroupReply",
     "Health",
     "ImageAdd",
@@ -86,6 +90,9 @@ __all__ = [
     "NodePatch",
     "NodeQuery",
     "NodeReply",
+    "NoticeList",
+    "NoticeQuery",
+    "NoticeReply",
     "PlanReply",
     "PlannedReply",
     "Power",
@@ -98,6 +105,7 @@ __all__ = [
     "RequestReply",
     "RequestSubmit",
     "Resize",
+    "SendReply",
     "ServerInfo",
     "StateReply",
     "TemplateCheck",
@@ -116,4 +124,5 @@ __all__ = [
     "VclusterQuery",
     "VclusterReply",
     "Verified",
+    "WebhookSecret",
 ]

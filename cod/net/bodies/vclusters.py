@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cod import model
 from cod.net.bodies.base import Body, DnsLabel, Query, Reply, Seconds, TemplateName, Xml
@@ -154,6 +154,10 @@ class RequestList(Reply):
     items: list[RequestReply]
 
 
+Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
+WebhookUrl = Annotated[str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")]
+
+
 class GroupCreate(Body):
     """A new group; leases in seconds."""
 
@@ -161,15 +165,45 @@ class GroupCreate(Body):
     priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="larger goes first")
     default_lease: Seconds | None = None
     max_lease: Seconds | None = None
+    email: Emails = ""
+    webhook: WebhookUrl = ""
+
+
+class GroupPatch(Body):
+    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit."""
+
+    priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="larger goes first")
+    default_lease: Seconds | None = None
+    max_lease: Seconds | None = None
+    email: Emails | None = None
+    webhook: WebhookUrl | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> GroupPatch:
+        if not self.model_fields_set:
+            raise ValueError("names nothing to change")
+        for name in ("priority", "email", "webhook"):
+            if name in self.model_fields_set and getattr(self, name) is None:
+                raise ValueError(f"{name} cannot be null")
+        return self
+
+
+class WebhookSecret(Reply):
+    """What the signature of a group's webhook is checked with."""
+
+    group: str
+    secret: str
 
 
 class GroupReply(Reply):
-    """A group."""
+    """A group. `email`: addresses, separated by commas."""
 
     name: str
     priority: int
     default_lease: float | None
     max_lease: float | None
+    email: str
+    webhook: str
     created_at: float
 
 

@@ -11,4 +11,4 @@ from cod.net.table import groups, nodes, plan, server, software, vclusters
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *software.IMAGES, *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *plan.PLAN,
-    *groups.GROUPS, *server.SERVER)
+    *groups.GROUPS, *groups.NOTICES, *server.SERVER)

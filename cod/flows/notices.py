@@ -1,0 +1,106 @@
+"""Notices: their deliveries, and reading them.
+
+A delivery is claimed, tried, and closed or put off; a server that dies in between leaves a claim that runs out, and the
+delivery is tried again: at least once. A target that does not answer rests as a whole, so a dead webhook costs one
+attempt at a time, however much waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from cod.model import Effect, Notice, NoticeView, Refused, Result, Send
+from cod.policy import delivery as policy
+from cod.policy import notices as news
+from cod.policy.delivery import Target, addresses, host, may_reach
+from cod.store import groups
+from cod.store import notices as store
+from cod.store.engine import Tx
+
+__all__ = ["Delivery", "Target", "addresses", "claim", "every", "failed", "host", "may_reach", "one", "succeeded",
+           "test"]  # decisions of policy that edges ask for pass through here
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A claimed delivery with what it delivers; `group_id` and `group` are None for the site's administrators."""
+
+    send: Send
+    notice: Notice
+    group: str | None
+    vcluster: str | None
+
+    @property
+    def to(self) -> Target:
+        """Channel and target."""
+        return self.send.channel, self.send.target
+
+
+# ---------------------------------------------------------------- delivering
+
+
+def claim(tx: Tx, server: str, running: Collection[Target], now: float, lease: float) -> list[Delivery]:
+    """Claim for `lease` seconds what is to be sent now, while deliveries to `running` are under way in this server."""
+    due = {(channel, target): send_id for channel, target, send_id in store.due(tx, now, 10 * policy.AT_ONCE)}
+    claimed = []
+    for target in policy.pick(due, running):
+        send = store.claim(tx, due[target], server, now, now + lease)
+        if send is not None:
+            view = store.every(tx, notice_id=send.notice_id)[0]
+            claimed.append(Delivery(send, view.notice, view.group, view.vcluster))
+    return claimed
+
+
+def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:
+    """It was delivered; `remark`: to whom not ('': to all)."""
+    store.close(tx, delivery.send, now, True, remark)
+
+
+def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, now: float) -> float | None:
+    """It failed with `error`: when it is tried again, or None when it is given up.
+
+    lasting   trying again is of no use
+    dead      nobody answers there: whatever else goes to the webhook (or through the mail server) rests as long
+    """
+    send, channel = delivery.send, delivery.send.channel
+    whole = send.target if channel == store.WEBHOOK else None
+    pause = None if lasting else policy.retry_after(send.attempts, now - delivery.notice.at)
+    if pause is None:
+        store.close(tx, send, now, False, error)
+        if dead:
+            store.give_up(tx, channel, whole, now - policy.GIVEN_UP, now, error)
+        return None
+    if store.again(tx, send, now + pause, error) and dead:
+        store.rest(tx, channel, whole, now + pause)
+    return now + pause
+
+
+# ---------------------------------------------------------------- reading and testing
+
+
+def every(
+    tx: Tx, *, group: str | None = None, vcluster: str | None = None, after: int | None = None, limit: int = 1000
+) -> list[NoticeView]:
+    """Notices, oldest first: those with ids after `after`, or the newest ones without it."""
+    return store.every(tx, group=group, vcluster=vcluster, after=after, limit=limit)
+
+
+def one(tx: Tx, notice_id: int) -> NoticeView:
+    """One notice with its deliveries. Raises `Refused`."""
+    found = store.every(tx, notice_id=notice_id)
+    if not found:
+        raise Refused("not_found", f"there is no notice {notice_id}", "id")
+    return found[0]
+
+
+def test(tx: Tx, group: str, actor: str, now: float) -> Result:
+    """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has no channel."""
+    found = groups.by_name(tx, group)
+    if found is None:
+        raise Refused("not_found", f"there is no group {group!r}", "group")
+    if not (found.email or found.webhook):
+        raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: `cod group set {group} "
+                      "--email … --webhook …`", "group")
+    notice = store.add(tx, **news.test(group, actor), group_id=found.id, now=now)
+    return Result(one(tx, notice.id), (Effect("wake", "notices"),))

@@ -1,0 +1,69 @@
+"""Bodies about notices."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.notices import host
+from cod.net.bodies.base import Query, Reply
+
+ADMINISTRATORS = "the site's administrators"
+
+
+class NoticeQuery(Query):
+    """Which notices to list."""
+
+    group: str | None = Field(default=None, max_length=63)
+    vcluster: str | None = Field(default=None, max_length=63)
+    after: int | None = Field(default=None, ge=0, description="those with ids after this one, oldest first; left out: "
+                              "the newest")
+    limit: int = Field(default=1000, ge=1, le=10_000)
+
+
+class SendReply(Reply):
+    """A delivery. `to`: the webhook's host, or addresses; `state`: waiting, delivered or given up.
+
+    `error` says what went wrong last; of a delivered mail, who refused it.
+    """
+
+    channel: str
+    to: str
+    state: str
+    attempts: int
+    next_at: float | None
+    done_at: float | None
+    error: str
+
+    @classmethod
+    def of(cls, send: model.Send) -> SendReply:
+        """From the row. A webhook's URL may be a secret: it is not shown."""
+        to = host((send.channel, send.target)) if send.channel == "webhook" else send.target or ADMINISTRATORS
+        state = "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
+        return cls(channel=send.channel, to=to, state=state, attempts=send.attempts, done_at=send.done_at,
+                   next_at=send.next_at if send.done_at is None else None, error=send.error)
+
+
+class NoticeReply(Reply):
+    """A notice. `group` is null where it is for the site's administrators."""
+
+    id: int
+    at: float
+    kind: str
+    group: str | None
+    vcluster: str | None
+    subject: str
+    about: str
+    deliveries: list[SendReply]
+
+    @classmethod
+    def of(cls, view: model.NoticeView) -> NoticeReply:
+        """From the view."""
+        own = {key: getattr(view.notice, key) for key in ("id", "at", "kind", "subject", "about")}
+        return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
+
+
+class NoticeList(Reply):
+    """Notices, oldest first."""
+
+    items: list[NoticeReply]

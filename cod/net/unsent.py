@@ -1,0 +1,23 @@
+"""Why a notice could not be delivered, in words for its group."""
+
+from __future__ import annotations
+
+LONGEST = 300  # characters of what the other side said
+
+
+class Unsent(Exception):
+    """It was not delivered; for `lasting` and `dead` see `flows.notices.failed`."""
+
+    def __init__(self, sentence: str, *, lasting: bool = False, dead: bool = False) -> None:
+        super().__init__(sentence)
+        self.sentence, self.lasting, self.dead = sentence, lasting, dead
+
+
+def brief(said: object) -> str:
+    """What somebody said, or an error, as part of one line."""
+    if isinstance(said, bytes):
+        said = said.decode(errors="replace")
+    elif isinstance(said, OSError) and said.strerror:
+        said = said.strerror
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(said)).split())
+    return text[:LONGEST] or type(said).__name__

@@ -1,0 +1,46 @@
+"""A notice as an e-mail (RFC 5322), in plain text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+from cod.model import Notice
+
+WRITTEN = SMTP.clone(max_line_length=78)
+
+
+def message(site: str, domain: str, notice: Notice, group: str | None, sender: str, to: Sequence[str]) -> bytes:
+    """The mail, with CR LF. It is the same at each attempt, its Message-ID too: mail systems drop repeats.
+
+    site, domain   the site's name and DNS suffix
+    sender, to     plain addresses, already checked (`policy.delivery.addresses`)
+    """
+    mail = EmailMessage(policy=WRITTEN)
+    mail["From"] = Address(f"COD {_one_line(site)}", addr_spec=sender)
+    mail["To"] = tuple(Address(addr_spec=each) for each in to)
+    mail["Subject"] = _one_line(f"[{site}] {notice.subject}")
+    mail["Date"] = format_datetime(datetime.fromtimestamp(int(notice.at), UTC))
+    mail["Message-ID"] = f"<{_own(site, notice)}@{domain}>"
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no vacation notices in return
+    mail["X-COD-Notice"] = str(notice.id)
+    mail["X-COD-Kind"] = _one_line(notice.kind)
+    for_whom = "the site's administrators" if group is None else f"group {group}"
+    mail.set_content(f"{notice.about}\n\n-- \nNotice {notice.id} of Cluster-on-Demand at {site}, for {for_whom}.\n",
+                     cte="quoted-printable")
+    return mail.as_bytes()
+
+
+def _own(site: str, notice: Notice) -> str:
+    """What no other notice has, also after the database began anew."""
+    return f"{notice.id}.{hashlib.blake2b(f'{site} {notice.at!r}'.encode(), digest_size=8).hexdigest()}"
+
+
+def _one_line(text: str) -> str:
+    """No control characters: a header is one line."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,48 @@
+"""A notice as it is posted to a webhook: the JSON document, and the signature by which the receiver knows the sender.
+
+Signed as the Standard Webhooks specification has it (standardwebhooks.com), so that receivers find a library for it:
+`webhook-signature` is 'v1,' and the base64 of HMAC-SHA256 over 'ID.TIMESTAMP.BODY' under the group's key. Each group
+has a key of its own, derived from the site's, so that no group can sign for another and there is nothing to store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from base64 import b64encode
+from typing import Any
+
+from cod.model import Notice
+
+KEY_SIZE = 32  # bytes of the site's key
+
+
+def group_key(site_key: bytes, group_id: int, name: str) -> bytes:
+    """The group's key. With the name, because a database may give a deleted group's id to a later one."""
+    return hmac.digest(site_key, f"webhook {group_id} {name}".encode(), hashlib.sha256)
+
+
+def secret(key: bytes) -> str:
+    """The key as receivers configure it."""
+    return "whsec_" + b64encode(key).decode()
+
+
+def body(site: str, notice: Notice, group: str | None, vcluster: str | None) -> bytes:
+    """The JSON document, the same at each attempt."""
+    document = {"site": site, **document_of(notice, group, vcluster)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict[str, Any]:
+    """A notice by names: `group` is null where it is for the site's administrators."""
+    return {"id": notice.id, "at": notice.at, "kind": notice.kind, "group": group, "vcluster": vcluster,
+            "subject": notice.subject, "about": notice.about}
+
+
+def headers(key: bytes, notice_id: int, now: float, content: bytes) -> dict[str, str]:
+    """The headers of one attempt at `now`. The id is the same at each attempt: by it a receiver knows a repeat."""
+    stamp = str(int(now))
+    signature = hmac.digest(key, f"{notice_id}.{stamp}.".encode() + content, hashlib.sha256)
+    return {"Content-Type": "application/json", "X-COD-Notice": str(notice_id), "webhook-id": str(notice_id),
+            "webhook-timestamp": stamp, "webhook-signature": "v1," + b64encode(signature).decode()}
