@@ -73,7 +73,8 @@ def host(name: str, *started: float, states: str = "", heard: bool = True) -> Ho
 
 def change(
     waiting: list[Waiting], hosts: list[Host] | None = None, *, coming: int = 0,
-    idle_since: dict[str, float] | None = None, grown_at: float = 0.0, knobs: Knobs | None = None, members: list[str] | None = None,
+    idle_since: dict[str, float] | None = None, grown_at: float = 0.0, knobs: Knobs | None = None,
+    members: list[str] | None = None,
 ) -> Change:
     hosts = hosts or []
     view = View({each.name: each for each in hosts}, tuple(waiting))
