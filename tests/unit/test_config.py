@@ -86,6 +86,14 @@ def test_nodes_ask_the_site_s_own_name_server_unless_told_otherwise(
     assert site.subnets[0].dns == given
 
 
+def test_a_mail_server_has_the_port_that_its_tls_wants(tmp_path: Path) -> None:
+    wanted = "[smtp]\nhost = 'mx.cod.example'\nsender = 'cod@cod.example'\nadmins = ['ann@x.org', 'bob@x.org']\n"
+    for more, port in (("", 587), ("tls = 'tls'", 465), ("tls = 'none'", 25), ("port = 2525", 2525)):
+        site, _ = loaded(tmp_path, GOOD.replace("[policy]", f"{wanted}{more}\n[policy]"))
+        assert site.mail.port == port
+        assert site.mail.admins == ("ann@x.org", "bob@x.org")
+
+
 def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     """The tables repeat the defaults of `model.Site` and `model.Policy`, for people to read: they must not differ."""
     site, _ = loaded(tmp_path, "domain = 'd'\n" + SUBNET)
@@ -127,6 +135,14 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
     (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
     (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
+    (("[policy]", "[smtp]\nhost = 'mx'\n[policy]"), "smtp", "sender should be set"),
+    (("[policy]", "[smtp]\nsender = 'a@b, c@d'\n[policy]"), "smtp.sender", "one e-mail address"),
+    (("[policy]", "[smtp]\nadmins = ['a b@c']\n[policy]"), "smtp.admins.0", "should be an e-mail address"),
+    (("[policy]", "[smtp]\nadmins = ['']\n[policy]"), "smtp", "empty address"),
+    (("[policy]", "[smtp]\nuser = 'x'\n[policy]"), "smtp", "both, or neither"),
+    (("[policy]", "[smtp]\ntls = 'none'\nuser = 'x'\npassword_file = '/p'\n[policy]"), "smtp", "travel readable"),
+    (("[policy]", "[smtp]\nhost = 'mx;id'\n[policy]"), "smtp.host", "mx;id"),
+    (("[policy]", "[notices]\nca_file = 'ca.pem'\n[policy]"), "notices.ca_file", "absolute path"),
     (("[policy]", "[boot]\nbios_loader = '../x'\n[policy]"), "boot.bios_loader", "without '..'"),
     (("[policy]", "[boot]\nhttp_port = 70000\n[policy]"), "boot.http_port", "less than or equal to 65535"),
     (("[policy]", "[boot]\nhttp_port = 80\nconfd_port = 80\n[policy]"), "boot.http_port", "should differ"),
@@ -200,7 +216,7 @@ def test_the_annotated_file_is_valid_and_names_every_key() -> None:
 def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
     text = init.annotated({"subnet": init.EXAMPLE})
-    required_or_null = ("interface", "relay", "router")
+    required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file")
     lines = []
     for line in text[: text.index("# [[account]]")].splitlines():
         bare = line.removeprefix("# ")
