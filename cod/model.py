@@ -540,7 +540,10 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node for people. `address` is the one it has now; `template` is 'name@revision'."""
+    """A node for people. `address` is the one it has now; `template` is 'name@revision'.
+
+    immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for others
+    """
 
     node: Node
     macs: tuple[str, ...]
@@ -548,6 +551,7 @@ class NodeView:
     vcluster: str | None
     template: str | None
     address: str | None
+    immune_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,6 +571,20 @@ class RequestView:
     request: Request
     vcluster: str
     templates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimView:
+    """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go unless others are
+    given instead; `block` is '' for nodes in no block.
+    """
+
+    reclaim: Reclaim
+    vcluster: str
+    wanted_by: str
+    type: str
+    block: str
+    chosen: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

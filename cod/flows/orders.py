@@ -46,12 +46,14 @@ def current(tx: Tx, node: Node, site: Site, now: float, address: str = "") -> Or
     wanted = steps.wanted(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
-    return _prime(tx, node, order_id, template.parse(wanted.document), _server(site, address))
+    return _prime(tx, node, order_id, template.parse(wanted.document), site, _server(site, address))
 
 
-def _prime(tx: Tx, node: Node, order_id: str, configuration: template.Configuration, base: str) -> Order:
+def _prime(
+    tx: Tx, node: Node, order_id: str, configuration: template.Configuration, site: Site, base: str
+) -> Order:
     there = images.named(tx, template.image_names(configuration))
-    parts = template.resolve(configuration, node.attributes or "", there, base)
+    parts = template.resolve(configuration, node.attributes or "", there, base, site.types)
     seed = template.seed_files(configuration, instance=order_id, hostname=node.hostname or node.name)
     # A disk that was wiped and not written since needs no second wipe; anything else does.
     return Order(order_id, "prime", disk=parts.disk, wipe=node.disk != Disk.CLEAN, verify=parts.verify,

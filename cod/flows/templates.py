@@ -16,6 +16,7 @@ from cod.store.engine import Tx
 def check(tx: Tx, *, document: str) -> template.Configuration:
     """Read a document, and see that its images are there. Raises `Refused`."""
     configuration = template.parse(document)
+    template.check_hardware(configuration)
     template.check_images(configuration, images.named(tx, template.image_names(configuration), lock=True))
     return configuration
 

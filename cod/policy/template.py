@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from cod.model import Image, ImageSource, Partition, Refused
-from cod.policy.match import canonical, satisfies
+from cod.model import Image, ImageSource, Partition, Refused, TypeRules
+from cod.policy.match import canonical, check, satisfies
 
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
           "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -196,6 +196,16 @@ def _ready(element: Element | None) -> Ready | None:
 # ---------------------------------------------------------------- what a grammar cannot say
 
 
+def check_hardware(configuration: Configuration) -> None:
+    """See that what is said of hardware can mean something. Raises Refused; lines are counted inside the element."""
+    documents = [("requires", configuration.requires), *(("when", choice.when) for choice in configuration.images)]
+    for element, document in documents:
+        try:
+            check(document, root=element)
+        except Refused as refused:
+            raise Refused("invalid", f"in <{element}>, {refused.sentence}", element) from None
+
+
 def _check_layout(partitions: tuple[Partition, ...], table: str) -> None:
     numbers = [partition.number for partition in partitions]
     if len(set(numbers)) < len(numbers):
@@ -260,15 +270,19 @@ def _check_fits(size: int, name: str, room: int) -> None:
 # ---------------------------------------------------------------- for one node
 
 
-def resolve(configuration: Configuration, attributes: str, images: Mapping[str, Image], base_url: str) -> Parts:
+def resolve(
+    configuration: Configuration, attributes: str, images: Mapping[str, Image], base_url: str,
+    rules: TypeRules | None = None,
+) -> Parts:
     """What the template means for the node whose hardware report is `attributes` (XML).
 
     images    rows by name, at least those of `image_names`
     base_url  where the images' folders are served, without a slash at the end, e.g. http://10.0.0.1:8069/images
+    rules     what makes the site's node types
     Raises Refused when the hardware is not what the template requires, or no image fits it. Like the manager, it
     compares the canonical form, so that all nodes of a type are treated alike.
     """
-    kind = canonical(attributes)
+    kind = canonical(attributes, rules)
     if missing := satisfies(configuration.requires, kind):
         raise Refused("conflict", "the node lacks what the template requires: " + "; ".join(map(str, missing)))
     check_images(configuration, images)

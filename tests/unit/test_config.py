@@ -94,6 +94,11 @@ def test_a_mail_server_has_the_port_that_its_tls_wants(tmp_path: Path) -> None:
         assert site.mail.admins == ("ann@x.org", "bob@x.org")
 
 
+def test_the_site_chooses_what_makes_a_type(tmp_path: Path) -> None:
+    site, _ = loaded(tmp_path, GOOD + "[types]\nignore = ['disk/model', 'nic/driver']\nmemory_parts = 8\n")
+    assert site.types == model.TypeRules(ignore=("disk/model", "nic/driver"), memory_parts=8, clock_step=100)
+
+
 def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     """The tables repeat the defaults of `model.Site` and `model.Policy`, for people to read: they must not differ."""
     site, _ = loaded(tmp_path, "domain = 'd'\n" + SUBNET)
@@ -134,6 +139,10 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (("[policy]", ACCOUNT.replace('"rack"', '"Rack"') + "[policy]"), "account.0.name", "DNS name in lower case"),
     (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
     (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
+    (("[policy]", "[types]\nignore = ['disk/modle']\n[policy]"), "types.ignore.0", "did you mean 'disk/model'?"),
+    (("[policy]", "[types]\nignore = ['gpu']\n[policy]"), "types.ignore.0", "'gpu' is no attribute of a node"),
+    (("[policy]", "[types]\nmemory_parts = 0\n[policy]"), "types.memory_parts", "greater than or equal to 1"),
+    (("[policy]", "[types]\nclock_step = -50\n[policy]"), "types.clock_step", "greater than or equal to 1"),
     (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
     (("[policy]", "[smtp]\nhost = 'mx'\n[policy]"), "smtp", "sender should be set"),
     (("[policy]", "[smtp]\nsender = 'a@b, c@d'\n[policy]"), "smtp.sender", "one e-mail address"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod import data
-from cod.model import Image, ImageSource, Partition, Refused
+from cod.model import Image, ImageSource, Partition, Refused, TypeRules
 from cod.policy import template
 from cod.wire import xmldoc
 
@@ -183,8 +183,30 @@ def test_images_that_cannot_be_used(row: Image | None, code: str, words: str) ->
 
 def test_hardware_that_the_template_does_not_take() -> None:
     document = wrap('<requires><memory><mib min="8GiB"/></memory></requires><image target="disk" name="a"/>')
-    with pytest.raises(Refused, match="memory/mib: at least 8GiB wanted, 4096 found"):
+    with pytest.raises(Refused, match="memory/mib: at least 8GiB wanted, 4096 MiB found"):
         template.resolve(checked(document), NODE, {"a": image("a")}, BASE)
+
+
+@pytest.mark.parametrize(("inner", "sentence"), [
+    ('<requires>\n<memory>\n<mib min="8GiB" max="4GiB"/></memory></requires><image target="disk" name="a"/>',
+     "in <requires>, line 3: memory/mib: min 8GiB is above max 4GiB"),
+    ('<image target="disk" name="a"><when><cpu><arch min="64"/></cpu></when></image><image target="disk" name="b"/>',
+     "in <when>, line 1: cpu/arch: min compares numbers"),
+])
+def test_hardware_that_no_node_can_have_is_refused(inner: str, sentence: str) -> None:
+    with pytest.raises(Refused) as caught:
+        template.check_hardware(checked(wrap(inner)))
+    assert sentence in caught.value.sentence
+    template.check_hardware(checked(CHOICE))
+
+
+def test_the_sites_rules_hold_for_what_a_template_asks() -> None:
+    document = checked(wrap('<requires><firmware><version newer="1"/></firmware></requires>'
+                            '<image target="disk" name="a"/>'))
+    node = NODE.replace('kind="bios"', 'kind="bios" version="2"')
+    with pytest.raises(Refused, match="firmware/version: newer than version 1 wanted, none found"):
+        template.resolve(document, node, {"a": image("a")}, BASE)
+    assert template.resolve(document, node, {"a": image("a")}, BASE, TypeRules(ignore=())).images
 
 
 def test_a_diskless_template_names_files() -> None:

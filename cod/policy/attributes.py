@@ -1,0 +1,85 @@
+"""The attributes of a node: every path of the hardware report (schema/report.rng), and what stands there.
+
+A path names elements from the report's root down, and last an XML attribute: memory/mib, disk/partition/size. An
+element that holds others is PARTS; an element whose text is its value (cpu/flag) is TEXT as an attribute is. What
+counts something is NUMBER, or the unit in which it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PARTS, TEXT, VERSION, NUMBER, MIB, MHZ, RATE, BYTES = "parts", "text", "version", "number", "MiB", "MHz", "Mb/s", "B"
+
+ATTRIBUTES: Mapping[str, str] = {
+    "version": NUMBER,
+    "system": PARTS,
+    "system/uuid": TEXT,
+    "system/vendor": TEXT,
+    "system/product": TEXT,
+    "system/serial": TEXT,
+    "firmware": PARTS,
+    "firmware/kind": TEXT,
+    "firmware/version": VERSION,
+    "memory": PARTS,
+    "memory/mib": MIB,
+    "cpu": PARTS,
+    "cpu/count": NUMBER,
+    "cpu/sockets": NUMBER,
+    "cpu/arch": TEXT,
+    "cpu/model": TEXT,
+    "cpu/mhz": MHZ,
+    "cpu/flag": TEXT,
+    "nic": PARTS,
+    "nic/name": TEXT,
+    "nic/mac": TEXT,
+    "nic/link": TEXT,
+    "nic/boot": TEXT,
+    "nic/driver": TEXT,
+    "nic/speed": RATE,
+    "nic/neighbour": PARTS,
+    "nic/neighbour/switch": TEXT,
+    "nic/neighbour/port": TEXT,
+    "disk": PARTS,
+    "disk/name": TEXT,
+    "disk/size": BYTES,
+    "disk/transport": TEXT,
+    "disk/local": TEXT,
+    "disk/rotational": TEXT,
+    "disk/removable": TEXT,
+    "disk/model": TEXT,
+    "disk/serial": TEXT,
+    "disk/wwid": TEXT,
+    "disk/partition": PARTS,
+    "disk/partition/number": NUMBER,
+    "disk/partition/start": BYTES,
+    "disk/partition/size": BYTES,
+    "disk/partition/name": TEXT,
+    "kernel": PARTS,
+    "kernel/release": VERSION,
+}
+
+SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition"})  # a report may have more than one of these
+
+# What tells machines of one type apart, or differs from boot to boot: it never makes a type, whatever the site says.
+PARTICULAR = frozenset({
+    "version", "kernel", "system/uuid", "system/serial", "nic/name", "nic/mac", "nic/link", "nic/boot", "nic/neighbour",
+    "disk/name", "disk/serial", "disk/wwid", "disk/partition",
+})
+
+
+def kind(path: str) -> str | None:
+    """What stands at `path`; None where a report has no such place."""
+    return ATTRIBUTES.get(path)
+
+
+def parts(path: str) -> list[str]:
+    """The names that a report can have right below `path` ('' for its root)."""
+    prefix = f"{path}/" if path else ""
+    return [each[len(prefix):] for each in ATTRIBUTES
+            if each.startswith(prefix) and "/" not in each[len(prefix):]]
+
+
+def is_below(path: str, paths: frozenset[str]) -> bool:
+    """Is `path` one of `paths`, or below one?"""
+    return any(path == each or path.startswith(each + "/") for each in paths)

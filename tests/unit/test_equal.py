@@ -1,0 +1,202 @@
+"""Equal: which machines are of one type, and what has changed when one is of another."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+
+from cod import data
+from cod.model import Refused, TypeRules
+from cod.policy.attributes import ATTRIBUTES, PARTICULAR, PARTS, SEVERAL, is_below, parts
+from cod.policy.equal import LARGEST, canonical, differences, sentence
+from cod.wire import xmldoc
+from tests.nodes import REPORT
+
+# ---------------------------------------------------------------- equal
+
+
+def test_the_example_is_a_valid_report() -> None:
+    xmldoc.parse(REPORT.encode(), "report")
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("52:54:00:00:00:02", "52:54:00:00:00:99"),
+    ('serial="B5TN222"', ""),
+    ("b4c04f4e3232", "b4c04f4e9999"),
+    ('link="down"', 'link="unknown"'),
+    ('name="sda"', 'name="sdb"'),
+    ('<partition number="1" start="1048576" size="536870912"/>', ""),
+    ("6.1.0-31-amd64", "6.12.0"),
+    ('version="2.12.2"', 'version="2.13.0"'),
+    ('boot="yes"/>', 'boot="yes"><neighbour switch="leaf1" port="Eth7"/></nic>'),
+    ('mib="3965"', 'mib="3950"'),
+    ('mhz="2095"', 'mhz="2101"'),
+    ("<flag>aes</flag><flag>vmx</flag>", "<flag>vmx</flag><flag>aes</flag>"),
+])
+def test_what_is_particular_to_one_machine_makes_no_type(old: str, new: str) -> None:
+    assert old in REPORT
+    assert canonical(REPORT) == canonical(REPORT.replace(old, new))
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ('kind="uefi"', 'kind="bios"'),
+    ('mib="3965"', 'mib="1980"'),
+    ('mhz="2095"', 'mhz="2395"'),
+    ('speed="10000"', 'speed="1000"'),
+    ('size="500107862016"', 'size="250059350016"'),
+    ("<flag>aes</flag>", ""),
+    ('driver="ixgbe"', 'driver="e1000"'),
+])
+def test_other_hardware_is_another_type(old: str, new: str) -> None:
+    assert old in REPORT
+    assert canonical(REPORT) != canonical(REPORT.replace(old, new, 1))
+
+
+def test_order_plays_no_part() -> None:
+    root = ElementTree.fromstring(REPORT)
+    turned = ElementTree.Element(root.tag, root.attrib)
+    turned.extend(reversed(list(root)))
+    assert canonical(ElementTree.tostring(turned, encoding="unicode")) == canonical(REPORT)
+
+
+def test_the_canonical_form_in_full() -> None:
+    report = '<node version="1"><memory mib="486"/><nic mac="x" speed="1000"/><nic mac="y" driver="e"/></node>'
+    assert canonical(report) == '<node><memory mib="512" /><nic driver="e" /><nic speed="1000" /></node>'
+
+
+@pytest.mark.parametrize(("measured", "sold"), [
+    (486, 512), (1982, 2048), (3965, 4096), (5930, 6144), (7940, 8192), (15990, 16384), (24050, 24576),
+    (193_000, 196_608), (177_000, 180_224), (1, 1), (4096, 4096),
+])
+def test_memory_lands_on_sizes_as_sold(measured: int, sold: int) -> None:
+    assert f'mib="{sold}"' in canonical(f'<node><memory mib="{measured}"/></node>')
+
+
+@pytest.mark.parametrize("plate", range(800, 5000, 50))
+def test_a_clock_measured_anew_is_the_same_clock(plate: int) -> None:
+    forms = {canonical(f'<node><cpu mhz="{plate + drift}"/></node>') for drift in range(-10, 11)}
+    assert len(forms) == 1
+
+
+def test_the_site_may_choose_what_makes_a_type() -> None:
+    rules = TypeRules(ignore=("cpu", "disk", "nic", "system", "firmware/version"), memory_parts=2)
+    assert canonical(REPORT, rules) == '<node><firmware kind="uefi" /><memory mib="4096" /></node>'
+
+
+@pytest.mark.parametrize(("ignored", "old", "new"), [
+    ("disk/model", 'transport="ata"', 'transport="ata" model="X"'), ("nic/driver", "ixgbe", "e1000"),
+    ("cpu/flag", "<flag>aes</flag>", ""), ("disk", 'rotational="yes"', 'rotational="no"'),
+])
+def test_what_the_site_ignores_makes_no_type(ignored: str, old: str, new: str) -> None:
+    assert old in REPORT
+    changed = REPORT.replace(old, new, 1)
+    assert canonical(REPORT) != canonical(changed)
+    assert canonical(REPORT, TypeRules(ignore=(ignored,))) == canonical(changed, TypeRules(ignore=(ignored,)))
+
+
+def test_firmware_versions_make_types_where_the_site_wants_it() -> None:
+    updated = REPORT.replace("2.12.2", "2.13.0")
+    assert canonical(REPORT, TypeRules(ignore=())) != canonical(updated, TypeRules(ignore=()))
+
+
+def test_numbers_that_no_machine_has_are_left_as_they_are() -> None:
+    assert f'mib="{"9" * 5000}"' in canonical(f'<node><memory mib="{"9" * 5000}"/></node>')
+    assert 'mib="٤"' in canonical('<node><memory mib="٤"/></node>')
+
+
+def test_a_report_beyond_all_measure_is_refused() -> None:
+    canonical("<node>" + '<nic speed="1"/>' * (LARGEST - 1) + "</node>")
+    with pytest.raises(Refused, match="2049 elements; at most 2048"):
+        canonical("<node>" + '<nic speed="1"/>' * LARGEST + "</node>")
+    canonical("<node>" + '<nic speed="1"><neighbour/></nic>' * (LARGEST - 1) + "</node>")  # what is dropped is no cost
+
+
+@settings(max_examples=20)
+@given(st.permutations(list(ElementTree.fromstring(canonical(REPORT)))))
+def test_canonical_is_a_fixed_point(children: list[ElementTree.Element]) -> None:
+    root = ElementTree.Element("node")
+    root.extend(children)
+    assert canonical(ElementTree.tostring(root, encoding="unicode")) == canonical(canonical(REPORT))
+
+
+# ---------------------------------------------------------------- what has changed
+
+
+@pytest.mark.parametrize(("old", "new", "phrases"), [
+    ("3965", "1980", ["memory/mib: was 4096 MiB, is 2048 MiB"]),
+    ("<flag>aes</flag>", "", ["cpu/flag: one is gone (aes)"]),
+    ("<flag>aes</flag>", "<flag>avx</flag>", ["cpu/flag: one is gone (aes)", "cpu/flag: one is new (avx)"]),
+    ('speed="10000"', 'speed="1000"', ["nic/speed: was 10000 Mb/s, is 1000 Mb/s"]),
+    (' speed="10000"', "", ["nic/speed: was 10000 Mb/s, is not told"]),
+    ('size="500107862016"', 'size="250059350016"', ["disk/size: was 500.108 GB, is 250.059 GB"]),
+    ('product="R640"', "", ["system/product: was R640, is not told"]),
+    ('<disk name="sda" size="500107862016" transport="ata" local="yes" rotational="yes" removable="no" serial="Z1"/>',
+     "", ["disk: one is gone (local yes, removable no, rotational yes, size 500.108 GB, transport ata)"]),
+    ('uuid="4c4c4544-0042-3510-8054-b4c04f4e3232"', "", []),
+])
+def test_what_has_changed_is_said(old: str, new: str, phrases: list[str]) -> None:
+    assert old in REPORT
+    before, after = canonical(REPORT), canonical(REPORT.replace(old, new, 1))
+    assert differences(before, after) == phrases
+
+
+def test_the_parts_that_stayed_are_not_told() -> None:
+    four = "<node>" + '<nic speed="1000"/>' * 4 + "</node>"
+    assert differences(canonical(four), canonical(four.replace("1000", "100", 2))) == [
+        "nic/speed: was 1000 Mb/s, is 100 Mb/s"] * 2
+    assert differences(canonical(four), canonical(four.replace('<nic speed="1000"/>', "", 1))) == [
+        "nic: one is gone (speed 1000 Mb/s)"]
+
+
+def test_a_long_list_is_cut_short() -> None:
+    assert sentence(["a"]) == "a"
+    assert sentence(list("abcdefg")) == "a; b; c; d; e; and 2 more"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["nic", "disk"]), st.integers(1, 3)), max_size=5),
+       st.lists(st.tuples(st.sampled_from(["nic", "disk"]), st.integers(1, 3)), max_size=5))
+def test_there_are_differences_exactly_between_types(one: list[tuple[str, int]], other: list[tuple[str, int]]) -> None:
+    before, after = (canonical("<node>" + "".join(f'<{tag} size="{size}"/>' for tag, size in each) + "</node>")
+                     for each in (one, other))
+    assert (differences(before, after) == []) == (before == after)
+
+
+# ---------------------------------------------------------------- the table of attributes
+
+RNG = "{http://relaxng.org/ns/structure/1.0}"
+
+
+def paths(element: etree._Element, grammar: etree._Element, at: str) -> set[str]:
+    """The places that a grammar's element and what is in it make; 'parts' end in a slash."""
+    found: set[str] = set()
+    for child in element:
+        if child.tag == f"{RNG}ref":
+            (definition,) = grammar.findall(f"{RNG}define[@name='{child.get('name')}']")
+            found |= paths(definition, grammar, at)
+        elif child.tag in (f"{RNG}element", f"{RNG}attribute"):
+            path = at + child.get("name", "")
+            below = paths(child, grammar, f"{path}/") if child.tag == f"{RNG}element" else set()
+            found |= {path + "/" if below else path} | below
+        elif isinstance(child.tag, str):
+            found |= paths(child, grammar, at)
+    return found
+
+
+def test_the_table_has_every_place_of_a_report() -> None:
+    grammar = etree.parse(str(data.path("schema") / "report.rng")).getroot()
+    start = grammar.find(f"{RNG}start/{RNG}element")
+    assert start is not None
+    assert paths(start, grammar, "") == {path + "/" * (kind == PARTS) for path, kind in ATTRIBUTES.items()}
+    assert ATTRIBUTES.keys() >= PARTICULAR | SEVERAL
+
+
+def test_places_below_places() -> None:
+    assert parts("nic/neighbour") == ["switch", "port"]
+    assert {"system", "disk"} < set(parts("")) < set(ATTRIBUTES)
+    assert is_below("kernel/release", PARTICULAR)
+    assert not is_below("nic", PARTICULAR)
+    assert not is_below("disk/name-of-it", PARTICULAR)
