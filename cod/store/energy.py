@@ -1,0 +1,101 @@
+"""The energy accounts: nodes counted by state, type and holder; energy by day, group and type; how far it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, fields
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
+
+from cod.model import EnergyUse
+from cod.states import Disk, NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+MARK = "energy"
+
+_n, _e, _m = t.nodes.c, t.energy_use.c, t.marks.c
+_COLUMNS = [_e[field.name] for field in fields(EnergyUse)]
+_SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on))
+
+
+def nodes(tx: Tx) -> list[Any]:
+    """Nodes that have a type: rows (state, type_id, their holder's group or 0, how many)."""
+    own = (select(_n.vcluster_id, _n.state, _n.type_id, func.count().label("nodes")).where(_n.type_id.is_not(None))
+           .group_by(_n.vcluster_id, _n.state, _n.type_id).subquery())
+    group = func.coalesce(t.vclusters.c.group_id, 0)
+    query = (select(own.c.state, own.c.type_id, group, func.sum(own.c.nodes))
+             .select_from(own.outerjoin(t.vclusters, t.vclusters.c.id == own.c.vcluster_id))
+             .group_by(own.c.state, own.c.type_id, group))
+    return [(state, type_id, group_id, int(count)) for state, type_id, group_id, count in tx.execute(query)]
+
+
+def measured(tx: Tx, since: float) -> list[Any]:
+    """What BMCs measure, of nodes in their state since `since` or longer: rows (type_id, state, watts, nodes)."""
+    query = select(_n.type_id, _n.state, func.sum(_n.watts), func.count())
+    steady = query.where(_n.watts.is_not(None), _n.type_id.is_not(None), _n.since <= since)
+    return [tuple(row) for row in tx.execute(steady.group_by(_n.type_id, _n.state))]
+
+
+def reserve(tx: Tx) -> dict[tuple[int, str], int]:
+    """How many free nodes of each type are 'warm', 'cold', or 'waking' (clean, and on their way to the trampoline)."""
+    names = {NodeState.INACTIVE: "warm", NodeState.OFF: "cold", NodeState.TRAMPOLINE: "waking"}
+    query = select(_n.type_id, _n.state, func.count()).where(
+        _n.vcluster_id.is_(None), _n.released == 0, _n.type_id.is_not(None), _n.state.in_(names),
+        or_(_n.state != NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY))
+    rows = tx.execute(query.group_by(_n.type_id, _n.state))
+    return {(type_id, names[NodeState(state)]): count for type_id, state, count in rows}
+
+
+# ---------------------------------------------------------------- how far the accounts go
+
+
+def mark(tx: Tx) -> float | None:
+    """Until when energy has been put down; None before the first time."""
+    found: float | None = tx.scalar(select(_m.at).where(_m.name == MARK))
+    return found
+
+
+def move_mark(tx: Tx, before: float | None, now: float) -> bool:
+    """The accounts go until `now`; False when `before` is not their mark (any more). Until the commit nobody else can.
+
+    IntegrityError when another server sets the first mark at the same time.
+    """
+    if before is None:
+        if mark(tx) is not None:
+            return False
+        tx.execute(insert(t.marks).values(name=MARK, at=now))
+        return True
+    moved = tx.execute(update(t.marks).where(_m.name == MARK, _m.at == before).values(at=now))
+    return moved.rowcount == 1
+
+
+# ---------------------------------------------------------------- the accounts
+
+
+def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
+    """Add to the accounts. For whoever has moved the mark in this transaction: the days' rows are written anew."""
+    new = {(use.day, use.group_id, use.type_id): astuple(use) for use in uses}
+    days = sorted({day for day, _, _ in new})
+    if not days:
+        return
+    between = _e.day.between(days[0], days[-1])
+    for row in tx.execute(select(*_COLUMNS).where(between)):
+        key = row[:3]
+        new[key] = (*key, *(old + more for old, more in zip(row[3:], new.get(key, (0.0,) * 6)[3:], strict=True)))
+    tx.execute(delete(t.energy_use).where(between))
+    names = [column.name for column in _COLUMNS]
+    tx.execute(insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()])
+
+
+def sums(tx: Tx, first: int, last: int, by: str) -> list[Any]:
+    """The accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or 'day'.
+
+    The key is a group's name (None: the reserve), a type's name, or a day; rows are in its order.
+    """
+    key: ColumnElement[Any] = {"group": t.groups.c.name, "type": t.node_types.c.name, "day": _e.day}[by]
+    query = (select(key, *_SUMS).select_from(t.energy_use)
+             .outerjoin(t.groups, t.groups.c.id == _e.group_id).outerjoin(t.node_types, t.node_types.c.id == _e.type_id)
+             .where(_e.day.between(first, last)).group_by(key).order_by(key))
+    return [tuple(row) for row in tx.execute(query)]
