@@ -20,6 +20,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.secretfile": (set(), set()),
     "cod.wire": ({"cod.wire", "cod.data", "cod.model"}, {"lxml", "tftpy", "dnslib"}),
     "cod.policy": ({"cod.policy", *LEAVES}, set()),
+    "cod.sim": ({"cod.sim", "cod.policy", *LEAVES}, set()),
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
     "cod.flows": ({"cod.policy", "cod.store", *LEAVES}, set()),
@@ -42,7 +43,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
 COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefile", "cod.init", "cod.logs",
                "cod.__main__"}
 # The local commands (init, serve, trampoline, db, token) compose too: they are the program's other way in.
-LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token"}
+LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate"}
 NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
 # The edges' heads, with what belongs to each: no protocol imports another.
 EDGES: dict[str, set[str]] = {

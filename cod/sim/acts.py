@@ -1,0 +1,160 @@
+"""What a plan changes in the simulated site: the counterpart of `flows.acts`, in the same order.
+
+Nothing comes between a snapshot and its plan here, so what a plan names must be there: an act that finds it otherwise
+raises `Impossible`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cod.policy.world import WARM, Grant, No, Plan, Rouse, Take
+from cod.sim.cluster import Ask, Cluster, Reclaim
+from cod.sim.machines import Machine
+from cod.states import RequestState, VclusterState
+
+if TYPE_CHECKING:
+    from cod.sim.world import World
+
+
+class Impossible(Exception):
+    """A plan that cannot be carried out: the policy is at fault, or the simulator."""
+
+
+def apply(world: World, plan: Plan) -> None:
+    """Carry it out, all of it."""
+    for vcluster_id, ahead in plan.warnings:
+        _warn(world, world.clusters[vcluster_id], ahead)
+    for vcluster_id in plan.drains:
+        _drain(world, world.clusters[vcluster_id])
+    for vcluster_id in plan.expired:
+        _expire(world, world.clusters[vcluster_id])
+    for vcluster_id in plan.deserted:
+        world.end(world.clusters[vcluster_id])
+    for reclaim_id in plan.overdue:
+        _seize(world, world.reclaims.get(reclaim_id))
+    for grant in plan.grants:
+        _grant(world, grant)
+    for take in plan.takes:
+        _take(world, take)
+    for no in plan.noes:
+        _tell(world, no)
+    for rouse in plan.rouses:
+        _rouse(world, rouse)
+
+
+def _warn(world: World, cluster: Cluster, ahead: float) -> None:
+    cluster.warned = ahead
+    world.tally.warnings += 1
+    cluster.owner.warned(cluster, ahead)
+
+
+def _drain(world: World, cluster: Cluster) -> None:
+    cluster.drain_until = world.clock.now + world.policy.drain_grace
+    cluster.changed()
+    world.look(cluster.drain_until)
+    world.clock.at(cluster.drain_until, world.stir)
+
+
+def _expire(world: World, cluster: Cluster) -> None:
+    """The grace is over: what is left is seized."""
+    if cluster.state is not VclusterState.ACTIVE:
+        return
+    world.tally.expired += 1
+    machines = list(cluster.held)
+    world.tally.seized += len(machines)
+    world.delete(cluster)
+    for machine in machines:
+        cluster.owner.lost(machine, cluster, "over")
+
+
+def _seize(world: World, reclaim: Reclaim | None) -> None:
+    """The deadline has passed: what is open is taken by its power."""
+    if reclaim is None:
+        return
+    for machine in [one for one in reclaim.cluster.held if one.reclaim == reclaim.id]:
+        cluster = reclaim.cluster
+        world.tally.seized += 1
+        cluster.size -= 1
+        world.let_go(machine)
+        cluster.owner.lost(machine, cluster, "taken")
+
+
+def _grant(world: World, grant: Grant) -> None:
+    ask = world.pending[grant.request_id]
+    cluster, now = ask.cluster, world.clock.now
+    try:
+        picked = [(machine, share.template_id) for share in grant.shares
+                  for machine in world.hall.pick(share.lot, share.count)]
+    except LookupError as error:
+        raise Impossible(f"request {ask.id}: {error}") from None
+    if len(picked) != ask.count:
+        raise Impossible(f"request {ask.id} wants {ask.count} nodes and is granted {len(picked)}")
+    for machine, template_id in picked:
+        _seat(world, machine, ask, template_id)
+    world.decide(ask, RequestState.GRANTED)
+    if ask.kind == "create":
+        cluster.state = VclusterState.ACTIVE
+        world.lease(cluster, now + cluster.lease_time)
+    elif ask.kind == "grow":
+        cluster.size += ask.count
+    cluster.changed()
+    world.tally.assigned += len(picked)
+    cluster.owner.granted(ask)
+
+
+def _seat(world: World, machine: Machine, ask: Ask, template_id: int) -> None:
+    world.hall.reserve(machine, 0)
+    world.life.take(machine, ask.cluster, ask.id, template_id)
+    ask.cluster.held[machine] = None
+
+
+def _take(world: World, take: Take) -> None:
+    """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
+    ask, cluster = world.pending.get(take.request_id), world.clusters[take.vcluster_id]
+    if ask is None:
+        raise Impossible(f"{take.count} nodes are taken for request {take.request_id}, which does not wait")
+    now, policy = world.clock.now, world.policy
+    inertia = policy.inertia_by_priority.get(cluster.group.priority, policy.inertia)
+    mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
+              and (one.assigned_at or 0.0) + inertia <= now]
+    reclaim = Reclaim(world.new_id(), cluster, ask, take.kind, now + policy.reclaim_grace, take.count)
+    chosen = cluster.owner.choose(reclaim, mobile)
+    if len(chosen) != take.count or not set(chosen) <= set(mobile):
+        raise Impossible(f"{take.count} nodes are taken from vcluster {cluster.name}, of {len(mobile)} that may be")
+    for machine in chosen:
+        machine.reclaim = reclaim.id
+        world.hall.reserve(machine, ask.id)
+    world.reclaims[reclaim.id] = reclaim
+    cluster.leaving += take.count
+    cluster.changed()
+    world.tally.taken += take.count
+    world.tally.reclaims += 1
+    cluster.owner.asked_back(reclaim, chosen)
+
+
+def _tell(world: World, no: No) -> None:
+    ask = world.pending[no.request_id]
+    if not no.final:
+        ask.reason, ask.wish = no.sentence, None
+        return
+    world.decide(ask, RequestState.REJECTED)
+    if ask.kind == "create":
+        world.end(ask.cluster)
+    elif ask.kind == "replace":
+        ask.cluster.size -= 1
+    ask.cluster.owner.refused(ask)
+
+
+def _rouse(world: World, rouse: Rouse) -> None:
+    """Nodes of the lot that this plan has not given to anybody are woken or put to sleep."""
+    idle_time = world.energy.idle_time if rouse.sleep and rouse.lot.readiness == WARM else None
+    try:
+        picked = world.hall.pick(rouse.lot, rouse.count, idle_time)
+    except LookupError as error:
+        raise Impossible(f"{'sleep' if rouse.sleep else 'wake'} ({rouse.why}): {error}") from None
+    for machine in picked:
+        if rouse.sleep:
+            world.life.sleep(machine)
+        else:
+            world.life.wake(machine)

@@ -1,0 +1,36 @@
+"""The virtual clock: events in order of their time, and of their making where times are equal."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+
+class Clock:
+    """`now` is in seconds since the start of the run; `events` counts those that have happened."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events = 0
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._made = 0
+
+    def at(self, time: float, call: Callable[..., object], *args: Any) -> None:
+        """Call `call(*args)` at `time`, or now if that is past. There is no taking back: `call` looks whether it is
+        still meant."""
+        self._made += 1
+        heapq.heappush(self._heap, (max(time, self.now), self._made, call, args))
+
+    def after(self, delay: float, call: Callable[..., object], *args: Any) -> None:
+        """Call it in `delay` seconds."""
+        self.at(self.now + delay, call, *args)
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due up to and including `until`."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, call, args = heapq.heappop(heap)
+            self.events += 1
+            call(*args)
+        self.now = until

@@ -1,0 +1,136 @@
+"""Virtual clusters, their requests and reclaims: what the database's rows of those names would hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cod.model import Group, Policy, RequestTuple
+from cod.policy.world import Holder, Holding, Kind, Wish
+from cod.sim.machines import Machine
+from cod.states import RequestState, VclusterState
+
+
+class Owner(Protocol):
+    """Who asked for a virtual cluster, and is told of what becomes of it. None of these may raise.
+
+    `lost` is told after the machine has left; `why` is 'taken' (by a reclaim), 'broken' or 'over' (the lease).
+    """
+
+    def granted(self, ask: Ask) -> None: ...
+    def refused(self, ask: Ask) -> None: ...
+    def up(self, machine: Machine) -> None: ...
+    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None: ...
+    def warned(self, cluster: Cluster, ahead: float) -> None: ...
+    def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]: ...
+    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None: ...
+    def over(self, cluster: Cluster) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Cluster:
+    """A virtual cluster. `held`: its machines in the order they came; `creation_size` is its floor.
+
+    seen, seen_until   what the manager sees of its machines, and until when that is so; None when it has changed
+    """
+
+    id: int
+    name: str
+    group: Group
+    owner: Owner
+    template_id: int
+    needs: str
+    cache: bool
+    size: int
+    lease_time: float
+    may_spread: bool
+    state: VclusterState = VclusterState.PENDING
+    creation_size: int = 0
+    expires_at: float | None = None
+    drain_until: float | None = None
+    warned: float | None = None
+    leaving: int = 0
+    held: dict[Machine, None] = field(default_factory=dict)
+    pending: dict[int, Ask] = field(default_factory=dict)
+    released: int = 0
+    seen: tuple[Holding, ...] | None = None
+    seen_until: float = float("inf")
+    holder: Holder | None = None
+
+    @property
+    def group_id(self) -> int:
+        """Of its group."""
+        return self.group.id
+
+    def changed(self) -> None:
+        """Its machines, its size or its lease are not what they were."""
+        self.seen = self.holder = None
+        for ask in self.pending.values():
+            ask.wish = None
+
+    def as_holder(self) -> Holder:
+        """As the manager sees it."""
+        if self.holder is None:
+            self.holder = Holder(self.id, self.name, self.group.priority, len(self.held), self.creation_size,
+                                 self.leaving, self.expires_at, self.drain_until)
+        return self.holder
+
+    def holdings(self, policy: Policy, now: float) -> tuple[Holding, ...]:
+        """Its machines as the manager sees them."""
+        if self.seen is None or now >= self.seen_until:
+            self.seen, self.seen_until = self._holdings(policy, now)
+        return self.seen
+
+    def _holdings(self, policy: Policy, now: float) -> tuple[tuple[Holding, ...], float]:
+        inertia = policy.inertia_by_priority.get(self.group.priority, policy.inertia)
+        count: Counter[Kind] = Counter()
+        mobile: Counter[Kind] = Counter()
+        until: dict[Kind, float] = {}
+        for machine in self.held:
+            count[machine.kind] += 1
+            end = (machine.assigned_at or 0.0) + inertia
+            if end > now:
+                until[machine.kind] = min(end, until.get(machine.kind, end))
+            elif not machine.reclaim:
+                mobile[machine.kind] += 1
+        made = tuple(Holding(self.id, kind, count[kind], mobile[kind], until.get(kind)) for kind in count)
+        return made, min(until.values(), default=float("inf"))
+
+
+@dataclass(eq=False, slots=True)
+class Ask:
+    """A request for nodes, of one tuple. `kind`: 'create', 'grow' or 'replace'. `up`: how many of its machines run."""
+
+    id: int
+    cluster: Cluster
+    kind: str
+    count: int
+    submitted_at: float
+    may_wait: bool = True
+    state: RequestState = RequestState.PENDING
+    reason: str = ""
+    up: int = 0
+    wish: Wish | None = None
+
+    def as_wish(self) -> Wish:
+        """As the manager sees it."""
+        if self.wish is None:
+            cluster = self.cluster
+            self.wish = Wish(
+                self.id, cluster.id, cluster.group.priority, self.submitted_at, cluster.group_id, "",
+                (RequestTuple(self.count, cluster.needs, cluster.template_id),), self.may_wait, cluster.may_spread,
+                dict(Counter(machine.kind.type for machine in cluster.held)), self.reason)
+        return self.wish
+
+
+@dataclass(eq=False, slots=True)
+class Reclaim:
+    """Machines that a vcluster is to give up for a request; those still to come carry its id."""
+
+    id: int
+    cluster: Cluster
+    ask: Ask
+    kind: Kind
+    deadline: float
+    open: int

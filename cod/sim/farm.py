@@ -1,0 +1,129 @@
+"""A farm of servers whose wanted size follows the day."""
+
+from __future__ import annotations
+
+from random import Random
+
+from cod.model import Group
+from cod.sim.cluster import Ask, Cluster, Reclaim
+from cod.sim.draws import wave
+from cod.sim.machines import Machine
+from cod.sim.owners import FOREVER, Quiet, parts, still_due
+from cod.sim.scenario import Farm
+from cod.sim.world import World
+from cod.states import NodeState
+
+
+class FarmOwner(Quiet):
+    """Each interval it wants a size; it asks for what is short and gives back what is over, never below `low`."""
+
+    rule: Farm
+
+    def __init__(self, world: World, rule: Farm, group: Group, random: Random) -> None:
+        super().__init__(world, rule, group)
+        self._random = random
+        self._asks: dict[int, Ask] = {}
+        self._wanted = rule.low
+        self._up: dict[Machine, None] = {}
+        self._summed = 0.0
+        self._found()
+        world.clock.after(rule.interval, self._look)
+
+    def _found(self) -> None:
+        self._cluster: Cluster | None = self.create(self.rule.low, self.rule.name, FOREVER)
+
+    def _look(self) -> None:
+        self.sum_up()
+        self._wanted = self.size()
+        self.world.clock.after(self.rule.interval, self._look)
+        cluster = self._cluster
+        if cluster is None or not cluster.held:
+            return
+        over = cluster.size + sum(ask.count for ask in self._asks.values()) - self._wanted
+        if over < 0:
+            self._grow(cluster, -over)
+        elif over > 0:
+            self._shrink(cluster)
+
+    def size(self) -> int:
+        """What it wants now."""
+        rule = self.rule
+        # The wave swings around 1 by 1; the wanted size between low and high.
+        level = wave(self.world.clock.now, 1.0, rule.week_wave, rule.peak_hour) / 2
+        level += self._random.gauss(0.0, rule.noise)
+        return round(rule.low + (rule.high - rule.low) * min(max(level, 0.0), 1.0))
+
+    def _grow(self, cluster: Cluster, count: int) -> None:
+        for part in parts(count):
+            ask = self.world.grow(cluster, part)
+            self._asks[ask.id] = ask
+
+    def _shrink(self, cluster: Cluster) -> None:
+        """First what was asked for and is not wanted any more, then the newest nodes."""
+        for ask in list(self._asks.values()):
+            self.world.withdraw(ask)
+        self._asks.clear()
+        short = self._wanted - cluster.size
+        if short >= 0:
+            self._grow(cluster, short)
+            return
+        free = [one for one in cluster.held if not one.reclaim]
+        spare = min(-short, len(cluster.held) - cluster.creation_size)
+        free.sort(key=lambda one: (one.state is NodeState.ACTIVE, -(one.assigned_at or 0.0), one.id))
+        self._let_go(cluster, free[:max(0, spare)])
+
+    def _let_go(self, cluster: Cluster, machines: list[Machine]) -> None:
+        self.sum_up()
+        for machine in machines:
+            self._up.pop(machine, None)
+        if machines:
+            self.world.give_back(cluster, machines)
+
+    def sum_up(self) -> None:
+        """Add up what was wanted and what was there, before either changes."""
+        now = self.world.clock.now
+        seconds, self._summed = now - self._summed, now
+        priority = self.group.priority
+        self.world.tally.wanted[priority] += seconds * self._wanted
+        self.world.tally.delivered[priority] += seconds * min(self._wanted, len(self._up))
+
+    # ------------------------------------------------------------ what it is told
+
+    def granted(self, ask: Ask) -> None:
+        """Nodes are on their way."""
+        self._asks.pop(ask.id, None)
+
+    def refused(self, ask: Ask) -> None:
+        """It asks again at its next look."""
+        self._asks.pop(ask.id, None)
+
+    def up(self, machine: Machine) -> None:
+        """One more serves."""
+        self.sum_up()
+        self._up[machine] = None
+
+    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
+        """One less."""
+        self.sum_up()
+        self._up.pop(machine, None)
+
+    def warned(self, cluster: Cluster, ahead: float) -> None:
+        """It stays."""
+        self.world.extend(cluster, FOREVER)
+
+    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+        """It gives them back if it answers reclaims."""
+        if self.rule.answer is not None:
+            self.world.clock.after(self.rule.answer, self._answer, reclaim, machines)
+
+    def _answer(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+        due = still_due(machines, reclaim)
+        if due and self._cluster is not None:
+            self._let_go(self._cluster, due)
+
+    def over(self, cluster: Cluster) -> None:
+        """It founds another."""
+        self.sum_up()
+        self._asks.clear()
+        self._up.clear()
+        self.world.clock.after(self.rule.interval, self._found)

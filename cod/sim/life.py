@@ -1,0 +1,178 @@
+"""What becomes of a machine, and how long it takes: the simulated counterpart of an agent, its firmware and its power.
+
+`take` and `release` are the manager's orders, `wake` and `sleep` the reserve pool's; the rest happens by itself. Each
+timer carries the machine's generation, and does nothing when the machine has moved on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cod.model import Energy
+from cod.policy.world import Cache
+from cod.sim.clock import Clock
+from cod.sim.draws import HOUR, about
+from cod.sim.machines import Hall, Machine
+from cod.states import NODE_RULES, Disk, NodeEvent, NodeState
+
+if TYPE_CHECKING:
+    from cod.sim.cluster import Cluster
+
+E, S = NodeEvent, NodeState
+
+
+class Life:
+    """Moves the machines of `hall`.
+
+    on_up      called with a machine whose holder's system runs
+    on_free    called with a machine that is in the reserve again
+    on_broken  called with a machine that is about to be set aside; takes it from its holder
+    """
+
+    def __init__(
+        self, clock: Clock, hall: Hall, energy: Energy, *, on_up: Callable[[Machine], None],
+        on_free: Callable[[Machine], None], on_broken: Callable[[Machine], None],
+    ) -> None:
+        self._clock, self._hall, self._energy = clock, hall, energy
+        self._on_up, self._on_free, self._on_broken = on_up, on_free, on_broken
+        self.wakes = self.wakes_failed = self.sleeps = self.failures = 0
+        for machine in hall.machines:
+            self._fail_some_day(machine)
+
+    # ------------------------------------------------------------ orders
+
+    def take(self, machine: Machine, cluster: Cluster, request_id: int, template_id: int) -> None:
+        """Give a free machine to a vcluster and set it going: primed or booted if it is awake, woken if it is off."""
+        hall = self._hall
+        hall.count(machine)
+        machine.cluster, machine.request_id, machine.template_id = cluster, request_id, template_id
+        machine.assigned_at = self._clock.now
+        if machine.state is S.OFF:
+            self.wake(machine)
+        else:
+            self._assign(machine)
+
+    def release(self, machine: Machine) -> None:
+        """Take it from its holder and back to the trampoline, by its power."""
+        self._hall.count(machine)
+        cluster = machine.cluster
+        assert cluster is not None
+        keep = machine.state is S.ACTIVE and cluster.cache
+        machine.disk = Disk.CACHED if keep else Disk.DIRTY
+        machine.cache = Cache(machine.template_id, cluster.group_id) if keep else None
+        machine.released, machine.cluster, machine.assigned_at = cluster.id, None, None
+        machine.request_id = machine.template_id = machine.reclaim = 0
+        if machine.state is S.TRAMPOLINE:  # it is on its way there, and is settled when it reports
+            self._hall.place(machine)
+        else:
+            self._hall.move(machine, E.RELEASED)
+            self._after(machine, machine.spec.times.reset, self._report)
+
+    def wake(self, machine: Machine) -> None:
+        """Switch it on."""
+        self.wakes += 1
+        self._hall.move(machine, E.WOKEN, waking=True)
+        self._power_on(machine)
+
+    def sleep(self, machine: Machine) -> None:
+        """Switch it off; its disk keeps what it has."""
+        self.sleeps += 1
+        self._hall.move(machine, E.POWERED_DOWN)
+
+    # ------------------------------------------------------------ what happens
+
+    def _after(self, machine: Machine, median: float, then: Callable[[Machine], None]) -> None:
+        delay = about(machine.random, median, machine.spec.times.spread)
+        self._clock.after(delay, self._due, machine, machine.generation, then)
+
+    @staticmethod
+    def _due(machine: Machine, generation: int, then: Callable[[Machine], None]) -> None:
+        if machine.generation == generation:
+            then(machine)
+
+    def _power_on(self, machine: Machine) -> None:
+        fails = machine.spec.wake_fails
+        if fails and machine.random.random() < fails:
+            self.wakes_failed += 1
+            self._clock.after(self._energy.wake_time, self._due, machine, machine.generation, self._did_not_wake)
+        else:
+            self._after(machine, machine.spec.times.wake, self._report)
+
+    def _did_not_wake(self, machine: Machine) -> None:
+        machine.attempts += 1
+        if machine.attempts > NODE_RULES[S.TRAMPOLINE].retries:
+            self._set_aside(machine, E.EXHAUSTED)
+        else:
+            self._hall.move(machine, E.TIMED_OUT, waking=machine.waking)
+            self._power_on(machine)
+
+    def _report(self, machine: Machine) -> None:
+        """It stands at the crossroads (`policy.lifecycle.settle`)."""
+        if machine.cluster is not None:
+            self._assign(machine)
+        elif machine.disk is Disk.DIRTY:
+            self._hall.move(machine, E.WIPE_ORDERED)
+            self._after(machine, machine.spec.times.wipe, self._wiped)
+        else:
+            self._idle(machine)
+
+    def _assign(self, machine: Machine) -> None:
+        cluster = machine.cluster
+        assert cluster is not None
+        if machine.disk is Disk.CACHED and machine.cache == (machine.template_id, cluster.group_id):
+            self._boot(machine, E.BOOT_ORDERED)
+        else:
+            self._hall.move(machine, E.PRIME_ORDERED)
+            self._after(machine, machine.spec.times.prime, self._primed)
+
+    def _primed(self, machine: Machine) -> None:
+        machine.disk, machine.cache = Disk.DIRTY, None
+        self._boot(machine, E.PRIMED)
+
+    def _boot(self, machine: Machine, event: NodeEvent) -> None:
+        self._hall.move(machine, event)
+        self._after(machine, machine.spec.times.boot, self._booted)
+
+    def _booted(self, machine: Machine) -> None:
+        machine.attempts = 0
+        self._hall.move(machine, E.BOOTED)
+        self._on_up(machine)
+
+    def _wiped(self, machine: Machine) -> None:
+        machine.disk = Disk.CLEAN
+        self._hall.move(machine, E.WIPED)
+        self._idle(machine)
+
+    def _idle(self, machine: Machine) -> None:
+        machine.attempts = 0
+        self._hall.move(machine, E.IDLED)
+        self._on_free(machine)
+        machine.released = 0
+
+    # ------------------------------------------------------------ failures
+
+    def _fail_some_day(self, machine: Machine) -> None:
+        if machine.spec.mtbf:
+            self._clock.after(machine.random.expovariate(1 / (machine.spec.mtbf * HOUR)), self._fail, machine)
+
+    def _fail(self, machine: Machine) -> None:
+        if machine.state is S.QUARANTINED:  # a machine cannot fail twice; its next failure is drawn when it is back
+            self._fail_some_day(machine)
+        else:
+            self._set_aside(machine, E.QUARANTINED)
+            self._fail_some_day(machine)
+
+    def _set_aside(self, machine: Machine, event: NodeEvent) -> None:
+        self.failures += 1
+        self._hall.count(machine)
+        self._on_broken(machine)
+        machine.cluster, machine.assigned_at = None, None
+        machine.request_id = machine.template_id = machine.reclaim = machine.released = 0
+        machine.disk, machine.cache, machine.attempts = Disk.DIRTY, None, 0
+        self._hall.move(machine, event)
+        self._clock.after(machine.spec.repair * HOUR, self._due, machine, machine.generation, self._repaired)
+
+    def _repaired(self, machine: Machine) -> None:
+        self._hall.move(machine, E.RESTORED)
+        self._after(machine, machine.spec.times.reset, self._report)

@@ -1,0 +1,197 @@
+"""The machines of a simulated site: where each is in its life, what the manager counts of them, what they consume.
+
+Transitions are those of `states.NODE_TRANSITIONS`: a simulation that left the product's lifecycle would raise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from cod.model import Energy, NodeType
+from cod.policy.energy import watts
+from cod.policy.world import COLD, WARM, Cache, Coming, Kind, Lot
+from cod.sim import scenario as sc
+from cod.sim.clock import Clock
+from cod.sim.draws import stream
+from cod.states import Disk, NodeEvent, NodeState, after
+
+if TYPE_CHECKING:
+    from cod.sim.cluster import Cluster
+
+
+class Spot(NamedTuple):
+    """What makes free nodes a lot."""
+
+    kind: Kind
+    readiness: int
+    cache: Cache | None
+    reserved: int
+
+
+class Way(NamedTuple):
+    """What makes nodes on their way back alike."""
+
+    kind: Kind
+    reserved: int
+    waking: bool
+
+
+class Machine:
+    """One node; names as in the table `nodes`. `spot`: what it counts as; `counted`: until when it is added up."""
+
+    __slots__ = ("assigned_at", "attempts", "cache", "cluster", "counted", "disk", "generation", "id", "kind", "name",
+                 "random", "reclaim", "released", "request_id", "reserved", "since", "spec", "spot", "state",
+                 "template_id", "waking")
+
+    def __init__(self, number: int, spec: sc.Type, kind: Kind, random: Random) -> None:
+        self.id, self.name, self.spec, self.kind, self.random = number, f"{spec.name}-{number}", spec, kind, random
+        self.state, self.since, self.generation, self.attempts = NodeState.INACTIVE, 0.0, 0, 0
+        self.disk: Disk = Disk.CLEAN
+        self.cache: Cache | None = None
+        self.cluster: Cluster | None = None
+        self.assigned_at: float | None = None
+        self.request_id = self.template_id = self.reserved = self.reclaim = self.released = 0
+        self.waking = False
+        self.counted = 0.0
+        self.spot: Spot | Way | None = None
+
+
+class Hall:
+    """All machines, in buckets as the manager's census counts them, and what they have consumed.
+
+    spent    seconds by state, of all machines
+    kept     the machines that are reserved for a request
+    held     seconds in which they were held by somebody
+    joules   consumed; `spared`: what would have been consumed on top, had sleeping machines idled
+    by_group joules consumed by machines while a group held them
+    """
+
+    def __init__(self, clock: Clock, types: Iterable[sc.Type], energy: Energy, seed: int) -> None:
+        self._clock = clock
+        self.machines: list[Machine] = []
+        self.types: dict[int, NodeType] = {}
+        self.free: dict[Spot, dict[Machine, None]] = {}
+        self.coming: Counter[Way] = Counter()
+        self.kept: dict[Machine, None] = {}
+        self.spent: dict[NodeState, float] = dict.fromkeys(NodeState, 0.0)
+        self.by_group: dict[str, float] = defaultdict(float)
+        self.held = self.joules = self.spared = 0.0
+        self._watts: dict[tuple[int, NodeState], float] = {}
+        block = 0
+        for number, spec in enumerate(types, 1):
+            self.types[number] = row = node_type(number, spec)
+            self._watts.update({(number, state): watts(state, row, energy) for state in NodeState})
+            for size in spec.blocks:
+                block += 1
+                for _ in range(size):
+                    self._add(spec, Kind(number, block, ""), seed)
+        self.site = dict(Counter(machine.kind.type for machine in self.machines))
+
+    def _add(self, spec: sc.Type, kind: Kind, seed: int) -> None:
+        number = len(self.machines) + 1
+        machine = Machine(number, spec, kind, stream(seed, "machine", number))
+        self.machines.append(machine)
+        self.place(machine)
+
+    # ------------------------------------------------------------ changes
+
+    def move(self, machine: Machine, event: NodeEvent, *, waking: bool = False) -> None:
+        """The machine's next state. Raises `WrongEvent` where the lifecycle has no such arrow."""
+        self.count(machine)
+        machine.state = after(machine.state, event)
+        machine.since = self._clock.now
+        machine.generation += 1
+        machine.waking = waking
+        self.place(machine)
+
+    def count(self, machine: Machine) -> None:
+        """Add up what it has done and consumed until now; before its state or its holder changes."""
+        seconds = self._clock.now - machine.counted
+        if not seconds:
+            return
+        machine.counted = self._clock.now
+        joules = seconds * self._watts[machine.kind.type, machine.state]
+        self.spent[machine.state] += seconds
+        self.joules += joules
+        if machine.cluster is not None:
+            self.held += seconds
+            self.by_group[machine.cluster.group.name] += joules
+        elif machine.state is NodeState.OFF:
+            self.spared += seconds * self._watts[machine.kind.type, NodeState.INACTIVE] - joules
+
+    def power(self) -> float:
+        """Watts that all of them draw now."""
+        return sum(self._watts[machine.kind.type, machine.state] for machine in self.machines)
+
+    def place(self, machine: Machine) -> None:
+        """Count it as what it is now; after anything of it has changed."""
+        spot = _spot(machine)
+        if spot == machine.spot:
+            return
+        old, machine.spot = machine.spot, spot
+        if isinstance(old, Spot):
+            bucket = self.free[old]
+            del bucket[machine]
+            if not bucket:
+                del self.free[old]
+        elif old is not None:
+            self.coming[old] -= 1
+            if not self.coming[old]:
+                del self.coming[old]
+        if isinstance(spot, Spot):
+            self.free.setdefault(spot, {})[machine] = None
+        elif spot is not None:
+            self.coming[spot] += 1
+
+    def reserve(self, machine: Machine, request_id: int) -> None:
+        """Keep it for a request, or with 0 for nobody; what it is reserved for it stays, whoever holds it."""
+        if machine.reserved != request_id:
+            machine.reserved = request_id
+            self.kept.pop(machine, None)
+            if request_id:
+                self.kept[machine] = None
+            self.place(machine)
+
+    # ------------------------------------------------------------ what the manager sees
+
+    def lots(self, idle_time: float) -> Iterator[Lot]:
+        """The free nodes."""
+        long_ago = self._clock.now - idle_time
+        for spot, bucket in self.free.items():
+            idle = sum(machine.since <= long_ago for machine in bucket) if spot.readiness == WARM else 0
+            yield Lot(spot.kind, spot.readiness, len(bucket), spot.cache, spot.reserved, idle)
+
+    def ways(self) -> Iterator[Coming]:
+        """The nodes on their way back."""
+        for way, count in self.coming.items():
+            yield Coming(way.kind, count, way.reserved, way.waking)
+
+    def pick(self, lot: Lot, count: int, idle_time: float | None = None) -> list[Machine]:
+        """`count` nodes of a lot, by id; with `idle_time`, only such as have idled so long. Raises LookupError."""
+        bucket = self.free.get(Spot(lot.kind, lot.readiness, lot.cache, lot.reserved), {})
+        fit = [one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time]
+        if len(fit) < count:
+            raise LookupError(f"{count} nodes wanted of {lot}, there are {len(fit)}")
+        return sorted(fit, key=lambda machine: machine.id)[:count]
+
+
+def _spot(machine: Machine) -> Spot | Way | None:
+    if machine.cluster is not None:
+        return None
+    if machine.state is NodeState.OFF or machine.state is NodeState.INACTIVE:
+        readiness = COLD if machine.state is NodeState.OFF else WARM
+        return Spot(machine.kind, readiness, machine.cache, machine.reserved)
+    if machine.state is NodeState.TRAMPOLINE or machine.state is NodeState.WIPE:
+        return Way(machine.kind, machine.reserved, machine.waking)
+    return None
+
+
+def node_type(number: int, spec: sc.Type) -> NodeType:
+    """The row of `node_types` that a type of the scenario would have."""
+    return NodeType(
+        id=number, name=spec.name, digest=str(number), attributes=spec.canonical, cost=spec.cost, created_at=0.0,
+        warm_low=spec.warm_low, warm_high=spec.warm_high, watts_off=spec.watts_off, watts_idle=spec.watts_idle,
+        watts_busy=spec.watts_busy)

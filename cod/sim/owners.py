@@ -1,0 +1,72 @@
+"""What all owners of virtual clusters do unless they have a way of their own."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from cod.model import Group
+from cod.policy import leases
+from cod.sim.cluster import Ask, Cluster, Reclaim
+from cod.sim.machines import Machine
+from cod.sim.scenario import Farm, Jobs, Queue
+from cod.sim.world import World
+
+FOREVER = 30 * 86400.0  # the lease that standing services ask for and extend at each warning
+MARGIN = 1800.0  # seconds that a job's lease allows for its nodes' way to it
+
+
+class Quiet:
+    """Does nothing about anything; lets the manager choose what it loses, and waits until that is seized."""
+
+    def __init__(self, world: World, rule: Jobs | Queue | Farm, group: Group) -> None:
+        self.world, self.rule, self.group = world, rule, group
+        self.template_id = world.template(cache=rule.cache)
+
+    def create(self, size: int, name: str, lease: float | None, *, may_wait: bool = True) -> Cluster:
+        """A vcluster of its own."""
+        rule = self.rule
+        return self.world.create(
+            self, self.group, size, self.template_id, name=name, needs=rule.needs, cache=rule.cache, lease=lease,
+            may_spread=rule.may_spread, may_wait=may_wait)
+
+    def granted(self, ask: Ask) -> None:
+        """Its nodes are on their way."""
+
+    def refused(self, ask: Ask) -> None:
+        """The request was rejected."""
+
+    def up(self, machine: Machine) -> None:
+        """A machine runs."""
+
+    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
+        """A machine is gone."""
+
+    def warned(self, cluster: Cluster, ahead: float) -> None:
+        """The lease ends within `ahead` seconds."""
+
+    def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]:
+        """The machines to give up: by the manager's documented order."""
+        return cast(list[Machine], leases.victims(cast(Any, candidates), reclaim.open))
+
+    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+        """These are to be given back before the deadline."""
+
+    def over(self, cluster: Cluster) -> None:
+        """The vcluster has ended."""
+
+
+def still_due(machines: list[Machine], reclaim: Reclaim) -> list[Machine]:
+    """Those of them that the reclaim still waits for."""
+    return [machine for machine in machines if machine.reclaim == reclaim.id]
+
+
+def parts(count: int) -> list[int]:
+    """`count` nodes as requests of half, half of the rest, and so on: 13 = 7 + 3 + 2 + 1.
+
+    A request is satisfied whole or not at all, so one large one might wait though most of it could be had.
+    """
+    made = []
+    while count > 0:
+        made.append((count + 1) // 2)
+        count -= made[-1]
+    return made

@@ -1,0 +1,142 @@
+"""The policy's promises, looked at from outside: `broken` names what a plan breaks of them. It decides nothing itself.
+
+It shares no code with the policy but the comparison of attributes, so that a fault of the policy is not repeated here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from cod.model import Policy
+from cod.policy.match import satisfies
+from cod.policy.world import Grant, Kind, Lot, Plan, Snapshot, Take, Wish
+
+
+def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:
+    """A sentence for each promise that `planned` breaks, made for `seen` at `now`; none when all is well."""
+    return [*_grants(seen, planned), *_takes(seen, planned), *_leases(seen, planned, now), *_reserve(seen, planned)]
+
+
+def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
+    wishes = {wish.id: wish for wish in seen.wishes}
+    used: Counter[Lot] = Counter()
+    there: Counter[Lot] = Counter(dict.fromkeys(seen.lots, 0))
+    for lot in seen.lots:
+        there[lot] += lot.count
+    for grant in planned.grants:
+        yield from _whole(grant, wishes[grant.request_id])
+        yield from _fitting(grant, wishes[grant.request_id], seen)
+        for share in grant.shares:
+            used[share.lot] += share.count
+    for rouse in planned.rouses:
+        used[rouse.lot] += rouse.count
+    yield from (f"{count} nodes are used of a lot of {there[lot]}: {lot}" for lot, count in used.items()
+                if count > there[lot])
+    answered = Counter(grant.request_id for grant in planned.grants)
+    answered.update(no.request_id for no in planned.noes)
+    yield from (f"request {request} is decided about twice" for request, count in answered.items() if count > 1)
+
+
+def _whole(grant: Grant, wish: Wish) -> Iterator[str]:
+    """All or nothing."""
+    for position, one in enumerate(wish.tuples):
+        got = sum(share.count for share in grant.shares if share.position == position)
+        if got != one.count:
+            yield f"request {wish.id}: {got} nodes for tuple {position}, which wants {one.count}"
+    if any(share.count < 1 for share in grant.shares):
+        yield f"request {wish.id}: a share of no nodes"
+
+
+def _fitting(grant: Grant, wish: Wish, seen: Snapshot) -> Iterator[str]:
+    """Constraints are met: attributes, blocks, reservations, templates."""
+    blocks: dict[int, set[Kind]] = defaultdict(set)
+    for share in grant.shares:
+        one, lot = wish.tuples[share.position], share.lot
+        blocks[share.position].add(lot.kind)
+        if satisfies(one.attributes, seen.types[lot.kind.type].attributes):
+            yield f"request {wish.id}: nodes of type {lot.kind.type}, which lack what it wants"
+        if lot.reserved not in (0, wish.id):
+            yield f"request {wish.id}: nodes that are reserved for request {lot.reserved}"
+        if share.template_id != one.template_id:
+            yield f"request {wish.id}: template {share.template_id} in place of {one.template_id}"
+        if lot.kind.subnet not in ("", wish.subnet):
+            yield f"request {wish.id}: nodes on {lot.kind.subnet}, its addresses are on {wish.subnet}"
+    if not wish.may_spread:
+        yield from (f"request {wish.id}: tuple {position} comes from {len(kinds)} blocks"
+                    for position, kinds in blocks.items() if len(kinds) > 1)
+
+
+def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
+    wishes = {wish.id: wish for wish in seen.wishes}
+    mobile = {(one.vcluster_id, one.kind): one.mobile for one in seen.holdings}
+    by_holder: Counter[int] = Counter()
+    by_holding: Counter[tuple[int, Kind]] = Counter()
+    for take in planned.takes:
+        by_holder[take.vcluster_id] += take.count
+        by_holding[take.vcluster_id, take.kind] += take.count
+        yield from _may_take(take, wishes, seen)
+    for vcluster, count in by_holder.items():
+        if count > seen.holders[vcluster].surplus:
+            yield f"vcluster {vcluster}: {count} are taken, {seen.holders[vcluster].surplus} are above its creation size"
+    for key, count in by_holding.items():
+        if count > mobile.get(key, 0):
+            yield f"vcluster {key[0]}: {count} are taken, {mobile.get(key, 0)} are outside their inertia"
+    yield from _no_more_than_short(seen, planned, wishes)
+
+
+def _may_take(take: Take, wishes: Mapping[int, Wish], seen: Snapshot) -> Iterator[str]:
+    wish, holder = wishes[take.request_id], seen.holders[take.vcluster_id]
+    if holder.priority >= wish.priority:
+        yield f"request {wish.id} of priority {wish.priority} takes from vcluster {holder.id} of {holder.priority}"
+    kind = seen.types[take.kind.type].attributes
+    if all(satisfies(one.attributes, kind) for one in wish.tuples):
+        yield f"request {wish.id}: takes nodes of type {take.kind.type}, which lack what it wants"
+    if take.count < 1:
+        yield f"request {wish.id}: takes no nodes from vcluster {holder.id}"
+
+
+def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Wish]) -> Iterator[str]:
+    """With what is being taken for it and what is reserved for it, it never has more in sight than it wants."""
+    sight: Counter[int] = Counter()
+    for taking in seen.takings:
+        sight[taking.request_id] += taking.open
+    for lot in seen.lots:
+        sight[lot.reserved] += lot.count
+    for coming in seen.coming:
+        sight[coming.reserved] += coming.count
+    taken: Counter[int] = Counter()
+    for take in planned.takes:
+        taken[take.request_id] += take.count
+    for request, count in taken.items():
+        wanted = sum(one.count for one in wishes[request].tuples)
+        if count + sight[request] > wanted:
+            yield f"request {request}: {count} are taken, {sight[request]} are in sight, {wanted} wanted"
+        if any(grant.request_id == request for grant in planned.grants):
+            yield f"request {request}: is granted and takes"
+
+
+def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
+    """Leases end when they are over, not before."""
+    for vcluster in planned.drains:
+        ends = seen.holders[vcluster].expires_at
+        if ends is None or ends > now:
+            yield f"vcluster {vcluster}: drained before its lease is over"
+    for vcluster in planned.expired:
+        drains = seen.holders[vcluster].drain_until
+        if drains is None or drains > now:
+            yield f"vcluster {vcluster}: seized before its grace is over"
+    deadlines = {taking.id: taking.deadline for taking in seen.takings}
+    for reclaim in planned.overdue:
+        if deadlines[reclaim] > now:
+            yield f"reclaim {reclaim}: seized before its deadline"
+
+
+def _reserve(seen: Snapshot, planned: Plan) -> Iterator[str]:
+    """What is put to sleep is warm, idle and nobody's; what is woken is asleep."""
+    for rouse in planned.rouses:
+        lot = rouse.lot
+        if rouse.sleep and (lot.readiness != 0 or lot.reserved or rouse.count > lot.idle):
+            yield f"{rouse.count} nodes are put to sleep of {lot}"
+        if not rouse.sleep and lot.readiness == 0:
+            yield f"{rouse.count} nodes are woken that are awake: {lot}"

@@ -1,0 +1,120 @@
+"""A simulation from beginning to end: a scenario in, figures out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from cod.policy.match import satisfies
+from cod.sim import swf
+from cod.sim.draws import DAY, arrivals, runtime, stream
+from cod.sim.farm import FarmOwner
+from cod.sim.jobs import Job, JobOwner
+from cod.sim.queue import QueueOwner
+from cod.sim.report import figures
+from cod.sim.scenario import Farm, Jobs, Queue, Scenario, Trace
+from cod.sim.world import Watch, World
+from cod.states import NodeState
+
+POINTS = 400  # of each curve over time
+
+
+class Simulation:
+    """`advance` until `end`, then ask for the `result`. `series`: samples over time, for plots."""
+
+    def __init__(self, scenario: Scenario, watch: Watch | None = None) -> None:
+        self.scenario, self.end = scenario, scenario.days * DAY
+        self.world = World(scenario, scenario.seed, watch)
+        self.series: list[dict[str, float]] = []
+        self._farms: list[FarmOwner] = []
+        groups = {one.name: self.world.group(one.name, one.priority, one.default_lease, one.max_lease)
+                  for one in scenario.groups}
+        for demand in self._demands():
+            group = groups[demand.group]
+            if isinstance(demand, Jobs):
+                JobOwner(self.world, demand, group, self._synthetic(demand))
+            elif isinstance(demand, Queue):
+                QueueOwner(self.world, self._fitted(demand), group, self._synthetic(demand))
+            elif isinstance(demand, Farm):
+                self._farms.append(FarmOwner(self.world, demand, group, stream(scenario.seed, "farm", demand.name)))
+            else:
+                self._traced(demand)
+        self._sample()
+
+    def advance(self, until: float) -> None:
+        """Let everything happen that is due until then, in seconds of simulated time."""
+        self.world.clock.run(min(until, self.end))
+
+    def result(self) -> dict[str, Any]:
+        """The figures, up to now."""
+        for machine in self.world.hall.machines:
+            self.world.hall.count(machine)
+        for farm in self._farms:
+            farm.sum_up()
+        return figures(self.scenario, self.world)
+
+    # ------------------------------------------------------------ demand
+
+    def _demands(self) -> list[Any]:
+        return list(self.scenario.demands)
+
+    def _synthetic(self, rule: Jobs | Queue) -> Iterator[Job]:
+        seed = self.scenario.seed
+        sizes = stream(seed, "jobs", rule.name)
+        for at, count in arrivals(stream(seed, "arrivals", rule.name), rule.arrivals, self.end):
+            for _ in range(count):
+                yield Job(at, sizes.choice(rule.nodes), runtime(sizes, rule.runtime))
+
+    def _fitted(self, rule: Queue, floors: int = 0) -> Queue:
+        """A queue that never asks for more than the site could give it: `floors` are kept by others."""
+        hall = self.world.hall
+        room = sum(count for type_id, count in hall.site.items()
+                   if not satisfies(rule.needs, hall.types[type_id].attributes))
+        others = sum(one.least if isinstance(one, Queue) else one.low if isinstance(one, Farm) else 0
+                     for one in self.scenario.demands if one.name != rule.name)
+        return replace(rule, most=max(rule.least, min(rule.most, room - others - floors)))
+
+    def _traced(self, rule: Trace) -> None:
+        log = swf.load(self.scenario.folder / rule.file)
+        lots: dict[int, list[Job]] = defaultdict(list)
+        start = log.jobs[0].submit if log.jobs else 0.0
+        for entry in log.jobs:
+            key = 0 if rule.by == "job" else getattr(entry, rule.by)
+            lots[key].append(Job(entry.submit - start, -(-entry.procs // rule.cores), entry.runtime, entry.asked))
+        owner = next(one for one in self.scenario.groups if one.name == rule.group)
+        for number, jobs in sorted(lots.items()):
+            name = f"{rule.name}-{number}"
+            if rule.by == "job":
+                group = self.world.groups[rule.group]
+                JobOwner(self.world, _as(Jobs, rule, rule.name), group, iter(jobs))
+            else:
+                group = self.world.group(f"{rule.group}-{number}", owner.priority, owner.default_lease, owner.max_lease)
+                queue = self._fitted(_as(Queue, rule, name), rule.least * (len(lots) - 1))
+                QueueOwner(self.world, queue, group, iter(jobs))
+
+    # ------------------------------------------------------------ samples
+
+    def _sample(self) -> None:
+        world = self.world
+        states = Counter(machine.state for machine in world.hall.machines)
+        moving = sum(states[one] for one in (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT))
+        self.series.append({
+            "time": world.clock.now, "active": states[NodeState.ACTIVE], "moving": moving,
+            "warm": states[NodeState.INACTIVE], "cold": states[NodeState.OFF], "aside": states[NodeState.QUARANTINED],
+            "pending": len(world.pending), "watts": world.hall.power()})
+        world.clock.after(max(self.end / POINTS, 1.0), self._sample)
+
+
+def _as(cls: Any, rule: Trace, name: str) -> Any:
+    """The rule of a trace as one of a queue or of jobs."""
+    shared = {one.name for one in fields(cls)} & {one.name for one in fields(rule)} - {"name", "model"}
+    return cls(name=name, **{key: getattr(rule, key) for key in shared})
+
+
+def simulate(scenario: Scenario, watch: Watch | None = None) -> dict[str, Any]:
+    """Run it through; returns the figures."""
+    simulation = Simulation(scenario, watch)
+    simulation.advance(simulation.end)
+    return simulation.result()

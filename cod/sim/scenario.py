@@ -1,0 +1,197 @@
+"""A scenario: a made-up site and who asks it for nodes, as records and as a TOML file.
+
+Lengths of time are seconds unless a key says otherwise. The tables `policy` and `energy` have the keys of the site file
+(`model.Policy`, `model.Energy`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cod.model import Energy, Policy
+from cod.policy import match
+from cod.sim.fields import key
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a type's machines take: medians of log-normal distributions.
+
+    The defaults are those of a rack server: minutes go by in its firmware's self-test, which comes before the
+    trampoline and before its own system; the trampoline itself and the images take seconds (docs/benchmarks.md).
+    """
+
+    wake: float = key("from off to its report", 150.0)
+    reset: float = key("from its holder's system to its report, by a power cycle", 150.0)
+    wipe: float = key("erasing its disks", 20.0)
+    prime: float = key("writing its images", 60.0)
+    boot: float = key("from the trampoline into its holder's system", 120.0)
+    spread: float = key("standard deviation of the logarithm; 0: always the median", 0.15, high=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type of machines. `warm_*` and `watts_*`: None for the site's, from `[energy]`."""
+
+    name: str = key("its name")
+    blocks: tuple[int, ...] = key("how many machines there are in each block", low=1, high=1_000_000)
+    cost: float = key("what the administrator says it costs: cheaper types are given first", 1.0)
+    attributes: str = key("its hardware, as a report (XML); empty: memory of `memory_mib`", "")
+    memory_mib: int = key("memory, where there are no `attributes`", 65536, low=1)
+    warm_low: int | None = key("its low mark", None)
+    warm_high: int | None = key("its high mark", None)
+    watts_off: float | None = key("asleep", None)
+    watts_idle: float | None = key("awake in the reserve", None)
+    watts_busy: float | None = key("in use", None)
+    mtbf: float = key("mean hours between failures of one machine; 0: never", 0.0)
+    repair: float = key("hours until a machine that failed is back", 24.0)
+    wake_fails: float = key("share of wakes that come to nothing", 0.0, high=1)
+    times: Times = field(default_factory=Times, metadata={"about": "how long it takes"})
+
+    @property
+    def canonical(self) -> str:
+        """Its attributes in the form that requests are matched against."""
+        return match.canonical(self.attributes or f'<node><memory mib="{self.memory_mib}"/></node>')
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A group."""
+
+    name: str = key("its name")
+    priority: int = key("higher goes first", 0, low=-1_000_000)
+    default_lease: float | None = key("longest lease that is given without an extension; left out: policy's", None)
+    max_lease: float | None = key("longest extension; left out: any", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """When jobs come."""
+
+    per_day: float = key("jobs a day, on average", 100.0)
+    burst: float = key("jobs that come at once, on average", 1.0, low=1)
+    day_wave: float = key("swing over the day, 0 to 1", 0.0, high=1)
+    week_wave: float = key("by how much the weekend is lower, 0 to 1", 0.0, high=1)
+    peak_hour: float = key("hour of the day with most", 14.0, high=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """How long jobs run: log-normal, cut at both ends."""
+
+    median: float = key("half of the jobs are shorter", 3600.0)
+    spread: float = key("standard deviation of the logarithm", 1.0, high=5)
+    least: float = key("no job is shorter", 10.0)
+    most: float = key("no job is longer", 86400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Each job is a virtual cluster: it asks for its nodes, runs when all are up, and gives them back."""
+
+    name: str = key("its name")
+    group: str = key("who asks")
+    model: str = key("jobs", "jobs")
+    needs: str = key("what the nodes must have (a requirements document, XML)", "")
+    cache: bool = key("the template lets disks be kept for the group's next use", False)
+    may_spread: bool = key("nodes may come from several blocks", False)
+    may_wait: bool = key("false: rejected when it cannot be had at once", True)
+    nodes: tuple[int, ...] = key("sizes of jobs, each as likely as the others", (1,), low=1)
+    arrivals: Arrivals = field(default_factory=Arrivals, metadata={"about": "when they come"})
+    runtime: Runtime = field(default_factory=Runtime, metadata={"about": "how long they run"})
+    estimate: float = key("the lease asked for, as a multiple of the run time", 2.0, low=1)
+    extends: bool = key("extends a lease that would end before the job", True)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the paper's SGE VCM).
+
+    Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of queued jobs, and gives back those that
+    have idled for `idle_limit`, down to `least`. Asked to give nodes up, it gives idle ones first, then those of the
+    job that started last, which is queued again.
+    """
+
+    name: str = key("its name")
+    group: str = key("who asks")
+    model: str = key("queue", "queue")
+    needs: str = key("what the nodes must have (a requirements document, XML)", "")
+    cache: bool = key("the template lets disks be kept for the group's next use", False)
+    may_spread: bool = key("nodes of one request may come from several blocks", True)
+    nodes: tuple[int, ...] = key("sizes of jobs, each as likely as the others", (1,), low=1)
+    arrivals: Arrivals = field(default_factory=Arrivals, metadata={"about": "when they come"})
+    runtime: Runtime = field(default_factory=Runtime, metadata={"about": "how long they run"})
+    least: int = key("size of the virtual cluster when nothing is queued: its creation size", 1, low=1)
+    most: int = key("it never asks for more", 1_000_000, low=1)
+    jobs_per_node: float = key("it asks for one node for so many nodes' worth of queued jobs", 1.0, low=0.01)
+    interval: float = key("between looks at the queue", 60.0, low=1)
+    idle_limit: float = key("a node that idles longer is given back", 600.0)
+    answer: float = key("seconds in which it gives back what a reclaim names", 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Farm:
+    """A farm of servers: one virtual cluster whose wanted size follows the day."""
+
+    name: str = key("its name")
+    group: str = key("who asks")
+    model: str = key("farm", "farm")
+    needs: str = key("what the nodes must have (a requirements document, XML)", "")
+    cache: bool = key("the template lets disks be kept for the group's next use", False)
+    may_spread: bool = key("nodes of one request may come from several blocks", True)
+    low: int = key("wanted size at the quietest hour: its creation size", 2, low=1)
+    high: int = key("wanted size at the busiest hour", 10, low=1)
+    week_wave: float = key("by how much the weekend is lower, 0 to 1", 0.0, high=1)
+    peak_hour: float = key("hour of the day with most", 20.0, high=24)
+    noise: float = key("standard deviation of the wanted size, as a share of its swing", 0.1, high=2)
+    interval: float = key("between changes of the wanted size", 300.0, low=1)
+    answer: float | None = key("seconds in which it gives back what a reclaim names; left out: it waits until they are "
+                               "seized", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs from a file in Standard Workload Format, as single virtual clusters or as batch queues (`by`)."""
+
+    file: str = key("the file, plain or gzip; below the scenario's folder")
+    group: str = key("who asks; with `by` other than job, each queue, user or group of the trace adds its number")
+    name: str = key("its name", "trace")
+    model: str = key("trace", "trace")
+    by: str = key("job, queue, user or group", "queue", words=("job", "queue", "user", "group"))
+    cores: int = key("processors of one node", 1, low=1)
+    needs: str = key("what the nodes must have (a requirements document, XML)", "")
+    cache: bool = key("the template lets disks be kept for the group's next use", False)
+    may_spread: bool = key("nodes may come from several blocks", True)
+    least: int = key("see queue", 1, low=1)
+    jobs_per_node: float = key("see queue", 1.0, low=0.01)
+    interval: float = key("see queue", 60.0, low=1)
+    idle_limit: float = key("see queue", 600.0)
+    answer: float = key("see queue", 10.0)
+
+
+Demand = Jobs | Queue | Farm | Trace
+MODELS: dict[str, type[Any]] = {"jobs": Jobs, "queue": Queue, "farm": Farm, "trace": Trace}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A site and its demand. `folder`: where traces are looked for."""
+
+    name: str
+    types: tuple[Type, ...]
+    groups: tuple[Owner, ...]
+    demands: tuple[Demand, ...]
+    policy: Policy = field(default_factory=Policy)
+    energy: Energy = field(default_factory=Energy)
+    about: str = ""
+    days: float = 30.0
+    seed: int = 1
+    period: float = 300.0
+    folder: Path = Path()
+
+    @property
+    def nodes(self) -> int:
+        """How many machines there are."""
+        return sum(sum(one.blocks) for one in self.types)

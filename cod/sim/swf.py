@@ -1,0 +1,130 @@
+"""Traces in Standard Workload Format, version 2.2 (D. G. Feitelson, https://www.cs.huji.ac.il/labs/parallel/workload/).
+
+One line a job, 18 numbers each, -1 where nothing is known; lines that begin with `;` are comments, those at the head of
+the form `; Label: value` describe the system. What is used here of the fields (counted from 1):
+
+    1 job number · 2 submit time · 4 run time · 5 processors allocated · 8 processors requested · 9 time requested ·
+    11 status · 12 user · 13 group · 15 queue
+
+Times are seconds since the trace's start. Status 2 to 4 marks the parts of a job that was checkpointed, which has a
+line of its own for the whole, so these are passed over; so are jobs that never ran (cancelled while queued).
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FIELDS = 18
+PARTS = (2, 3, 4)
+LONGEST = 10_000  # characters of a line
+_LABEL = re.compile(r";\s*([A-Za-z][A-Za-z0-9]*):\s*(.*?)\s*$", re.ASCII)
+
+
+class Malformed(Exception):
+    """The file is no trace; the sentence names the file and the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job. `procs`: processors allocated, else requested; `asked`: its time limit, None where it has none."""
+
+    number: int
+    submit: float
+    runtime: float
+    procs: int
+    asked: float | None
+    user: int
+    group: int
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A whole trace, by submit time. `passed_over`: lines that were no job that ran. `header`: by label, lower case."""
+
+    jobs: tuple[Entry, ...]
+    header: dict[str, str] = field(default_factory=dict)
+    passed_over: int = 0
+
+    def number(self, label: str) -> int | None:
+        """A whole number of the header, such as 'MaxNodes'."""
+        match = re.match(r"\d+", self.header.get(label.lower(), ""))
+        return int(match[0]) if match else None
+
+    @property
+    def days(self) -> float:
+        """From the first submission to the end of the job that would end last, had none waited."""
+        if not self.jobs:
+            return 0.0
+        return (max(job.submit + job.runtime for job in self.jobs) - self.jobs[0].submit) / 86400.0
+
+
+def load(path: Path) -> Log:
+    """Read a file, plain or gzip. Raises `Malformed`."""
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rt", encoding="latin-1") if packed else open(path, encoding="latin-1") as lines:
+            return parse(lines, str(path))
+    except (OSError, EOFError, zlib.error) as error:
+        raise Malformed(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def parse(lines: Iterable[str], name: str = "trace") -> Log:
+    """Read lines. Raises `Malformed` for the first that is wrong."""
+    header: dict[str, str] = {}
+    jobs: list[Entry] = []
+    passed_over = 0
+    for number, line in _lines(lines):
+        if line.startswith(";"):
+            if not jobs and (label := _LABEL.match(line)):
+                header.setdefault(label[1].lower(), label[2])
+            continue
+        try:
+            job = _job(line)
+        except ValueError as error:
+            raise Malformed(f"{name}: line {number}: {error}") from None
+        if job is None:
+            passed_over += 1
+        else:
+            jobs.append(job)
+    jobs.sort(key=lambda job: (job.submit, job.number))
+    return Log(tuple(jobs), header, passed_over)
+
+
+def _lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, 1):
+        if stripped := line[:LONGEST].strip():
+            yield number, stripped
+
+
+def _job(line: str) -> Entry | None:
+    """The job of a line; None if it is none that ran. Raises ValueError with a sentence."""
+    words = line.split()
+    if len(words) != FIELDS:
+        raise ValueError(f"a job has {FIELDS} fields, this line has {len(words)}")
+    values = [_number(word, place) for place, word in enumerate(words, 1)]
+    submit, runtime, status = values[1], values[3], int(values[10])
+    procs = int(values[4] if values[4] > 0 else values[7])
+    if submit < 0:
+        raise ValueError(f"field 2, the submit time, should not be negative: {words[1]}")
+    if status in PARTS or runtime < 0 or procs < 1:
+        return None
+    asked = values[8] if values[8] > 0 else None
+    return Entry(int(values[0]), submit, runtime, procs, asked, int(values[11]), int(values[12]), int(values[14]))
+
+
+def _number(word: str, place: int) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or abs(value) > 1e15:
+        raise ValueError(f"field {place} should be a number, not {word[:40]!r}")
+    return value

@@ -1,0 +1,91 @@
+"""What is counted while a simulation runs, and the figures that are made of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cod.states import RequestState
+
+if TYPE_CHECKING:
+    from cod.sim.cluster import Ask
+    from cod.sim.machines import Machine
+
+
+class Tally:
+    """Counters and samples. Samples are seconds, by priority.
+
+    granted   from asking to the grant; `ready`: until all nodes of the request run their system
+    job_waits from a job's submission to its start
+    wanted, delivered   node-seconds that farms wanted and had
+    """
+
+    def __init__(self) -> None:
+        self.passes = self.assigned = self.warnings = self.expired = 0
+        self.reclaims = self.taken = self.given = self.seized = 0
+        self.jobs_cut = self.jobs_again = 0
+        self.asked: Counter[int] = Counter()
+        self.outcomes: Counter[tuple[int, str]] = Counter()
+        self.granted: dict[int, list[float]] = defaultdict(list)
+        self.ready: dict[int, list[float]] = defaultdict(list)
+        self.jobs: Counter[tuple[int, str]] = Counter()
+        self.job_waits: dict[int, list[float]] = defaultdict(list)
+        self.wanted: dict[int, float] = defaultdict(float)
+        self.delivered: dict[int, float] = defaultdict(float)
+        self._starting: dict[int, Ask] = {}
+
+    def submitted(self, ask: Ask) -> None:
+        """A request was made."""
+        self.asked[ask.cluster.group.priority] += 1
+
+    def decided(self, ask: Ask, now: float) -> None:
+        """It was granted, rejected or withdrawn."""
+        priority = ask.cluster.group.priority
+        self.outcomes[priority, ask.state.value] += 1
+        if ask.state is RequestState.GRANTED:
+            self.granted[priority].append(now - ask.submitted_at)
+            self._starting[ask.id] = ask
+
+    def up(self, machine: Machine, now: float) -> None:
+        """A machine runs its holder's system."""
+        ask = self._starting.get(machine.request_id)
+        if ask is not None:
+            ask.up += 1
+            if ask.up == ask.count:
+                del self._starting[ask.id]
+                self.ready[ask.cluster.group.priority].append(now - ask.submitted_at)
+
+    def gone(self, machine: Machine) -> None:
+        """A machine left before it ran: its request will never be counted as ready."""
+        self._starting.pop(machine.request_id, None)
+
+
+def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
+    """How many, mean, median, 95th percentile (nearest rank) and largest of samples; None where there is none."""
+    if not samples:
+        return {"count": 0, "mean": None, "median": None, "p95": None, "max": None}
+    order = sorted(samples)
+
+    def rank(share: float) -> float:
+        return round(order[max(0, math.ceil(share * len(order)) - 1)], 3)
+
+    return {"count": len(order), "mean": round(math.fsum(order) / len(order), 3), "median": rank(0.5),
+            "p95": rank(0.95), "max": round(order[-1], 3)}
+
+
+def by_priority(samples: dict[int, list[float]]) -> dict[str, Any]:
+    """`spread` of each priority's samples, and of 'all'; highest priority first."""
+    made = {str(priority): spread(samples[priority]) for priority in sorted(samples, reverse=True)}
+    return made | {"all": spread([one for many in samples.values() for one in many])}
+
+
+def share(part: float, whole: float) -> float | None:
+    """A quotient to six digits; None where the whole is nothing."""
+    return round(part / whole, 6) if whole else None
+
+
+def priorities(*counted: Iterable[int]) -> list[int]:
+    """All priorities that occur, highest first."""
+    return sorted({one for many in counted for one in many}, reverse=True)

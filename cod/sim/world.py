@@ -1,0 +1,276 @@
+"""The simulated site: what owners may do, what the manager sees, and when it looks.
+
+The manager looks a second after something has changed that may matter to it, when a time has come that it waits for,
+and at least each `period` seconds. Its passes take no time. What a plan changes is in `acts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from cod.model import Energy, Group, Policy
+from cod.policy import leases
+from cod.policy.plan import plan
+from cod.policy.world import Plan, Snapshot, Taking
+from cod.sim import acts
+from cod.sim.clock import Clock
+from cod.sim.cluster import Ask, Cluster, Owner, Reclaim
+from cod.sim.life import Life
+from cod.sim.machines import Hall, Machine
+from cod.sim.scenario import Scenario
+from cod.sim.tally import Tally
+from cod.states import NodeState, RequestState, VclusterState
+
+DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's own period
+
+Watch = Callable[[Snapshot, Plan, float], None]
+
+
+class World:
+    """Everything there is. `watch` is called with each pass's snapshot and plan before the plan is applied."""
+
+    def __init__(self, scenario: Scenario, seed: int, watch: Watch | None = None) -> None:
+        self.policy: Policy = scenario.policy
+        self.energy: Energy = scenario.energy
+        self.clock = Clock()
+        self.tally = Tally()
+        self.hall = Hall(self.clock, scenario.types, scenario.energy, seed)
+        self.life = Life(self.clock, self.hall, scenario.energy, on_up=self._up, on_free=self._free,
+                         on_broken=self._broken)
+        self.groups: dict[str, Group] = {}
+        self.templates: dict[int, str] = {}
+        self.clusters: dict[int, Cluster] = {}
+        self.pending: dict[int, Ask] = {}
+        self.reclaims: dict[int, Reclaim] = {}
+        self.ended = 0
+        self._watch, self._period = watch, scenario.period
+        self._look_at = float("inf")
+        self._ids = 0
+        self.look(0.0)
+
+    def new_id(self) -> int:
+        """An id that nothing else has."""
+        self._ids += 1
+        return self._ids
+
+    # ------------------------------------------------------------ what owners do
+
+    def group(self, name: str, priority: int, default_lease: float | None, max_lease: float | None) -> Group:
+        """A new group."""
+        group = self.groups[name] = Group(len(self.groups) + 1, name, priority, default_lease, max_lease, 0.0)
+        return group
+
+    def template(self, *, cache: bool) -> int:
+        """A new template; returns its id."""
+        number = len(self.templates) + 1
+        keep = ' cache="yes"' if cache else ""
+        self.templates[number] = f'<template name="t{number}"{keep}><image target="disk" name="t{number}"/></template>'
+        return number
+
+    def create(
+        self, owner: Owner, group: Group, size: int, template_id: int, *, name: str, needs: str, cache: bool,
+        lease: float | None, may_spread: bool, may_wait: bool = True,
+    ) -> Cluster:
+        """A new vcluster, pending until its request is granted."""
+        lease_time = leases.granted_time(lease, group, self.policy)
+        cluster = Cluster(self.new_id(), name, group, owner, template_id, needs, cache, size, lease_time, may_spread,
+                          creation_size=size)
+        self.clusters[cluster.id] = cluster
+        self._ask(cluster, "create", size, may_wait)
+        return cluster
+
+    def grow(self, cluster: Cluster, count: int) -> Ask:
+        """Ask for `count` more nodes."""
+        return self._ask(cluster, "grow", count)
+
+    def _ask(self, cluster: Cluster, kind: str, count: int, may_wait: bool = True) -> Ask:
+        ask = Ask(self.new_id(), cluster, kind, count, self.clock.now, may_wait)
+        self.pending[ask.id] = cluster.pending[ask.id] = ask
+        self.tally.submitted(ask)
+        self.stir()
+        return ask
+
+    def withdraw(self, ask: Ask) -> None:
+        """Ask for it no longer."""
+        if ask.state is RequestState.PENDING:
+            self.decide(ask, RequestState.WITHDRAWN)
+            self.stir()
+
+    def give_back(self, cluster: Cluster, machines: Iterable[Machine]) -> None:
+        """The vcluster shrinks by these machines; those that were reclaimed go on to who waits for them."""
+        for machine in machines:
+            self.tally.given += bool(machine.reclaim)
+            cluster.size -= 1
+            self.let_go(machine)
+        self.stir()
+
+    def delete(self, cluster: Cluster) -> None:
+        """End the vcluster: what it asked for is withdrawn, its nodes go back."""
+        for ask in list(cluster.pending.values()):
+            self.decide(ask, RequestState.WITHDRAWN)
+        if cluster.state is VclusterState.PENDING:
+            self.end(cluster)
+            return
+        for machine in list(cluster.held):
+            self.let_go(machine)
+        cluster.state = VclusterState.RELEASING
+        cluster.changed()
+        self.stir()
+
+    def extend(self, cluster: Cluster, seconds: float) -> None:
+        """The lease shall last `seconds` from now, up to the group's maximum; it never becomes shorter."""
+        if cluster.state is not VclusterState.ACTIVE:
+            return
+        until = max(self.clock.now + leases.longest(seconds, cluster.group), cluster.expires_at or 0.0)
+        if until > self.clock.now:
+            cluster.drain_until = cluster.warned = None
+            self.lease(cluster, until)
+
+    # ------------------------------------------------------------ steps that owners and plans share
+
+    def lease(self, cluster: Cluster, until: float) -> None:
+        """The lease ends at `until`; the manager looks then, and when warnings are due."""
+        cluster.expires_at = until
+        cluster.changed()
+        for ahead in self.policy.lease_warnings:
+            self.clock.at(until - ahead, self.stir)
+        self.clock.at(until, self.stir)
+
+    def let_go(self, machine: Machine) -> None:
+        """Take a machine from its holder and send it on its way back; it stays reserved for whom it was taken."""
+        cluster = machine.cluster
+        assert cluster is not None
+        self._leave(machine, cluster)
+        cluster.released += 1
+        self.life.release(machine)
+
+    def _leave(self, machine: Machine, cluster: Cluster) -> None:
+        del cluster.held[machine]
+        if machine.state is not NodeState.ACTIVE:
+            self.tally.gone(machine)
+        if machine.reclaim:
+            self._less(self.reclaims[machine.reclaim])
+            machine.reclaim = 0
+        cluster.changed()
+
+    def _less(self, reclaim: Reclaim) -> None:
+        reclaim.open -= 1
+        reclaim.cluster.leaving -= 1
+        if not reclaim.open:
+            del self.reclaims[reclaim.id]
+
+    def decide(self, ask: Ask, state: RequestState) -> None:
+        """It is decided about: it waits no longer, and nothing is kept or taken for it any more."""
+        ask.state = state
+        del self.pending[ask.id], ask.cluster.pending[ask.id]
+        self.tally.decided(ask, self.clock.now)
+        for reclaim in [one for one in self.reclaims.values() if one.ask is ask]:
+            self._cancel(reclaim)
+        for machine in [one for one in self.hall.kept if one.reserved == ask.id]:
+            self.hall.reserve(machine, 0)
+
+    def _cancel(self, reclaim: Reclaim) -> None:
+        reclaim.cluster.leaving -= reclaim.open
+        reclaim.cluster.changed()
+        for machine in reclaim.cluster.held:
+            if machine.reclaim == reclaim.id:
+                machine.reclaim = 0
+        del self.reclaims[reclaim.id]
+
+    def end(self, cluster: Cluster) -> None:
+        """It is over."""
+        cluster.state = VclusterState.ENDED
+        del self.clusters[cluster.id]
+        self.ended += 1
+        cluster.owner.over(cluster)
+
+    # ------------------------------------------------------------ what machines tell
+
+    def _up(self, machine: Machine) -> None:
+        cluster = machine.cluster
+        assert cluster is not None
+        self.tally.up(machine, self.clock.now)
+        cluster.owner.up(machine)
+
+    def _free(self, machine: Machine) -> None:
+        self._is_back(machine)
+        if self.pending or self.energy.manage:
+            self.stir()
+        if self.energy.manage:
+            self.clock.after(self.energy.idle_time, self.stir)
+
+    def _is_back(self, machine: Machine) -> None:
+        cluster = self.clusters.get(machine.released)
+        if cluster is not None:
+            cluster.released -= 1
+            if not cluster.released and cluster.state is VclusterState.RELEASING:
+                self.stir()
+
+    def _broken(self, machine: Machine) -> None:
+        self._is_back(machine)
+        self.hall.reserve(machine, 0)
+        cluster = machine.cluster
+        if cluster is None:
+            return
+        taken = machine.reclaim
+        self._leave(machine, cluster)
+        if taken:
+            cluster.size -= 1
+        else:
+            self._ask(cluster, "replace", 1)
+        machine.cluster = None
+        cluster.owner.lost(machine, cluster, "broken")
+
+    # ------------------------------------------------------------ the manager's pass
+
+    def stir(self) -> None:
+        """Something has changed that the manager may want to know."""
+        self.look(self.clock.now + DELAY)
+
+    def look(self, at: float) -> None:
+        """Have the manager look at that time, if it would not sooner."""
+        if at < self._look_at:
+            self._look_at = at
+            self.clock.at(at, self._look, at)
+
+    def _look(self, meant: float) -> None:
+        if meant != self._look_at:
+            return
+        self._look_at = float("inf")
+        seen = self.snapshot()
+        planned = plan(seen, self.policy, self.energy, self.clock.now)
+        self.tally.passes += 1
+        if self._watch is not None:
+            self._watch(seen, planned, self.clock.now)
+        acts.apply(self, planned)
+        moved = planned.grants or planned.takes or planned.rouses or planned.expired or planned.overdue
+        if moved and (self.pending or self.energy.manage):
+            self.stir()
+        self.look(self._next())
+
+    def _next(self) -> float:
+        """When to look again, if nothing happens."""
+        now = self.clock.now
+        times = [now + self._period]
+        if self.pending:
+            times += [cluster.seen_until for cluster in self.clusters.values() if cluster.held]
+        times += [reclaim.deadline for reclaim in self.reclaims.values()]
+        return max(min(times), now + DELAY)
+
+    def snapshot(self) -> Snapshot:
+        """The site as the manager sees it now."""
+        now, alive = self.clock.now, self.clusters.values()
+        return Snapshot(
+            types=self.hall.types,
+            lots=list(self.hall.lots(self.energy.idle_time)),
+            coming=list(self.hall.ways()),
+            holdings=[one for cluster in alive if cluster.held for one in cluster.holdings(self.policy, now)],
+            holders={one.id: one.as_holder() for one in alive if one.state is not VclusterState.RELEASING},
+            takings=[Taking(one.id, one.cluster.id, one.ask.id, one.kind, one.open, one.deadline)
+                     for one in self.reclaims.values()],
+            site=self.hall.site,
+            wishes=[ask.as_wish() for ask in self.pending.values()],
+            templates=self.templates,
+            deserted=[one.id for one in alive if one.state is VclusterState.RELEASING and not one.released],
+            warned={one.id: one.warned for one in alive if one.warned is not None},
+        )
