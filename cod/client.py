@@ -128,7 +128,7 @@ class Client:
         return self._read(self._send("PUT", path + (f"?{urlencode(query)}" if query else ""), file, headers))
 
     def events(self, after: int | None = None) -> Iterator[tuple[str, Any]]:
-        """(kind, value) of each event as it happens, for ever: 'transition' or 'progress'."""
+        """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or 'notice'."""
         reply = self._send("GET", "/events" + ("" if after is None else f"?after={after}"), None, {})
         if reply.status != 200:
             self._read(reply)

@@ -16,7 +16,7 @@ from cod.cli.show import as_json, client, size
 @as_json
 @click.pass_context
 def events(ctx: click.Context, after: int | None, as_json: bool) -> None:
-    """Follow transitions and priming progress until Ctrl-C; with --json one object a line.
+    """Follow transitions, priming progress and notices until Ctrl-C; with --json one object a line.
 
     \b
     Example:
@@ -32,5 +32,7 @@ def line(kind: str, value: Any) -> str:
         share = 100 * value["done"] // max(value["total"], 1)
         return f"         {value['node']}: {value['state']} {share} %, {size(value['rate'])}/s"
     at = time.strftime("%H:%M:%S", time.localtime(value["at"]))
+    if kind == "notice":
+        return f"{at} notice {value['id']} to {value['group'] or 'the site'}: {value['subject']}"
     way = f"{value['from_state'] or '(new)'} -> {value['to_state']}"
     return f"{at} {value['node']}: {way}: {value['cause']} [{value['actor']}]"

@@ -1,4 +1,4 @@
-"""`cod group`: who owns vclusters, and with which priority."""
+"""`cod group`: who owns vclusters, with which priority, and how they are told things."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, duration, shown, table
+from cod.cli.show import SPAN, as_json, client, duration, print_json, said, shown, table
+from cod.client import path
 
 
 @click.group()
@@ -15,16 +16,30 @@ def group() -> None:
 
     \b
     Example:
-      cod group create physics --priority 10 --max-lease 14d
+      cod group create physics --priority 10 --max-lease 14d --email ann@example.org
     """
 
 
 def group_table(values: list[Any]) -> Any:
     """Groups for people."""
     return table(
-        ("GROUP", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE"),
+        ("GROUP", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "E-MAIL", "WEBHOOK"),
         [(v["name"], str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
-          v["max_lease"] and duration(v["max_lease"])) for v in values])
+          v["max_lease"] and duration(v["max_lease"]), v["email"], v["webhook"]) for v in values])
+
+
+def _one(value: Any) -> Any:
+    return group_table([value])
+
+
+class LeaseOrNone(click.ParamType[Any]):
+    """A length of time, or 'none'."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """'none' as such."""
+        return value if value == "none" else SPAN.convert(value, param, ctx)
 
 
 @group.command("list")
@@ -42,9 +57,25 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 @group.command()
 @click.argument("name")
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show a group.
+
+    \b
+    Example:
+      cod group show physics
+    """
+    shown(ctx, client(ctx).get(path("groups", name)), _one, as_json)
+
+
+@group.command()
+@click.argument("name")
 @click.option("--priority", type=int, default=0, show_default=True, help="Larger goes first.")
 @click.option("--default-lease", type=SPAN, help="Such as 8h or 7d; else the site's.")
 @click.option("--max-lease", type=SPAN, help="Such as 14d; else no limit.")
+@click.option("--email", default="", help="Whom to tell: addresses, separated by commas.")
+@click.option("--webhook", default="", metavar="URL", help="Where to post notices.")
 @as_json
 @click.pass_context
 def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -54,4 +85,60 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
     Example:
       cod group create physics --priority 10 --default-lease 8h --max-lease 14d
     """
-    shown(ctx, client(ctx).post("/groups", {"name": name, **asked}), lambda v: group_table([v]), as_json)
+    shown(ctx, client(ctx).post("/groups", {"name": name, **asked}), _one, as_json)
+
+
+@group.command("set")
+@click.argument("name")
+@click.option("--priority", type=int, help="Larger goes first.")
+@click.option("--default-lease", type=LeaseOrNone(), help="Such as 8h or 7d; none: the site's.")
+@click.option("--max-lease", type=LeaseOrNone(), help="Such as 14d; none: no limit.")
+@click.option("--email", help="Whom to tell: addresses, separated by commas; '' for nobody.")
+@click.option("--webhook", metavar="URL", help="Where to post notices; '' for nowhere.")
+@as_json
+@click.pass_context
+def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
+    """Change a group. What runs and what waits keeps its lease and priority.
+
+    \b
+    Example:
+      cod group set physics --priority 20 --email "ann@example.org, bob@example.org" --webhook ""
+    """
+    body = {key: None if value == "none" and key.endswith("lease") else value
+            for key, value in asked.items() if value is not None}
+    if not body:
+        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --email or --webhook")
+    shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
+
+
+@group.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Remove a group that owns nothing.
+
+    \b
+    Example:
+      cod group delete physics
+    """
+    client(ctx).delete(path("groups", name))
+    said({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+
+
+@group.command("webhook-secret")
+@click.argument("name")
+@as_json
+@click.pass_context
+def webhook_secret(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Print what the signature of the group's webhook is checked with (docs/notices.md).
+
+    \b
+    Example:
+      cod group webhook-secret physics
+    """
+    value = client(ctx).get(path("groups", name, "webhook-secret"))
+    if as_json:
+        print_json(value)
+    else:
+        click.echo(value["secret"])

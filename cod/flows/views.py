@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cod.model import Binding, NodeView, Refused, RequestView, VclusterView
-from cod.store import bindings, conflicts, nodes, views
+from cod.model import Binding, NodeView, NoticeView, Refused, RequestView, VclusterView
+from cod.store import bindings, conflicts, nodes, notices, views
 from cod.store.engine import Tx
 
 
@@ -74,9 +74,19 @@ def last_event(tx: Tx) -> int:
     return views.last_event(tx)
 
 
-def happened(tx: Tx, after: int) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Transitions after the one with the id `after`, and the progress of disks being written now."""
-    return views.events(tx, after), views.progress(tx)
+def told_until(tx: Tx, after: int | None) -> int:
+    """Id of the newest notice that whoever has seen the transition `after` (None: the newest) has surely seen."""
+    if after is None:
+        return notices.newest(tx)
+    return notices.newest_before(tx, after) if after else 0
+
+
+def happened(
+    tx: Tx, after: int, told: int
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[NoticeView]]:
+    """Transitions after the one with the id `after`, the progress of disks being written now, and the notices after the
+    one with the id `told`."""
+    return views.events(tx, after), views.progress(tx), notices.every(tx, after=told, limit=500)
 
 
 def counts(tx: Tx) -> list[tuple[str, str, int]]:

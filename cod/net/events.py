@@ -1,7 +1,9 @@
-"""Server-sent events: transitions of nodes as they are written to the history, and the progress of disks being written.
+"""Server-sent events: transitions of nodes as they are written to the history, the progress of disks being written,
+and notices.
 
-Each stream polls the history by id twice a second, and not while its client is slow to read. Ids only grow, but MariaDB
-may commit them out of order: the last `OVERLAP` ids are looked at again, and each row is sent once.
+Each stream polls the history and the notices by id twice a second, and not while its client is slow to read. Ids only
+grow, but MariaDB may commit them out of order: the last `OVERLAP` ids are looked at again, and each row is sent once.
+A client that comes back names the last transition that it saw; of the notices it gets those that are not older.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from twisted.internet.task import LoopingCall
 from zope.interface import implementer
 
 from cod.flows import views
+from cod.wire.webhook import document_of
 
 if TYPE_CHECKING:
     from cod.net.api import Api
@@ -26,6 +29,26 @@ KEEPALIVE = 15.0
 MOST = 100  # streams at once
 OVERLAP = 100  # ids
 SENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause", "actor", "bytes_written", "rate")
+
+
+class Following:
+    """How far a stream has come in a table whose ids grow."""
+
+    def __init__(self, floor: int) -> None:
+        self._floor = self._newest = floor
+        self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
+
+    def after(self) -> int:
+        """After which id to look."""
+        return max(self._floor, self._newest - OVERLAP)
+
+    def is_new(self, row_id: int) -> bool:
+        """Is this row to be sent? It counts as sent from now on."""
+        if row_id in self._sent:
+            return False
+        self._sent.append(row_id)
+        self._newest = max(self._newest, row_id)
+        return True
 
 
 @implementer(IPushProducer)
@@ -38,28 +61,29 @@ class EventStream:
         self._loop.clock = api.real_reactor
         self._paused = False
         self._progress: list[Mapping[str, Any]] = []
-        self._floor = self._newest = 0
-        self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
+        self._transitions, self._notices = Following(0), Following(0)
         self._spoke = 0.0
 
     async def start(self, after: int | None) -> None:
         """Send what happens after the event `after` (None: from now on) until the client leaves."""
-        self._floor = self._newest = await self._api.pool.read(views.last_event) if after is None else after
+        self._notices = Following(await self._api.pool.read(views.told_until, after))
+        floor = await self._api.pool.read(views.last_event) if after is None else after
+        self._transitions = Following(floor)
         self._api.streams.add(self)
         self._request.notifyFinish().addBoth(lambda _: self._end())
         self._request.setHeader("Content-Type", "text/event-stream")
         self._request.setHeader("Cache-Control", "no-store")
         self._request.registerProducer(self, True)
-        self._request.write(f": following from {self._floor}\n\n".encode())
+        self._request.write(f": following from {floor}\n\n".encode())
         self._loop.start(PERIOD).addErrback(lambda _failure: self.stop())
 
     async def _ask(self) -> None:
-        after = max(self._floor, self._newest - OVERLAP)
-        rows, progress = await self._api.pool.read(views.happened, after)
-        fresh = [row for row in rows if row["id"] not in self._sent]
-        lines = [_event("transition", {key: row[key] for key in SENT}, row["id"]) for row in fresh]
-        self._sent.extend(row["id"] for row in fresh)
-        self._newest = max([self._newest, *(row["id"] for row in fresh)])
+        rows, progress, notices = await self._api.pool.read(
+            views.happened, self._transitions.after(), self._notices.after())
+        lines = [_event("transition", {key: row[key] for key in SENT}, row["id"]) for row in rows
+                 if self._transitions.is_new(row["id"])]
+        lines += [_event("notice", document_of(view.notice, view.group, view.vcluster)) for view in notices
+                  if self._notices.is_new(view.notice.id)]
         if progress != self._progress:
             self._progress = progress
             lines += [_event("progress", row) for row in progress]

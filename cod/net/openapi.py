@@ -95,9 +95,9 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 _EVENTS = {
     "operationId": "get_events",
-    "summary": "Follow transitions and priming progress as server-sent events",
-    "description": "Events `transition` (with the history row's id as event id) and `progress`. Resume with "
-                   "`after` or the Last-Event-ID header.",
+    "summary": "Follow transitions, priming progress and notices as server-sent events",
+    "description": "Events `transition` (with the history row's id as event id), `progress` and `notice`. Resume with "
+                   "`after` or the Last-Event-ID header; notices at least as young as that transition come again.",
     "parameters": [{"name": "after", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 0}}],
     "responses": {"200": {"description": "A stream", "content": {"text/event-stream": {}}},
                   "401": {"$ref": "#/components/responses/401"}},

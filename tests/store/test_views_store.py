@@ -132,14 +132,14 @@ def test_what_is_not_there_is_refused(tx: Tx, ask: Callable[[Tx], object]) -> No
 def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     assert views.last_event(tx) == 0
     node = add_node(tx, 1)
-    first, _ = views.happened(tx, 0)
+    first, _, _ = views.happened(tx, 0, 0)
     nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
-    second, progress = views.happened(tx, first[-1]["id"])
+    second, progress, _ = views.happened(tx, first[-1]["id"], 0)
     assert [(row["node"], row["from_state"], row["to_state"]) for row in second] == [("n01", "new", "registering")]
     assert second[-1]["id"] == views.last_event(tx)
     assert progress == []
     nodes.change(tx, node, progress_done=1, progress_total=4)
-    assert views.happened(tx, second[-1]["id"])[1][0]["done"] == 1
+    assert views.happened(tx, second[-1]["id"], 0)[1][0]["done"] == 1
 
 
 def test_counts_are_those_of_the_rows(tx: Tx) -> None:

@@ -1,0 +1,106 @@
+"""`cod notice`: what groups were told, and whether it reached them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from cod.cli.show import ago, as_json, client, console, print_json, shown, table, when
+from cod.client import Client, path
+
+TEST_TIME = 30.0  # seconds that a test notice is waited for
+
+
+@click.group()
+def notice() -> None:
+    """What groups and the site's administrators were told, and whether it reached them.
+
+    \b
+    Example:
+      cod notice list --group physics
+    """
+
+
+def notice_table(values: list[Any]) -> Any:
+    """Notices for people."""
+    return table(("ID", "AT", "TO", "KIND", "SUBJECT", "DELIVERY"),
+                 [(v["id"], when(v["at"]), v["group"] or "(site)", v["kind"], v["subject"], _in_short(v))
+                  for v in values])
+
+
+def _in_short(value: Any) -> str | None:
+    return ", ".join(f"{each['channel']} {each['state']}" for each in value["deliveries"]) or None
+
+
+def delivery_table(value: Any) -> Any:
+    """A notice's deliveries for people."""
+    return table(("CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
+                 [(d["channel"], d["to"], d["state"], str(d["attempts"]), ago(d["next_at"]), d["error"])
+                  for d in value["deliveries"]])
+
+
+@notice.command("list")
+@click.option("--group", help="To this group only.")
+@click.option("--vcluster", help="About this vcluster only.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="The newest so many.")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: int, as_json: bool) -> None:
+    """List the newest notices, oldest first.
+
+    \b
+    Example:
+      cod notice list --vcluster web --json
+    """
+    shown(ctx, client(ctx).get("/notices", group=group, vcluster=vcluster, limit=limit)["items"], notice_table, as_json)
+
+
+@notice.command()
+@click.argument("number", metavar="ID", type=click.IntRange(1))
+@as_json
+@click.pass_context
+def show(ctx: click.Context, number: int, as_json: bool) -> None:
+    """Show a notice and how its deliveries stand.
+
+    \b
+    Example:
+      cod notice show 17
+    """
+    _show(client(ctx).get(path("notices", number)), as_json)
+
+
+def _show(value: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+        return
+    whom = f"group {value['group']}" if value["group"] else "the site's administrators"
+    click.echo(f"{when(value['at'])}  {value['kind']}  to {whom}\n{value['subject']}\n\n{value['about']}\n")
+    console().print(delivery_table(value))
+
+
+@notice.command()
+@click.argument("group")
+@as_json
+@click.pass_context
+def test(ctx: click.Context, group: str, as_json: bool) -> None:
+    """Send the group a test notice and see what comes of the first attempts. Exit code 1 unless all arrive.
+
+    \b
+    Example:
+      cod notice test physics
+    """
+    with client(ctx) as server:
+        value = tried(server, server.post(path("groups", group, "test-notice")))
+    _show(value, as_json)
+    ctx.exit(0 if all(each["state"] == "delivered" for each in value["deliveries"]) else 1)
+
+
+def tried(server: Client, value: Any, seconds: float = TEST_TIME) -> Any:
+    """The notice, once each of its deliveries has arrived or failed for the first time, or after `seconds`."""
+    end = time.monotonic() + seconds
+    while any(d["state"] == "waiting" and not d["error"] for d in value["deliveries"]) and time.monotonic() < end:
+        time.sleep(0.2)
+        value = server.get(path("notices", value["id"]))
+    return value
