@@ -210,6 +210,7 @@ class Disk(StrEnum):
 class Step:
     """What shall happen to a node: an event, why, the columns that change with it, and a power wish.
 
+    frees  its holder cannot use it: it loses its holder, which gets another in its place
     Decided by `policy.lifecycle`, carried out by `store.steps.apply`.
     """
 
@@ -217,6 +218,7 @@ class Step:
     cause: str
     columns: dict[str, Any] = field(default_factory=dict)
     power: str | None = None
+    frees: bool = False
 
 
 class WrongEvent(Exception):

@@ -13,6 +13,8 @@ from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
 
 name_argument = click.argument("name")
+spread_option = click.option("--spread", is_flag=True, help="Its nodes may be of several types and blocks.")
+now_option = click.option("--no-wait", "now", is_flag=True, help="Reject it if it cannot be had at once.")
 
 
 @click.group()
@@ -29,7 +31,8 @@ def vcluster_table(values: list[Any]) -> Any:
     """Vclusters for people."""
     return table(
         ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "BLOCK", "EXPIRES"),
-        [(v["name"], v["state"], v["group"], v["template"], v["size"], str(v["states"].get("active", 0)),
+        [(v["name"], "draining" if v["drain_until"] else v["state"], v["group"], v["template"],
+          v["size"], str(v["states"].get("active", 0)),
           v["first_address"] and f"{v['first_address']} - {v['last_address']}", ago(v["expires_at"])) for v in values])
 
 
@@ -92,12 +95,14 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 @click.option("--lease", type=SPAN, help="Such as 8h or 7d; else the group's default.")
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="What its nodes must have (XML).")
+@spread_option
+@now_option
 @click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
 @wait_option
 @as_json
 @click.pass_context
 def create(
-    ctx: click.Context, /, name: str, attributes: Path | None, key: str | None, wait: bool, timeout: float,
+    ctx: click.Context, /, name: str, attributes: Path | None, now: bool, key: str | None, wait: bool, timeout: float,
     as_json: bool, **asked: Any,
 ) -> None:
     """Create a vcluster. Its nodes are granted, written and booted; --wait shows how far they are.
@@ -107,7 +112,7 @@ def create(
       cod vcluster create web --size 4 --template debian --lease 7d --wait
     """
     api = client(ctx)
-    body = {"name": name, "attributes": attributes.read_text() if attributes else "", **asked}
+    body = {"name": name, "attributes": attributes.read_text() if attributes else "", "wait": not now, **asked}
     value = api.post("/vclusters", body, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)
@@ -117,12 +122,15 @@ def create(
 @vcluster.command()
 @name_argument
 @click.argument("size", type=click.IntRange(1))
+@spread_option
+@now_option
 @click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
 @wait_option
 @as_json
 @click.pass_context
 def resize(
-    ctx: click.Context, name: str, size: int, key: str | None, wait: bool, timeout: float, as_json: bool
+    ctx: click.Context, name: str, size: int, spread: bool, now: bool, key: str | None, wait: bool, timeout: float,
+    as_json: bool,
 ) -> None:
     """Ask for more nodes, or give some back.
 
@@ -131,7 +139,7 @@ def resize(
       cod vcluster resize web 8 --wait
     """
     api = client(ctx)
-    value = api.post(path("vclusters", name, "resize"), {"size": size}, key)
+    value = api.post(path("vclusters", name, "resize"), {"size": size, "spread": spread, "wait": not now}, key)
     if wait:
         value = wait_until(api, name, lambda v: len(v["nodes"]) == size and _all_active(v), timeout, quiet=as_json)
     shown(ctx, value, in_full, as_json)

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy import boot, identity, lifecycle, power, template
+from cod.policy import notices as news
 from cod.policy.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
-from cod.store import bindings, clients, conflicts, nodes, steps, templates, vclusters
+from cod.store import bindings, clients, conflicts, nodes, notices, steps, templates, vclusters
 from cod.store.engine import Tx
 from cod.store.ledger import FIRST_LOOK, Ledger, probes
 
@@ -36,16 +37,19 @@ class _Batch:
     subnets: Subnets
     clients: dict[str, DhcpClient]
     ledger: Ledger
+    heard: dict[int, DhcpClient]
 
 
 def answer(tx: Tx, queries: Sequence[DhcpQuery], site: Site, now: float) -> list[DhcpAnswer | None]:
     """The answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
-    batch = _Batch(tx, site, now, Subnets(site.subnets), clients.by_macs(tx, macs), Ledger(tx, macs))
+    batch = _Batch(tx, site, now, Subnets(site.subnets), clients.by_macs(tx, macs), Ledger(tx, macs), {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _look_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.ledger.write()
+    if batch.heard:
+        clients.heard(tx, list(batch.heard.values()))
     return answers
 
 
@@ -69,6 +73,8 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         client = _enrol(batch, query)
     if client is None:
         return None
+    if query.kind == "DISCOVER":
+        _note_way(batch, query, client)
     if verdict.pool == "none":
         return _not_here(batch, query, net)
     if verdict.event is not None:
@@ -250,6 +256,19 @@ def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
     return client
 
 
+def _note_way(batch: _Batch, query: DhcpQuery, client: DhcpClient) -> None:
+    """Where on the network the machine is: proposals of blocks are made of it. Written once a batch, on change alone.
+
+    Only a broadcast tells it, and of its boot NIC: a system that renews its binding speaks past the relay.
+    """
+    relay = None if query.giaddr == "0.0.0.0" else query.giaddr
+    way = relay, query.circuit, query.remote
+    if query.mac == client.boot_mac and way != (client.relay, client.circuit, client.remote):
+        batch.heard[client.id] = replace(client, relay=relay, circuit=query.circuit, remote=query.remote)
+    else:
+        batch.heard.pop(client.id, None)  # of two relays that pass on one packet the last counts
+
+
 def _happened(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
     node = nodes.get(batch.tx, client.id)
     assert node is not None
@@ -267,6 +286,10 @@ def _booted(batch: _Batch, client: DhcpClient) -> None:
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     _step(batch, node, Step(NodeEvent.BOOTED, "its system got its address by DHCP"))
+    ready = vclusters.first_ready(batch.tx, node.vcluster_id, batch.now)
+    if ready is not None:
+        notices.add(batch.tx, **news.vcluster_ready(ready, ready.size), group_id=ready.group_id, vcluster_id=ready.id,
+                    now=batch.now)
 
 
 def _step(batch: _Batch, node: Node, step: Step) -> DhcpClient:

@@ -1,33 +1,37 @@
-"""The resource manager's pass: snapshot -> plan -> apply.
+"""The resource manager's pass, up to the plan: `snapshot` reads, `decide` plans with no transaction open.
 
-`snapshot` reads, `decide` plans with no transaction open, and `acts` cuts the plan into flows, each a short transaction
-of its own. Between the snapshot and an act anything may have happened, so each act confirms the manager's claim and
-looks at its rows again: an act whose rows have changed does nothing, and the next pass plans anew. A pass can be cut
-short after any act.
+`flows.acts` cuts the plan into short transactions. `preview` and `explain` show people what a pass would do, and why a
+request waits, out of the same snapshot and the same policy: nothing is decided twice.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-from cod.model import Effect, Node, Refused, Request, Result, Site, Vcluster
-from cod.policy import allocate, lifecycle
-from cod.policy.allocate import COLD, WARM, FreeNode, Grant, No, Plan, Snapshot, Wish
-from cod.policy.spread import Kind
-from cod.states import NodeEvent, NodeState, RequestState, Step, VclusterState
-from cod.store import census, claims, holding, nodes, requests, steps, templates, types, vclusters
+from cod.model import Reclaim, Refused, Request, Site, Vcluster
+from cod.policy import explain as why
+from cod.policy import plan as policy
+from cod.policy.world import (
+    COLD,
+    WARM,
+    Cache,
+    Coming,
+    Holder,
+    Holding,
+    Kind,
+    Lot,
+    Plan,
+    Snapshot,
+    Taking,
+    Wish,
+)
+from cod.states import NodeState, RequestState, VclusterState
+from cod.store import blocks, census, claims, groups, reclaims, requests, reservations, templates, types, vclusters
 from cod.store.engine import Tx
 
-ACTOR = "manager"
 Claim = claims.Claim
-Lost = claims.Lost
-Stale = nodes.Stale
-
-# ---------------------------------------------------------------- reading and planning
 
 
 def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = None) -> Claim | None:
@@ -40,51 +44,100 @@ def give_up(tx: Tx, claim: Claim) -> None:
     claims.give_up(tx, claim)
 
 
-def pulse(tx: Tx, now: float) -> tuple[object, ...]:
-    """A value that changes whenever a pass may have something to do."""
-    return census.pulse(tx, now)
+def pulse(tx: Tx) -> tuple[object, ...]:
+    """A value that changes whenever somebody has done something that a pass may have to act on."""
+    return census.pulse(tx)
 
 
-def snapshot(tx: Tx, site: Site) -> Snapshot:
+# ---------------------------------------------------------------- reading
+
+
+def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
     """The site as the planner sees it."""
-    pending = requests.every(tx, states=[RequestState.PENDING])
+    many = len(site.subnets) > 1
+    kept = reservations.every(tx)
     live = {vcluster.id: vcluster for vcluster in vclusters.every(tx)}
-    # Where there is one subnet only, every node is on it.
-    subnets = census.subnets(tx) if len(site.subnets) > 1 else {}
-    coming: dict[Kind, int] = {}
-    for node_id, type_id in census.coming(tx):
-        kind = type_id, subnets.get(node_id, "")
-        coming[kind] = coming.get(kind, 0) + 1
-    own = census.by_holder(tx, {request.vcluster_id for request in pending})
+    held = census.held(tx, kept, many, site.policy, now)
+    pending = [one for one in requests.every(tx, states=[RequestState.PENDING]) if one.vcluster_id in live]
+    taken = reclaims.open_(tx)
     return Snapshot(
         types={kind.id: kind for kind in types.every(tx)},
-        free=[_free(row, subnets) for row in census.free(tx)],
-        coming=coming,
+        lots=[_lot(one) for one in census.free(tx, kept, many, now - site.energy.idle_time)],
+        coming=[Coming(Kind(*kind), count, request_id, waking)
+                for (kind, request_id, waking), count in census.coming(tx, kept, many).items()],
+        holdings=[Holding(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until) for one in held],
+        holders=_holders(tx, live.values(), held, taken),
+        takings=[_taking(one) for one in taken],
         site=census.by_type(tx),
-        wishes=[_wish(request, live[request.vcluster_id], own.get(request.vcluster_id, {})) for request in pending
-                if request.vcluster_id in live],
+        wishes=_wishes(pending, live, held, many),
         templates=templates.documents(tx, {one.template_id for request in pending for one in request.tuples}),
-        leases=[(vcluster.id, vcluster.expires_at) for vcluster in live.values()
-                if vcluster.state == VclusterState.ACTIVE and vcluster.expires_at is not None],
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
+        warned={one.id: one.warned for one in live.values() if one.warned is not None},
     )
 
 
-def _free(row: Sequence[Any], subnets: dict[int, str]) -> FreeNode:
-    node_id, generation, type_id, state, template_id, group_id = row
-    return FreeNode(node_id, generation, (type_id, subnets.get(node_id, "")),
-                    WARM if state == NodeState.INACTIVE else COLD,
-                    None if template_id is None else (template_id, group_id))
+def _lot(one: census.Free) -> Lot:
+    key = one.key
+    cache = None if key.template is None or key.group is None else Cache(key.template, key.group)
+    return Lot(Kind(*key.kind), WARM if key.state == NodeState.INACTIVE else COLD, one.nodes, cache, key.reserved,
+               one.idle)
 
 
-def _wish(request: Request, vcluster: Vcluster, own: dict[int, int]) -> Wish:
-    return Wish(request.id, request.priority, request.submitted_at, vcluster.group_id, vcluster.subnet or "",
-                request.tuples, own, request.reason)
+def _holders(
+    tx: Tx, live: Iterable[Vcluster], held: Iterable[census.Held], taken: Iterable[Reclaim]
+) -> dict[int, Holder]:
+    priority = {group.id: group.priority for group in groups.every(tx)}
+    nodes: defaultdict[int, int] = defaultdict(int)
+    leaving: defaultdict[int, int] = defaultdict(int)
+    for one in held:
+        nodes[one.vcluster_id] += one.nodes
+    for taking in taken:
+        leaving[taking.vcluster_id] += taking.count - taking.given
+    return {each.id: Holder(each.id, each.name, priority[each.group_id], nodes[each.id], each.creation_size,
+                            leaving[each.id], each.expires_at, each.drain_until)
+            for each in live if each.state != VclusterState.RELEASING}
 
 
-def decide(seen: Snapshot, now: float) -> Plan:
+def _taking(one: Reclaim) -> Taking:
+    return Taking(one.id, one.vcluster_id, one.request_id, Kind(one.type_id, one.block_id or 0, one.subnet),
+                  one.count - one.given, one.deadline)
+
+
+def _wishes(
+    pending: Iterable[Request], live: dict[int, Vcluster], held: Iterable[census.Held], many: bool
+) -> list[Wish]:
+    own: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for one in held:
+        own[one.vcluster_id][one.kind.type] += one.nodes
+    wishes = []
+    for request in pending:
+        vcluster = live[request.vcluster_id]
+        subnet = (vcluster.subnet or "") if many else ""
+        wishes.append(Wish(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet,
+                           request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
+                           request.reason))
+    return wishes
+
+
+def decide(seen: Snapshot, site: Site, now: float) -> Plan:
     """The plan for what was seen; no transaction is open."""
-    return allocate.plan(seen, now)
+    return policy.plan(seen, site.policy, site.energy, now)
+
+
+def due(seen: Snapshot, site: Site, now: float) -> float:
+    """When time alone may next give a pass something to do; infinity when it never will.
+
+    Idle nodes are not looked at: that some fall asleep a few seconds later does no harm.
+    """
+    ends = [taking.deadline for taking in seen.takings]
+    for holder in seen.holders.values():
+        if holder.drain_until is not None:
+            ends.append(holder.drain_until)
+        elif holder.expires_at is not None:
+            ends += [holder.expires_at, *(holder.expires_at - ahead for ahead in site.policy.lease_warnings)]
+    if seen.wishes:
+        ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
+    return min((end for end in ends if end > now), default=float("inf"))
 
 
 # ---------------------------------------------------------------- for people
@@ -114,147 +167,71 @@ class Planned:
 
 def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
     """What a pass at `now` would do, in order, without doing it. A grant of several kinds of nodes is several lines."""
-    raise NotImplementedError
+    seen = snapshot(tx, site, now)
+    return list(_Names(tx, seen).lines(decide(seen, site, now)))
 
 
-def explain(tx: Tx, *, request_id: int, site: Site, now: float) -> Any:
-    """Why a request waits: what `policy.explain.explain(snapshot, request_id, site.policy, site.energy, now)` says.
+class _Names:
+    """Puts names in place of a plan's ids."""
 
-    Raises `Refused` ('not_found') when there is no such request; one that does not wait is explained by its reason.
+    def __init__(self, tx: Tx, seen: Snapshot) -> None:
+        self._types = {each.id: each.name for each in seen.types.values()}
+        self._blocks = blocks.names(tx)
+        self._vclusters = {each.id: each.name for each in vclusters.every(tx)}
+        self._of = {wish.id: self._vclusters[wish.vcluster_id] for wish in seen.wishes}
+        self._takings = {taking.id: taking for taking in seen.takings}
+        self._held = {each.id: each.held for each in seen.holders.values()}
+
+    def lines(self, plan: Plan) -> Iterator[Planned]:
+        """The plan, line by line, in the order of `flows.acts.acts`."""
+        yield from self._leases(plan)
+        for grant in plan.grants:
+            for share in grant.shares:
+                yield self._line("grant", share.lot.kind, share.count, self._of[grant.request_id], grant.request_id,
+                                 _readiness(share.lot))
+        for taking in (self._takings[one] for one in plan.overdue):
+            yield self._line("seize", taking.kind, taking.open, self._vclusters[taking.vcluster_id],
+                             taking.request_id, "not given back by the deadline of the reclaim")
+        for take in plan.takes:
+            yield self._line("take", take.kind, take.count, self._vclusters[take.vcluster_id], take.request_id,
+                             f"for vcluster {self._of[take.request_id]}, which goes first")
+        for no in plan.noes:
+            yield Planned("reject" if no.final else "wait", self._of[no.request_id], no.request_id, about=no.sentence)
+        for rouse in plan.rouses:
+            yield self._line("sleep" if rouse.sleep else "wake", rouse.lot.kind, rouse.count, "", None, rouse.why)
+
+    def _leases(self, plan: Plan) -> Iterator[Planned]:
+        for one, seconds in plan.warnings:
+            yield self._of_lease("warn", one, f"its lease ends within {seconds:.0f} s")
+        for one in plan.drains:
+            yield self._of_lease("drain", one, "its lease has run out")
+        for one in plan.expired:
+            yield self._of_lease("expire", one, "the grace after its lease is over: its nodes are taken back")
+        for one in plan.deserted:
+            yield self._of_lease("end", one, "its last node is back")
+
+    def _of_lease(self, kind: str, one: int, about: str) -> Planned:
+        return Planned(kind, self._vclusters[one], nodes=self._held.get(one, 0), about=about)
+
+    def _line(self, name: str, kind: Kind, count: int, vcluster: str, request_id: int | None, about: str) -> Planned:
+        return Planned(name, vcluster, request_id, count, self._types[kind.type], self._blocks.get(kind.block, ""),
+                       kind.subnet, about)
+
+
+def _readiness(lot: Lot) -> str:
+    ready = "awake" if lot.readiness == WARM else "asleep: to be woken"
+    return f"{ready}, with cached software" if lot.cache else ready
+
+
+def explain(tx: Tx, *, request_id: int, site: Site, now: float) -> why.Explanation:
+    """Why a request waits (`policy.explain`); one that does not wait is explained by its state and reason.
+
+    Raises `Refused` ('not_found') when there is no such request.
     """
-    raise NotImplementedError
-
-
-# ---------------------------------------------------------------- applying
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a rule refuses it."""
-
-    name: str
-    flow: Callable[..., Result]
-    request_id: int | None = None
-
-
-def acts(plan: Plan, site: Site) -> list[Act]:
-    """What carries out `plan`, in order; each act is run in a transaction of its own.
-
-    It raises `Lost` when the claim is gone (then the pass is over), `Stale` when its rows have changed (then the next
-    act can go on) and `Refused` when a rule stands against it (then `waits` tells the request why).
-    """
-    return [
-        *(Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site)) for one in plan.expired),
-        *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
-        *(Act(f"grant request {one.request_id}", partial(grant, granted=one, site=site), one.request_id)
-          for one in plan.grants),
-        *(Act("tell requests why not", partial(tell, noes=part)) for part in _batches(plan.noes)),
-    ]
-
-
-def _batches(noes: Sequence[No], size: int = 100) -> list[tuple[No, ...]]:
-    return [tuple(noes[start:start + size]) for start in range(0, len(noes), size)]
-
-
-def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Result:
-    """Give the request its nodes: all of them, or `Stale` is raised and none."""
-    claims.confirm(tx, claim, now)
-    request = requests.get(tx, granted.request_id)
-    if request is None or not requests.decide(tx, request.id, RequestState.GRANTED, "", now):
-        return Result(0)
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
-    if vcluster is None or vcluster.state not in (VclusterState.PENDING, VclusterState.ACTIVE):
-        raise nodes.Outdated(granted.seats[0].node_id, granted.seats[0].generation)
-    _admit(tx, vcluster, request, now)
-    names = _free_names(vclusters.hostnames(tx, vcluster.id))
-    effects: set[Effect] = set()
-    for seat in granted.seats:
-        node = _free_node(tx, seat)
-        moved = _seat(tx, node, seat, vcluster, request.id, next(names), site, now)
-        effects.update(steps.wakes(node, moved))
-    return Result(len(granted.seats), tuple(effects))
-
-
-def _free_node(tx: Tx, seat: allocate.Seat) -> Node:
-    node = nodes.get(tx, seat.node_id, lock=True)
-    if node is None or node.generation != seat.generation or node.vcluster_id is not None:
-        raise nodes.Outdated(seat.node_id, seat.generation)
-    return node
-
-
-def _seat(
-    tx: Tx, node: Node, seat: allocate.Seat, vcluster: Vcluster, request_id: int, hostname: str, site: Site, now: float
-) -> Node:
-    """Take one node for the vcluster and set it going: primed or booted if it is awake, woken if it is off."""
-    held = holding.take(tx, node, vcluster=vcluster, request_id=request_id, template_id=seat.template_id,
-                        hostname=hostname, now=now)
-    wanted = steps.wanted(tx, held)
-    assert wanted is not None
-    if node.state == NodeState.OFF:
-        step = Step(NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", power="on")
-    else:
-        step = lifecycle.assign(held, wanted)
-    return steps.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy)
-
-
-def _admit(tx: Tx, vcluster: Vcluster, request: Request, now: float) -> None:
-    if vcluster.state == VclusterState.PENDING:
-        vclusters.change(tx, vcluster, state=VclusterState.ACTIVE, expires_at=now + vcluster.lease_time)
-    elif request.kind == "grow":
-        vclusters.change(tx, vcluster, size=vcluster.size + sum(one.count for one in request.tuples))
-
-
-def _free_names(taken: set[str]) -> itertools.filterfalse[str]:
-    return itertools.filterfalse(taken.__contains__, (f"n{number}" for number in itertools.count(1)))
-
-
-def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
-    """Tell requests why they wait or are rejected. A vcluster whose first request is rejected ends."""
-    claims.confirm(tx, claim, now)
-    for no in noes:
-        if not no.final:
-            requests.explain(tx, no.request_id, no.sentence)
-        elif requests.decide(tx, no.request_id, RequestState.REJECTED, no.sentence, now):
-            _do_without(tx, no.request_id, now)
-    return Result(len(noes))
-
-
-def _do_without(tx: Tx, request_id: int, now: float) -> None:
     request = requests.get(tx, request_id)
-    assert request is not None
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
-    assert vcluster is not None
-    if vcluster.state == VclusterState.PENDING:
-        vclusters.end(tx, vcluster, now)
-    elif request.kind == "replace":
-        vclusters.change(tx, vcluster, size=vcluster.size - 1)
-
-
-def waits(tx: Tx, request_id: int, refused: Refused) -> None:
-    """A rule stood against a granted request when it was applied: say so on the request."""
-    requests.explain(tx, request_id, refused.sentence)
-
-
-def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
-    """The vcluster's lease has run out: take its nodes back."""
-    claims.confirm(tx, claim, now)
-    vcluster = vclusters.get(tx, vcluster_id, lock=True)
-    if vcluster is None or vcluster.state != VclusterState.ACTIVE or (vcluster.expires_at or now + 1) > now:
-        return Result(0)
-    requests.withdraw(tx, vcluster.id, "the vcluster's lease ran out", now)
-    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="the lease ran out", now=now, actor=ACTOR,
-                            policy=site.policy)
-    vclusters.change(tx, vcluster, state=VclusterState.RELEASING)
-    return Result(1, effects)
-
-
-def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
-    """The last node of a releasing vcluster is back: its name and its addresses are free."""
-    claims.confirm(tx, claim, now)
-    if vcluster_id not in {vcluster.id for vcluster in vclusters.deserted(tx)}:
-        return Result(0)
-    vcluster = vclusters.get(tx, vcluster_id, lock=True)
-    assert vcluster is not None
-    vclusters.end(tx, vcluster, now)
-    return Result(1)
+    if request is None:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    if request.state == RequestState.PENDING:
+        return why.explain(snapshot(tx, site, now), site.policy, now, request_id)
+    wanted = sum(one.count for one in request.tuples)
+    return why.Explanation(request.id, request.state, request.reason or f"it is {request.state}", wanted, 0, 0, 0, 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cod.model import Effect, Policy, dotted
+from cod.policy import notices as news
 from cod.policy import template
 from cod.states import NodeEvent, NodeState, Step
-from cod.store import bindings, nodes, steps, templates
+from cod.store import bindings, nodes, notices, steps, templates, vclusters
 from cod.store.engine import Tx
 
 
@@ -45,4 +46,8 @@ def answered(tx: Tx, check: Check, policy: Policy, now: float) -> tuple[Effect, 
         return ()
     cause = f"its system answers on port {check.port}"
     moved = steps.apply(tx, node, Step(NodeEvent.BOOTED, cause), now=now, actor="readiness", policy=policy)
+    ready = vclusters.first_ready(tx, node.vcluster_id, now)
+    if ready is not None:
+        said = news.vcluster_ready(ready, ready.size)
+        notices.add(tx, **said, group_id=ready.group_id, vcluster_id=ready.id, now=now)
     return steps.wakes(node, moved)

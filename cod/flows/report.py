@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cod.model import Node, Peer, Result, Site
 from cod.policy import identity, lifecycle, match
+from cod.policy.subnets import at
 from cod.states import NodeEvent, NodeState, Step
-from cod.store import conflicts, nodes, sessions, steps, types
+from cod.store import conflicts, nodes, reservations, sessions, steps, types
 from cod.store.engine import Tx
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
@@ -30,7 +31,9 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
     kind = types.of(tx, match.canonical(document), now)
     stored = nodes.change(
         tx, node, attributes=document, reported_at=now, last_seen=now, uuid=joining.uuid, firmware=hardware.firmware,
-        type_id=kind.id, boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
+        type_id=kind.id, subnet=_subnet(tx, node, site), boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
+    if kind.id != node.type_id:  # whom it was kept for may have no use for it now
+        reservations.drop(tx, [node.id])
     nodes.set_macs(tx, node.id, hardware.macs)
     sessions.set_reported(tx, peer)
     if joining.doubtful and stored.state == NodeState.TRAMPOLINE and not site.policy.auto_approve:
@@ -38,6 +41,13 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
     else:
         moved = _move_on(tx, stored, site, now)
     return Result(peer, steps.wakes(stored, moved))
+
+
+def _subnet(tx: Tx, node: Node, site: Site) -> str | None:
+    """The site's subnet that its agent speaks from; what was known before, if it is none of them."""
+    session = sessions.get(tx, node.id)
+    here = at(site.subnets, session.address) if session else None
+    return here.name if here else node.subnet
 
 
 def _join(tx: Tx, node: Node, mac: str, hardware: identity.Hardware) -> identity.Joining:

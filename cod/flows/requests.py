@@ -26,10 +26,13 @@ class Asked:
 
 
 def submit(
-    tx: Tx, *, vcluster: str, wanted: Sequence[Asked], key: str | None = None, now: float
+    tx: Tx, *, vcluster: str, wanted: Sequence[Asked], spread: bool = False, wait: bool = True, key: str | None = None,
+    now: float,
 ) -> Result:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
 
+    spread  the nodes of one tuple may be of several types and blocks
+    wait    False: the request is rejected if it cannot be met at once
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
@@ -38,7 +41,7 @@ def submit(
     tuples = [_tuple(tx, holder, one) for one in wanted]
     _check_room(tx, holder, sum(one.count for one in tuples))
     request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
-                           tuples=tuples, now=now, key=key)
+                           tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
 
 

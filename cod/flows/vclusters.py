@@ -6,7 +6,6 @@ as `flows.views.vcluster` shows it: a view and its nodes' views.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +24,21 @@ from cod.model import (
     VclusterView,
 )
 from cod.policy import leases, lifecycle, match, names
+from cod.policy import notices as news
 from cod.states import RequestState, VclusterState
-from cod.store import census, groups, nodes, requests, steps, templates, vclusters, views
+from cod.store import (
+    census,
+    groups,
+    nodes,
+    notices,
+    reclaims,
+    requests,
+    reservations,
+    steps,
+    templates,
+    vclusters,
+    views,
+)
 from cod.store.engine import Tx
 
 _WAKE = (Effect("wake", "manager"),)
@@ -34,32 +46,36 @@ _WAKE = (Effect("wake", "manager"),)
 
 def create(
     tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", lease: float | None = None,
-    key: str | None = None, site: Site, now: float,
+    spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
 ) -> Result:
     """A new vcluster of `size` nodes, pending until the manager grants its request.
 
     template    'name' or 'name@revision'
     attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
     lease       seconds asked for; None for the group's default
+    spread      its nodes may be of several types and blocks; wait: False: it is rejected if it cannot be had at once
     key         the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name))
+    leases.check(lease)
     owner, wanted = _group(tx, group), _template(tx, template)
     _check(tx, name, attributes)
     vcluster = _with_block(
         tx, site, size, name=name, group_id=owner.id, template_id=wanted.id, attributes=attributes,
         lease_time=leases.granted_time(lease, owner, site.policy), now=now)
-    requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key,
-                 tuples=[RequestTuple(size, attributes, wanted.id)])
+    requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key, may_wait=wait,
+                 may_spread=spread, tuples=[RequestTuple(size, attributes, wanted.id)])
     return Result(_shown(tx, vcluster), _WAKE)
 
 
 def resize(
-    tx: Tx, *, name: str, size: int, key: str | None = None, site: Site, now: float, actor: str
+    tx: Tx, *, name: str, size: int, spread: bool = False, wait: bool = True, key: str | None = None, site: Site,
+    now: float, actor: str,
 ) -> Result:
-    """The vcluster shall have `size` nodes: asks for more, or gives some back (`leases.victims` says which).
+    """The vcluster shall have `size` nodes: asks for more (`spread`, `wait` as in `create`), or gives some back: those
+    that are chosen to be taken from it first, then as `leases.victims` says.
 
     What was asked for before and has not been granted is withdrawn. Raises `Refused`.
     """
@@ -71,10 +87,13 @@ def resize(
     if size > vcluster.size:
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
-                     tuples=[more], now=now, key=key)
+                     tuples=[more], now=now, key=key, may_wait=wait, may_spread=spread)
         return Result(_shown(tx, vcluster), _WAKE)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    victims = leases.victims(held, len(held) - size)
+    chosen = reservations.of_reclaims(tx, [one.id for one in reclaims.open_(tx, vcluster.id)])
+    first = leases.victims([node for node in held if node.id in chosen], len(held) - size)
+    rest = leases.victims([node for node in held if node.id not in chosen], len(held) - size - len(first))
+    victims = first + rest
     return _shrink(tx, vcluster, size, victims, f"the vcluster shrank to {size}", site=site, now=now, actor=actor)
 
 
@@ -90,11 +109,19 @@ def release(tx: Tx, *, name: str, nodes_: Sequence[str], site: Site, now: float,
                    actor=actor)
 
 
-def extend(tx: Tx, *, name: str, lease: float, now: float) -> Result:
-    """The lease shall last `lease` seconds from now, up to the group's maximum; it never becomes shorter."""
+def extend(tx: Tx, *, name: str, lease: float, site: Site, now: float) -> Result:
+    """The lease shall last `lease` seconds from now, up to the group's maximum; it never becomes shorter.
+
+    A vcluster that was draining goes on; its group is warned anew before the new end. Raises `Refused`.
+    """
+    leases.check(lease)
     vcluster = _active(tx, name)
     until = max(now + leases.longest(lease, groups.get(tx, vcluster.group_id)), vcluster.expires_at or now)
-    return Result(_shown(tx, vclusters.change(tx, vcluster, expires_at=until)))
+    if until > (vcluster.expires_at or now):
+        vcluster = vclusters.change(tx, vcluster, expires_at=until, drain_until=None,
+                                    warned=leases.begun(until - now, site.policy))
+        notices.add(tx, **news.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+    return Result(_shown(tx, vcluster), _WAKE)
 
 
 def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
@@ -105,8 +132,11 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     vcluster = _live(tx, name)
     requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    reclaims.deserted(tx, vcluster.id, held, now)
     effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="its vcluster was deleted", now=now, actor=actor,
                             policy=site.policy)
+    if vcluster.state != VclusterState.RELEASING:
+        notices.add(tx, **news.deleted(vcluster, actor), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
     if vcluster.state == VclusterState.PENDING:
         vcluster = vclusters.end(tx, vcluster, now)
     else:
@@ -122,8 +152,8 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
     _check_size(size, max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets))
     roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size]
     if len(roomy) > 1:
-        known = Counter(census.subnets(tx).values())
-        roomy.sort(key=lambda subnet: -known[subnet.name])
+        known = census.by_subnet(tx)
+        roomy.sort(key=lambda subnet: -known.get(subnet.name, 0))
     for subnet in roomy:
         vcluster = vclusters.add(tx, size=size, subnet=subnet, now=now, **columns)
         if vcluster is not None:
@@ -135,13 +165,20 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
 def _shrink(
     tx: Tx, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str, *, site: Site, now: float, actor: str
 ) -> Result:
-    """The vcluster has `size` nodes from now on: `leaving` go back, and replacements beyond that size are withdrawn."""
+    """The vcluster has `size` nodes from now on: `leaving` go back, and replacements beyond that size are withdrawn.
+
+    What goes back counts as an answer to what is being taken from it.
+    """
+    reclaims.answer_all(tx, vcluster.id, leaving, now)
     effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=actor, policy=site.policy)
     lacking = max(size - vclusters.held(tx, vcluster.id), 0)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
     for request in [one for one in pending if one.kind == "replace"][lacking:]:
         requests.decide(tx, request.id, RequestState.WITHDRAWN, cause, now)
-    return Result(_shown(tx, vclusters.change(tx, vcluster, size=size)), effects)
+    smaller = vclusters.change(tx, vcluster, size=size)
+    if ready := vclusters.first_ready(tx, vcluster.id, now):  # without the nodes that were not active yet
+        notices.add(tx, **news.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id, now=now)
+    return Result(_shown(tx, smaller), effects)
 
 
 def _shown(tx: Tx, vcluster: Vcluster) -> tuple[VclusterView, list[NodeView]]:

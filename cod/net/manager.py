@@ -1,7 +1,8 @@
 """The resource manager's clockwork: holds the claim, watches for changes, runs passes and deadlines.
 
-Every second it asks the database whether anything has changed, and at least every ten seconds it runs a pass in any
-case; a wake-up makes it look at once. Only the server that holds the claim does anything: the others look every second
+Every second it asks the database whether anything has changed, and runs a pass if so; also when time alone may give it
+something to do (`flows.plan.due`: a lease, a deadline or an inertia ends), and at least every ten seconds in any case.
+A wake-up makes it look at once. Only the server that holds the claim does anything: the others look every second
 whether it has run out.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from cod.flows import deadlines, plan
+from cod.flows import acts, deadlines, plan
 from cod.model import Effect, Refused, Site
 from cod.pool import Pool
 
@@ -23,6 +24,7 @@ PERIOD = 1.0  # seconds between looks
 PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
 CALM = 60.0  # seconds without a jump of the wall clock after which it is believed that a lease has run out
 JUMP = 5.0  # seconds
+ENDS: dict[str, tuple[()]] = {"warnings": (), "drains": (), "expired": (), "overdue": ()}  # nothing of a plan ends
 CLAIM = 15.0  # seconds that the claim outlives its owner's last sign; renewed at half of it
 
 log = logging.getLogger("cod.manager")
@@ -93,7 +95,7 @@ class Manager(Service):
         now = self._clock()
         self._watch_clock(now)
         self._effects(await self._pool.run(deadlines.run, self._site, now, self._started))
-        pulse = await self._pool.read(plan.pulse, now)
+        pulse = await self._pool.read(plan.pulse)
         if woken or pulse != self._pulse or now >= self._next_pass:
             self._pulse, self._next_pass = pulse, now + PATIENCE
             await self._pass(now)
@@ -121,29 +123,30 @@ class Manager(Service):
         return self._claim
 
     async def _pass(self, now: float) -> None:
-        seen = await self._pool.read(plan.snapshot, self._site)
-        planned = plan.decide(seen, now)
+        seen = await self._pool.read(plan.snapshot, self._site, now)
+        self._next_pass = min(self._next_pass, plan.due(seen, self._site, now))
+        planned = plan.decide(seen, self._site, now)
         if self._reactor.seconds() < self._calm_at:
-            planned = replace(planned, expired=())
-        for act in plan.acts(planned, self._site):
+            planned = replace(planned, **ENDS)
+        for act in acts.acts(planned, self._site):
             claim = await self._hold()
             if claim is None or not self.running:
                 return
             try:
                 await self._act(act, claim)
-            except plan.Lost as error:
+            except acts.Lost as error:
                 self._claim = None
                 log.warning("%s; the rest of the plan is dropped", error)
                 return
 
-    async def _act(self, act: plan.Act, claim: plan.Claim) -> None:
+    async def _act(self, act: acts.Act, claim: plan.Claim) -> None:
         try:
             done = await self._pool.run(act.flow, claim=claim, now=self._clock())
-        except plan.Stale as error:
+        except acts.Stale as error:
             log.info("%s: the world has changed since the snapshot: %s", act.name, error)
         except Refused as refused:
             log.warning("%s: %s", act.name, refused.sentence)
             if act.request_id is not None:
-                await self._pool.run(plan.waits, act.request_id, refused)
+                await self._pool.run(acts.waits, act.request_id, refused)
         else:
             self._effects(done.effects)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cod.model import Group, Node, Policy
+from cod.model import Group, Node, Policy, Refused
 from cod.policy.world import Holder, Snapshot
 from cod.states import NodeState
+
+LONGEST = 4_000_000_000.0  # seconds of a lease, as the site file has it
+
+
+def check(asked: float | None, field: str = "lease") -> None:
+    """Raise `Refused` for a length of time that none can have: not positive, endless, or no number. None is no wish."""
+    if asked is not None and not 0 < asked <= LONGEST:  # what is no number compares false
+        raise Refused("invalid", f"a lease lasts more than 0 and at most {LONGEST:.0f} seconds, not {asked}", field)
 
 
 def granted_time(asked: float | None, group: Group, policy: Policy) -> float:
@@ -51,6 +59,13 @@ def warnings(snapshot: Snapshot, policy: Policy, now: float) -> tuple[tuple[int,
         if reached and min(reached) < snapshot.warned.get(holder.id, float("inf")):
             due.append((holder.id, min(reached)))
     return tuple(sorted(due))
+
+
+def begun(seconds: float, policy: Policy) -> float | None:
+    """What counts as the last warning of a lease that begins, or is extended, with `seconds` to go: nobody has to be
+    warned of an end that was in sight from the beginning.
+    """
+    return min((ahead for ahead in policy.lease_warnings if seconds <= ahead), default=None)
 
 
 def drains(snapshot: Snapshot, now: float) -> tuple[int, ...]:

@@ -41,6 +41,12 @@ def _range(pool: tuple[str, str]) -> range:
     return range(ipv4(pool[0]), ipv4(pool[1]) + 1)
 
 
+def at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
+    """The subnet that an address is on."""
+    number = ipv4(address)
+    return next((subnet for subnet in subnets if number in numbers(subnet).network), None)
+
+
 class Subnets:
     """The site's subnets, to be asked about many clients."""
 

@@ -1,40 +1,201 @@
-"""What the resource manager counts: free nodes, nodes on their way back, all nodes by type. Few columns, many rows."""
+"""What the resource manager counts: nodes that are alike, never single ones; and which rows such a count means.
+
+Whatever is counted is grouped by columns of the index ix_nodes_census alone, in its order, so that a hundred thousand
+nodes are counted without reading one of their wide rows. Reservations are few: their nodes are read one by one, and
+taken off the counts.
+
+In all functions `many` says whether the site has more than one subnet. If not, the subnet of every node is '', whatever
+its row says: they are all on the one. A block of 0 is no block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import Select, and_, case, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
 
-from cod.states import Disk, NodeState, RequestState, VclusterState
+from cod.model import Node, Policy
+from cod.states import Disk, NodeState, ReclaimState, RequestState, VclusterState
+from cod.store import nodes
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
+from cod.store.reservations import Reservation
 
 _n = t.nodes.c
-_FREE = and_(
-    _n.vcluster_id.is_(None), _n.released == 0, _n.type_id.is_not(None),
-    # What no switch can wake stays asleep until somebody presses its button.
-    or_(_n.state == NodeState.INACTIVE, and_(_n.state == NodeState.OFF, _n.power_driver != "none")))
-_COMING = and_(
-    _n.vcluster_id.is_(None), _n.type_id.is_not(None),
-    _n.state.in_((NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE)))
+_READY = (NodeState.INACTIVE, NodeState.OFF)
+_ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE)
 _NOT_OURS = (NodeState.NEW, NodeState.REGISTERING, NodeState.RETIRED)
+_NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
+# What no switch can wake stays asleep until somebody presses its button.
+_AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
+_FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND)
+_CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
+_ALIKE = (_n.state, _n.type_id, _n.block_id, _n.subnet, _n.disk, _n.cached_template_id, _n.cached_group_id)
+_KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
-def free(tx: Tx) -> list[Any]:
-    """Nodes that nobody holds and that can be had now: rows (id, generation, type_id, state, template, group).
+class Kind(NamedTuple):
+    """What makes nodes interchangeable for a request; as `policy.world.Kind`."""
+
+    type: int
+    block: int
+    subnet: str
+
+
+class FreeKey(NamedTuple):
+    """What makes free nodes alike.
 
     template, group  what a cached disk holds and for whom; None for other disks
+    reserved         the request that they are kept for; 0: none
     """
-    query = select(_n.id, _n.generation, _n.type_id, _n.state, _n.disk, _n.cached_template_id, _n.cached_group_id)
-    return [(*row[:4], *(row[5:] if row.disk == Disk.CACHED else (None, None)))
-            for row in tx.execute(query.where(_FREE))]
+
+    state: str
+    kind: Kind
+    template: int | None
+    group: int | None
+    reserved: int
 
 
-def coming(tx: Tx) -> list[Any]:
-    """Nodes that are on their way back to the reserve: rows (id, type_id)."""
-    return list(tx.execute(select(_n.id, _n.type_id).where(_COMING)))
+class Free(NamedTuple):
+    """So many free nodes are alike. `idle`: how many of them may be put to sleep (see `free`)."""
+
+    key: FreeKey
+    nodes: int
+    idle: int
+
+
+class Held(NamedTuple):
+    """So many nodes of one kind are held by a vcluster.
+
+    mobile        how many of them are outside their inertia and not chosen by a reclaim
+    immune_until  when the first of those inside leaves it
+    """
+
+    vcluster_id: int
+    kind: Kind
+    nodes: int
+    mobile: int
+    immune_until: float | None
+
+
+def _kind(row: Sequence[Any], many: bool) -> Kind:
+    return Kind(row[0], row[1] or 0, (row[2] or "") if many else "")
+
+
+# ---------------------------------------------------------------- nodes that nobody holds
+
+
+def free(tx: Tx, kept: Sequence[Reservation], many: bool, idle_since: float) -> list[Free]:
+    """Nodes that nobody holds and that can be had now.
+
+    kept        all reservations
+    idle_since  a warm node that has been so since then, and that its switch can wake, is idle
+    """
+    idle = _idle(idle_since)
+    counts: Counter[FreeKey] = Counter()
+    idles: Counter[FreeKey] = Counter()
+    query = select(*_ALIKE, func.count(), func.sum(case((idle, 1), else_=0))).where(_FREE).group_by(*_ALIKE)
+    for row in tx.execute(query):
+        key = _free_key(row, many)
+        counts[key] += row[-2]
+        idles[key] += int(row[-1])
+    for one, columns in _rows(tx, kept, (*_ALIKE, case((idle, 1), else_=0)), _FREE):
+        key = _free_key(columns, many)
+        own = key._replace(reserved=one.request_id)
+        for part, number in ((counts, 1), (idles, int(columns[-1]))):
+            part[key] -= number
+            part[own] += number
+    return [Free(key, count, max(idles[key], 0)) for key, count in counts.items() if count > 0]
+
+
+def _free_key(row: Sequence[Any], many: bool) -> FreeKey:
+    state, type_id, block_id, subnet, disk, template, group = row[:7]
+    cached = disk == Disk.CACHED
+    return FreeKey(state, _kind((type_id, block_id, subnet), many), template if cached else None,
+                   group if cached else None, 0)
+
+
+def _idle(since: float) -> ColumnElement[bool]:
+    return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
+
+
+def coming(tx: Tx, kept: Sequence[Reservation], many: bool) -> dict[tuple[Kind, int, bool], int]:
+    """Nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which request they
+    are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
+    """
+    counts: Counter[tuple[Kind, int, bool]] = Counter()
+    soon = case((_CLEAN_SOON, 1), else_=0)
+    columns = (*_KIND, soon)
+    on_the_way = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
+    for released in (_n.released == 0, _n.released > 0):  # two ranges of the index in place of all that nobody holds
+        query = select(*columns, func.count()).where(on_the_way, released).group_by(*_KIND, soon)
+        for row in tx.execute(query):
+            counts[_kind(row, many), 0, bool(row[3])] += row[4]
+    for one, own in _rows(tx, kept, columns, on_the_way):
+        counts[_kind(own, many), 0, bool(own[3])] -= 1
+        counts[_kind(own, many), one.request_id, bool(own[3])] += 1
+    return {key: count for key, count in counts.items() if count > 0}
+
+
+def _rows(
+    tx: Tx, kept: Sequence[Reservation], columns: Sequence[ColumnElement[Any]], where: ColumnElement[bool]
+) -> Iterator[tuple[Reservation, Sequence[Any]]]:
+    """Reservations whose nodes are as `where` says, each with those columns of its node."""
+    by_node = {one.node_id: one for one in kept}
+    for part in slices(list(by_node)):
+        for row in tx.execute(select(_n.id, *columns).where(_n.id.in_(part), where)):
+            yield by_node[row[0]], row[1:]
+
+
+def waking(tx: Tx) -> int:
+    """How many nodes are waking now, whoever wants them."""
+    query = select(func.count()).where(_n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on")
+    return tx.scalar(query) or 0
+
+
+# ---------------------------------------------------------------- nodes that vclusters hold
+
+
+def held(tx: Tx, kept: Sequence[Reservation], many: bool, policy: Policy, now: float) -> list[Held]:
+    """What vclusters hold, by kind."""
+    start = _immune_since(policy, now)
+    immune = _n.assigned_at > start
+    query = (select(_n.vcluster_id, *_KIND, func.count(), func.sum(case((immune, 0), else_=1)),
+                    func.min(case((immune, _n.assigned_at + (now - start)))))
+             .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None)).group_by(_n.vcluster_id, *_KIND))
+    if policy.inertia_by_priority:
+        query = _with_priority(query)
+    found: dict[tuple[int, Kind], Held] = {}
+    for row in tx.execute(query):
+        key = row[0], _kind(row[1:4], many)
+        found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
+    for _, own in _rows(tx, kept, (_n.vcluster_id, *_KIND), _n.vcluster_id.is_not(None)):
+        key = own[0], _kind(own[1:4], many)  # a node that was chosen was mobile, and stays so
+        found[key] = found[key]._replace(mobile=max(found[key].mobile - 1, 0))
+    return list(found.values())
+
+
+def _sum(one: Held | None, other: Held) -> Held:
+    if one is None:
+        return other
+    ends = [each.immune_until for each in (one, other) if each.immune_until is not None]
+    return Held(one.vcluster_id, one.kind, one.nodes + other.nodes, one.mobile + other.mobile, min(ends, default=None))
+
+
+def _immune_since(policy: Policy, now: float) -> Any:
+    """A node that was assigned later than that is immune: a number, or a CASE over its holder's priority."""
+    if not policy.inertia_by_priority:
+        return now - policy.inertia
+    starts = {priority: now - seconds for priority, seconds in policy.inertia_by_priority.items()}
+    return case(starts, value=t.groups.c.priority, else_=now - policy.inertia)
+
+
+def _with_priority(query: Select[Any]) -> Select[Any]:
+    return (query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
+            .join(t.groups, t.groups.c.id == t.vclusters.c.group_id))
 
 
 def by_type(tx: Tx) -> dict[int, int]:
@@ -43,31 +204,68 @@ def by_type(tx: Tx) -> dict[int, int]:
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
 
 
-def by_holder(tx: Tx, vcluster_ids: Iterable[int]) -> dict[int, dict[int, int]]:
-    """How many nodes of each type those vclusters hold."""
-    query = select(_n.vcluster_id, _n.type_id, func.count()).where(_n.vcluster_id.in_(list(vcluster_ids)))
-    held: dict[int, dict[int, int]] = {}
-    for vcluster_id, type_id, count in tx.execute(query.group_by(_n.vcluster_id, _n.type_id)):
-        held.setdefault(vcluster_id, {})[type_id] = count
-    return held
-
-
-def subnets(tx: Tx) -> dict[int, str]:
-    """The subnet that each node was last seen booting on, by node id, where that is known."""
-    b = t.bindings.c
-    query = (select(_n.id, b.subnet).join_from(t.nodes, t.bindings, b.mac == _n.boot_mac)
-             .where(b.kind == "boot").order_by(b.expires_at))
+def by_subnet(tx: Tx) -> dict[str, int]:
+    """How many nodes last reported from which subnet."""
+    query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None)).group_by(_n.subnet)
     return {row[0]: row[1] for row in tx.execute(query)}
 
 
-def pulse(tx: Tx, now: float) -> tuple[object, ...]:
-    """Changes whenever there may be something for the manager to do. Cheap: a few index look-ups."""
-    v, r = t.vclusters.c, t.node_requests.c
-    parts = (
+# ---------------------------------------------------------------- which nodes a count means
+
+
+def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None) -> list[Node]:
+    """`count` free nodes that are alike as `key` says, those with the lowest ids, locked; fewer if there are fewer.
+
+    idle_since  only those that may be put to sleep (see `free`)
+    """
+    cache = and_(_n.disk == Disk.CACHED, _n.cached_template_id == key.template, _n.cached_group_id == key.group)
+    query = select(_n.id).where(_FREE, _n.state == key.state, _of_kind(key.kind, many),
+                                _n.disk != Disk.CACHED if key.template is None else cache, _kept_for(key.reserved))
+    if idle_since is not None:
+        query = query.where(_idle(idle_since))
+    ids = list(tx.scalars(query.order_by(_n.id).limit(count)))
+    locked = nodes.lock(tx, ids)
+    # Between picking and locking others may have been quicker: what is locked is looked at once more.
+    still = {one for part in slices(ids) for one in tx.scalars(query.where(_n.id.in_(part)))}
+    return [node for node in locked if node.id in still]
+
+
+def pick_held(tx: Tx, vcluster_id: int, kind: Kind, many: bool, assigned_by: float) -> list[Node]:
+    """The vcluster's nodes of a kind that are kept for nobody and were assigned at `assigned_by` or before, locked."""
+    query = select(_n.id).where(_n.vcluster_id == vcluster_id, _n.assigned_at <= assigned_by, _of_kind(kind, many),
+                                _kept_for(0))
+    return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]
+
+
+def _of_kind(kind: Kind, many: bool) -> ColumnElement[bool]:
+    block = _n.block_id == kind.block if kind.block else _n.block_id.is_(None)
+    subnet = _n.subnet == kind.subnet if kind.subnet else _n.subnet.is_(None)
+    return and_(_n.type_id == kind.type, block, *([subnet] if many else []))
+
+
+def _kept_for(request_id: int) -> ColumnElement[bool]:
+    r = t.reservations.c
+    one = select(r.node_id).where(r.node_id == _n.id)
+    return one.where(r.request_id == request_id).exists() if request_id else ~one.exists()
+
+
+# ---------------------------------------------------------------- has anything changed?
+
+
+def pulse(tx: Tx) -> tuple[object, ...]:
+    """Changes whenever somebody has done something that the manager may have to act on. Cheap: a few look-ups."""
+    v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
+    live = v.live_name.is_not(None)
+    parts: Iterable[Select[Any]] = (
         select(func.max(t.node_history.c.id)),
         select(func.max(r.id)),
         select(func.count()).where(r.state == RequestState.PENDING),
+        select(func.count()).where(live),
         select(func.count()).where(v.state == VclusterState.RELEASING),
-        select(func.count()).where(v.state == VclusterState.ACTIVE, v.expires_at <= now),
+        select(func.sum(v.expires_at)).where(live),
+        select(func.count(v.drain_until)).where(live),
+        select(func.max(c.id)),
+        select(func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN),
+        select(func.count()).select_from(t.reservations),
     )
     return tuple(tx.execute(select(*(part.scalar_subquery() for part in parts))).one())

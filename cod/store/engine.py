@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -60,6 +61,11 @@ def new_id(inserted: CursorResult[Any]) -> int:
     key = inserted.inserted_primary_key
     assert key is not None
     return int(key[0])
+
+
+def slices(ids: Sequence[int], size: int = 500) -> Iterable[Sequence[int]]:
+    """A long list in parts: SQLite and MariaDB both limit the parameters of one statement."""
+    return (ids[start:start + size] for start in range(0, len(ids), size))
 
 
 def is_lost(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy import delete, insert, select, update
 
 from cod.model import Node, Vcluster
 from cod.states import Disk
-from cod.store import bindings
+from cod.store import bindings, reservations
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import Stale
@@ -38,6 +38,7 @@ def take(
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     _clear_rows(tx, node.id)
+    reservations.drop(tx, [node.id])
     held = replace(node, **columns)
     bindings.reserve(tx, held, node.boot_mac, vcluster, hostname, now)
     tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=vcluster.group_id, right="use"))

@@ -10,20 +10,24 @@ from sqlalchemy import insert, select, update
 
 from cod.model import Node, Request, RequestTuple
 from cod.states import RequestState
+from cod.store import reclaims, reservations
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id
+from cod.store.engine import Tx, new_id, slices
 
 _COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.name != "tuples"]
 
 
 def add(
     tx: Tx, *, vcluster_id: int, kind: str, priority: int, tuples: Sequence[RequestTuple], now: float,
-    key: str | None = None,
+    key: str | None = None, may_wait: bool = True, may_spread: bool = False,
 ) -> Request:
-    """A new pending request. `kind` is create, grow or replace; `key` is unique (the caller looks first)."""
+    """A new pending request. `kind` is create, grow or replace; `key` is unique (the caller looks first).
+
+    may_wait    False: it is rejected unless it can be met at once; may_spread: a tuple's nodes may be of several blocks
+    """
     request_id = new_id(tx.execute(insert(t.node_requests).values(
         key=key, vcluster_id=vcluster_id, kind=kind, state=RequestState.PENDING, priority=priority,
-        submitted_at=now)))
+        submitted_at=now, may_wait=may_wait, may_spread=may_spread)))
     tx.execute(insert(t.request_tuples), [
         {"request_id": request_id, "position": position, "count": one.count, "attributes": one.attributes,
          "template_id": one.template_id} for position, one in enumerate(tuples)])
@@ -46,13 +50,15 @@ def replace(tx: Tx, node: Node, now: float) -> Request | None:
     v, g = t.vclusters.c, t.groups.c
     attributes, priority = tx.execute(
         select(v.attributes, g.priority).join_from(t.vclusters, t.groups).where(v.id == node.vcluster_id)).one()
-    wanted = RequestTuple(1, attributes, node.template_id)
+    granted = get(tx, node.request_id) if node.request_id is not None else None
+    asked = [one.attributes for one in granted.tuples if one.template_id == node.template_id] if granted else []
+    wanted = RequestTuple(1, asked[0] if asked else attributes, node.template_id)
     return add(tx, vcluster_id=node.vcluster_id, kind="replace", priority=priority, tuples=[wanted], now=now, key=key)
 
 
-def get(tx: Tx, request_id: int) -> Request | None:
-    """The request with that id."""
-    return _one(tx, t.node_requests.c.id == request_id)
+def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
+    """The request with that id; with `lock`, nobody else decides about it until this transaction ends."""
+    return _one(tx, t.node_requests.c.id == request_id, lock)
 
 
 def by_key(tx: Tx, key: str) -> Request | None:
@@ -73,11 +79,21 @@ def every(
 
 
 def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
-    """End a pending request's wait. False when it was not pending any more: nothing was changed."""
+    """End a pending request's wait, and what was being done for it. False when it was not pending any more: nothing was
+    changed.
+    """
     r = t.node_requests
     done = tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING)
                       .values(state=state, reason=reason, decided_at=now))
+    if done.rowcount == 1:
+        _over(tx, [request_id], now)
     return done.rowcount == 1
+
+
+def _over(tx: Tx, ids: Sequence[int], now: float) -> None:
+    """However requests end: nodes are kept for them no longer, and none are taken for them any more."""
+    reclaims.cancel(tx, ids, now)
+    reservations.clear(tx, ids)
 
 
 def explain(tx: Tx, request_id: int, reason: str) -> None:
@@ -88,28 +104,27 @@ def explain(tx: Tx, request_id: int, reason: str) -> None:
 
 def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> int:
     """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given); returns how many."""
-    r = t.node_requests
-    pending = update(r).where(r.c.vcluster_id == vcluster_id, r.c.state == RequestState.PENDING)
-    if kind is not None:
-        pending = pending.where(r.c.kind == kind)
-    return tx.execute(pending.values(state=RequestState.WITHDRAWN, reason=reason, decided_at=now)).rowcount
+    pending = every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
+    return sum(decide(tx, one.id, RequestState.WITHDRAWN, reason, now) for one in pending if kind in (None, one.kind))
 
 
-def _one(tx: Tx, condition: Any) -> Request | None:
-    found = _with_tuples(tx, list(tx.execute(select(*_COLUMNS).where(condition))))
+def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
+    """The vcluster gets nothing for the time being: what it asked for waits, and nothing is kept or taken for it."""
+    _over(tx, [one.id for one in every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)], now)
+
+
+def _one(tx: Tx, condition: Any, lock: bool = False) -> Request | None:
+    query = select(*_COLUMNS).where(condition)
+    found = _with_tuples(tx, list(tx.execute(query.with_for_update() if lock else query)))
     return found[0] if found else None
 
 
 def _with_tuples(tx: Tx, rows: Sequence[Any]) -> list[Request]:
     r = t.request_tuples.c
     tuples: dict[int, list[RequestTuple]] = {row.id: [] for row in rows}
-    for ids in _slices(list(tuples)):
+    for ids in slices(list(tuples)):
         query = select(r.request_id, r["count"], r.attributes, r.template_id).where(r.request_id.in_(ids))
         for request_id, *columns in tx.execute(query.order_by(r.request_id, r.position)):
             tuples[request_id].append(RequestTuple(*columns))
     return [dataclasses.replace(Request(*row), tuples=tuple(tuples[row.id])) for row in rows]
 
-
-def _slices(ids: Sequence[int], size: int = 500) -> Iterable[Sequence[int]]:
-    # SQLite and MariaDB both limit the parameters of one statement.
-    return (ids[start:start + size] for start in range(0, len(ids), size))

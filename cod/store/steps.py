@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from cod.model import Effect, Node, Policy, Wanted
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
-from cod.store import holding, nodes, requests, sessions
+from cod.store import holding, nodes, requests, reservations, sessions
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -23,12 +23,15 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     """Apply `step` to `node`; returns the node as it is now.
 
     With the transition go: the power wish; the installation that a prime order begins or that trouble ends; and for a
-    node that is set aside, the end of its holder's hold on it, with a request for another in its place.
+    node that is set aside or that the step frees, the end of its holder's hold on it, with a request for another in its
+    place, and of its reservation.
     Raises as `nodes.move` does.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
-    if target in (NodeState.QUARANTINED, NodeState.RETIRED) and node.vcluster_id is not None:
+    aside = target in (NodeState.QUARANTINED, NodeState.RETIRED)
+    if aside or step.frees:
+        reservations.drop(tx, [node.id])
         requests.replace(tx, node, now)
         node = holding.give_back(tx, node)
     moved = nodes.move(
@@ -81,10 +84,12 @@ def wanted(tx: Tx, node: Node) -> Wanted | None:
     """What the node is to run for its holder; None when nobody holds it."""
     if node.vcluster_id is None or node.template_id is None:
         return None
-    c, v = t.config_templates.c, t.vclusters.c
-    both = select(c.id, c.document, v.group_id).join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id)
-    query = both.where(c.id == node.template_id)
-    return Wanted(*tx.execute(query).one())
+    c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
+    query = (select(c.id, c.document, v.group_id, func.coalesce(k.attributes, ""))
+             .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id)
+             .outerjoin(t.node_types, k.id == node.type_id).where(c.id == node.template_id))
+    asked = select(r.attributes).where(r.request_id == node.request_id, r.template_id == node.template_id)
+    return Wanted(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
 
 
 def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:

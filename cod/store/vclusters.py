@@ -44,12 +44,6 @@ def every(tx: Tx, states: Iterable[str] = ()) -> list[Vcluster]:
     return [_vcluster(row) for row in tx.execute(query)]
 
 
-def expired(tx: Tx, now: float) -> list[Vcluster]:
-    """Active vclusters whose lease has run out, by id."""
-    query = select(*_COLUMNS).where(_v.state == VclusterState.ACTIVE, _v.expires_at <= now).order_by(_v.id)
-    return [_vcluster(row) for row in tx.execute(query)]
-
-
 def add(
     tx: Tx, *, name: str, group_id: int, template_id: int, size: int, attributes: str, lease_time: float,
     subnet: Subnet, now: float,
@@ -111,6 +105,20 @@ def deserted(tx: Tx) -> list[Vcluster]:
 def hostnames(tx: Tx, vcluster_id: int) -> set[str]:
     """The hostnames that its nodes have."""
     return set(tx.scalars(select(t.nodes.c.hostname).where(t.nodes.c.vcluster_id == vcluster_id)))
+
+
+def first_ready(tx: Tx, vcluster_id: int | None, now: float) -> Vcluster | None:
+    """The vcluster, if all its nodes are active and have never been so before: from now on they have.
+
+    To be asked whenever a node has become active. Its row is locked, so that of two servers that see its last two nodes
+    come up, the second sees both.
+    """
+    vcluster = None if vcluster_id is None else get(tx, vcluster_id, lock=True)
+    if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
+        return None
+    n = t.nodes.c
+    active = tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE))
+    return change(tx, vcluster, ready_at=now) if active == vcluster.size else None
 
 
 def held(tx: Tx, vcluster_id: int) -> int:

@@ -10,7 +10,19 @@ from sqlalchemy import Column, Integer, Select, and_, func, literal, select, uni
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.sql.elements import ColumnElement
 
-from cod.model import Node, NodeView, Request, RequestTuple, RequestView, Vcluster, VclusterView, dotted
+from cod.model import (
+    Node,
+    NodeView,
+    Policy,
+    Reclaim,
+    ReclaimView,
+    Request,
+    RequestTuple,
+    RequestView,
+    Vcluster,
+    VclusterView,
+    dotted,
+)
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -18,6 +30,7 @@ from cod.store.engine import Tx, slices
 _NODE = [t.nodes.c[f.name] for f in fields(Node)]
 _VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
 _REQUEST = [t.node_requests.c[f.name] for f in fields(Request) if f.name != "tuples"]
+_RECLAIM = [t.reclaims.c[f.name] for f in fields(Reclaim)]
 _TUPLE = [t.request_tuples.c[f.name] for f in fields(RequestTuple)]
 _REVISION = (t.config_templates.c.name, t.config_templates.c.revision)
 
@@ -31,14 +44,18 @@ def _revision(name: str | None, revision: int | None) -> str | None:
 
 def nodes(
     tx: Tx, *, name: str | None = None, state: str | None = None, vcluster: str | None = None, after: str = "",
-    limit: int = 1000,
+    limit: int = 1000, policy: Policy | None = None,
 ) -> list[NodeView]:
-    """Nodes for people, by name, those after the name `after`; filtered by what is not None."""
+    """Nodes for people, by name, those after the name `after`; filtered by what is not None.
+
+    policy  with it, until when nodes are immune is said too
+    """
     query = (
-        select(*_NODE, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
+        select(*_NODE, t.groups.c.priority, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
         .select_from(t.nodes)
         .outerjoin(t.node_types, t.nodes.c.type_id == t.node_types.c.id)
         .outerjoin(t.vclusters, t.nodes.c.vcluster_id == t.vclusters.c.id)
+        .outerjoin(t.groups, t.vclusters.c.group_id == t.groups.c.id)
         .outerjoin(t.config_templates, t.nodes.c.template_id == t.config_templates.c.id)
         .where(t.nodes.c.name > after).order_by(t.nodes.c.name).limit(limit)
     )
@@ -49,9 +66,16 @@ def nodes(
     macs, addresses = _macs(tx, found), _addresses(tx, found)
     return [
         NodeView(node, tuple(macs.get(node.id, ())), row[-4], row[-3], _revision(row[-2], row[-1]),
-                 addresses.get((node.id, _kind(node))))
+                 addresses.get((node.id, _kind(node))), _immune_until(node, row[-5], policy))
         for node, row in zip(found, rows, strict=True)
     ]
+
+
+def _immune_until(node: Node, priority: int | None, policy: Policy | None) -> float | None:
+    """The end of its scheduling inertia, by its holder's priority; None for a node that nobody holds."""
+    if policy is None or priority is None or node.assigned_at is None:
+        return None
+    return node.assigned_at + policy.inertia_by_priority.get(priority, policy.inertia)
 
 
 def _kind(node: Node) -> str:
@@ -146,6 +170,38 @@ def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]
     for request_id, *values, name, revision in tx.execute(query):
         tuples.setdefault(request_id, []).append((RequestTuple(*values), f"{name}@{revision}"))
     return tuples
+
+
+def reclaims(
+    tx: Tx, *, reclaim_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+) -> list[ReclaimView]:
+    """The newest reclaims for people, oldest first."""
+    r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
+    holder, taker = t.vclusters.alias(), t.vclusters.alias()
+    query = (
+        select(*_RECLAIM, holder.c.name, taker.c.name, k.name, func.coalesce(b.name, ""))
+        .join_from(t.reclaims, holder, r.vcluster_id == holder.c.id).join(t.node_types, r.type_id == k.id)
+        .join(t.node_requests, r.request_id == q.id).join(taker, q.vcluster_id == taker.c.id)
+        .outerjoin(t.node_blocks, r.block_id == b.id)
+    )
+    wanted = {r.id: reclaim_id, holder.c.name: vcluster, r.state: state}
+    query = query.where(*(column == value for column, value in wanted.items() if value is not None))
+    rows = tx.execute(query.order_by(r.id.desc()).limit(limit)).all()[::-1]
+    chosen = _chosen(tx, [row[0] for row in rows])
+    return [ReclaimView(Reclaim(*row[:-4]), row[-4], row[-3], row[-2], row[-1], tuple(chosen.get(row[0], ())))
+            for row in rows]
+
+
+def _chosen(tx: Tx, ids: list[int]) -> dict[int, list[str]]:
+    """Names of the nodes that were chosen for reclaims and are still held by whom they are taken from."""
+    n, s, r = t.nodes.c, t.reservations.c, t.reclaims.c
+    query = (select(s.reclaim_id, n.name).join_from(t.reservations, t.nodes, s.node_id == n.id)
+             .join(t.reclaims, s.reclaim_id == r.id).where(n.vcluster_id == r.vcluster_id).order_by(n.name))
+    names: dict[int, list[str]] = {}
+    for part in slices(ids):
+        for reclaim_id, name in tx.execute(query.where(s.reclaim_id.in_(part))):
+            names.setdefault(reclaim_id, []).append(name)
+    return names
 
 
 # ---------------------------------------------------------------- what happens

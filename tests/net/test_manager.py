@@ -13,8 +13,9 @@ from twisted.internet.task import Clock
 
 from cod.flows import plan
 from cod.flows import vclusters as owner_flows
-from cod.model import Effect, Site
+from cod.model import Effect, Refused, Site
 from cod.net.manager import CLAIM, Manager
+from cod.states import NodeEvent
 from cod.store import nodes, requests
 from tests.store.manager_world import arrive, check_world, furnish, in_tx, states
 
@@ -135,7 +136,7 @@ def test_deadlines_run_every_second(house: House, engine: Engine, site: Site) ->
     with engine.begin() as tx:
         node = nodes.by_name(tx, "node0")
         assert node is not None
-        nodes.move(tx, node, plan.NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
+        nodes.move(tx, node, NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
     house.manager.startService()
     house.seconds(599)
     assert nodes_by_name(engine, "node0").attempts == 0
@@ -207,7 +208,7 @@ def test_a_stale_act_is_planned_anew(house: House, engine: Engine, site: Site) -
             with engine.begin() as tx:
                 node = nodes.by_name(tx, "node0")
                 assert node is not None
-                nodes.move(tx, node, plan.NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
+                nodes.move(tx, node, NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
 
     house.pool.before = reset_first
     house.manager.startService()
@@ -221,7 +222,7 @@ def test_a_refused_grant_tells_its_request(house: House, engine: Engine, site: S
 
     def refuse(name: str) -> None:
         if name == "grant":
-            raise plan.Refused("conflict", "the block is full")
+            raise Refused("conflict", "the block is full")
 
     house.pool.before = refuse
     house.manager.startService()

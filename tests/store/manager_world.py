@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, func, insert, select
 
+from cod.flows import acts as act_flows
 from cod.flows import plan as flow
 from cod.model import Node, Site
 from cod.states import Disk, NodeEvent, NodeState
@@ -46,10 +47,15 @@ def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> list[str]:
     """One whole pass in one transaction; the names of its acts, without ids."""
     claim = flow.hold(tx, owner, now, 10.0)
     assert claim is not None
-    acts = flow.acts(flow.decide(flow.snapshot(tx, site), now), site)
+    acts = planned(tx, site, now)
     for act in acts:
         act.flow(tx, claim=claim, now=now)
     return [act.name.rstrip(" 0123456789") for act in acts]
+
+
+def planned(tx: Tx, site: Site, now: float) -> list[act_flows.Act]:
+    """The acts of the pass that would be run now."""
+    return act_flows.acts(flow.decide(flow.snapshot(tx, site, now), site, now), site)
 
 
 def arrive(tx: Tx, now: float, name: str | None = None) -> None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cod.flows import acts as act_flows
 from cod.flows import nodes as node_flows
 from cod.flows import plan as flow
 from cod.flows import requests as request_flows
@@ -23,7 +24,7 @@ from cod.states import Disk, NodeEvent, WrongEvent
 from cod.store import nodes, requests, tables, vclusters
 from cod.store.engine import Tx, connect
 from tests.conftest import SUBNET
-from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, run_pass
+from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, planned, run_pass
 
 SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=Policy())
 BIG = '<requires><memory><mib min="8192"/></memory></requires>'
@@ -40,7 +41,7 @@ class World(RuleBasedStateMachine):
         self.engine = connect("sqlite://")
         tables.metadata.create_all(self.engine)
         self.now = 10.0
-        self.plans: dict[str, tuple[Any, list[flow.Act]]] = {}
+        self.plans: dict[str, tuple[Any, list[act_flows.Act]]] = {}
         with self.engine.begin() as tx:
             furnish(tx, 4)
             add_node(tx, 4, mib=8192)
@@ -49,7 +50,7 @@ class World(RuleBasedStateMachine):
     def do(self, step: Any, **arguments: Any) -> Any:
         """Run a flow as the pool does; rules may say no, and rows may have changed."""
         self.now += 1.0
-        with contextlib.suppress(Refused, flow.Stale, flow.Lost, WrongEvent), self.engine.begin() as tx:
+        with contextlib.suppress(Refused, act_flows.Stale, act_flows.Lost, WrongEvent), self.engine.begin() as tx:
             return step(tx, now=self.now, **arguments)
 
     @initialize(size=st.integers(1, 3), template=st.sampled_from(["debian", "kept"]))
@@ -115,9 +116,9 @@ class World(RuleBasedStateMachine):
 
     @rule(server=SERVERS)
     def plans_anew(self, server: str) -> None:
-        def look(tx: Tx, now: float) -> tuple[Any, list[flow.Act]]:
+        def look(tx: Tx, now: float) -> tuple[Any, list[act_flows.Act]]:
             claim = flow.hold(tx, server, now, 8.0)
-            return claim, flow.acts(flow.decide(flow.snapshot(tx, SITE), now), SITE) if claim else []
+            return claim, planned(tx, SITE, now) if claim else []
 
         self.plans[server] = self.do(look) or (None, [])
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.flows import acts as act_flows
 from cod.flows import nodes as node_flows
 from cod.flows import plan as flow
 from cod.flows import vclusters as owner_flows
 from cod.model import Refused, Site
-from cod.policy.allocate import Plan
+from cod.policy.world import Plan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
 from cod.store import bindings, nodes, requests, vclusters
 from cod.store import tables as t
@@ -22,6 +23,7 @@ from tests.store.manager_world import (
     furnish,
     in_tx,
     members,
+    planned,
     run_pass,
     states,
 )
@@ -199,7 +201,7 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
         furnish(tx, 3)
         one = create(tx, site)
         claim = flow.hold(tx, "a", 2.0, 10.0)
-        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)
+        acts = planned(tx, site, 2.0)
     with engine.begin() as tx:
         node = nodes.by_name(tx, "node1")
         assert node is not None
@@ -209,7 +211,7 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
             node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=3.0, actor=OWNER)
         else:
             tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(vcluster_id=one))
-    with pytest.raises(flow.Stale), engine.begin() as tx:
+    with pytest.raises(act_flows.Stale), engine.begin() as tx:
         acts[0].flow(tx, claim=claim, now=4.0)
     with engine.begin() as tx:
         assert states(tx)["node0"] == "inactive"
@@ -225,7 +227,7 @@ def test_a_withdrawn_request_and_a_deleted_vcluster_get_nothing(engine: Engine, 
         furnish(tx, 2)
         create(tx, site)
         claim = flow.hold(tx, "a", 2.0, 10.0)
-        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)
+        acts = planned(tx, site, 2.0)
         owner_flows.delete(tx, name="one", site=site, now=3.0, actor=OWNER)
     with engine.begin() as tx:
         assert acts[0].flow(tx, claim=claim, now=4.0).value == 0
@@ -237,8 +239,8 @@ def test_an_extended_lease_does_not_expire(tx: Tx, site: Site) -> None:
     create(tx, site, size=1, lease=100.0)
     run_pass(tx, site, 2.0)
     claim = flow.hold(tx, "a", 102.0, 10.0)
-    acts = flow.acts(flow.decide(flow.snapshot(tx, site), 102.0), site)
-    owner_flows.extend(tx, name="one", lease=50.0, now=102.0)
+    acts = planned(tx, site, 102.0)
+    owner_flows.extend(tx, name="one", lease=50.0, site=site, now=102.0)
     assert acts[0].flow(tx, claim=claim, now=102.0).value == 0
     assert states(tx) == {"node0": "prime"}
 
@@ -253,12 +255,12 @@ def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None
             bindings.Binding(address, None, "vcluster", None, "lab", None, "declined", 1e9)
             for address in range(vcluster.first_address or 0, (vcluster.last_address or 0) + 1)])
         claim = flow.hold(tx, "a", 2.0, 10.0)
-        act = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)[0]
+        act = planned(tx, site, 2.0)[0]
     with pytest.raises(Refused) as refused, engine.begin() as tx:
         act.flow(tx, claim=claim, now=3.0)
     with engine.begin() as tx:
         assert states(tx) == {"node0": "inactive"}
-        flow.waits(tx, act.request_id or 0, refused.value)
+        act_flows.waits(tx, act.request_id or 0, refused.value)
         assert "no free address" in requests.every(tx)[0].reason
 
 
@@ -277,7 +279,7 @@ def test_only_the_holder_of_the_claim_may_act(engine: Engine, site: Site) -> Non
         create(tx, site, "new", size=1, now=5.0)
         create(tx, site, "huge", size=9, now=6.0)
         slow = flow.hold(tx, "a", 12.0, 5.0)
-        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 12.0), site)
+        acts = planned(tx, site, 12.0)
         assert len(acts) == 4
         assert flow.hold(tx, "b", 14.0, 5.0) is None
         quick = flow.hold(tx, "b", 17.0, 5.0)
@@ -286,7 +288,7 @@ def test_only_the_holder_of_the_claim_may_act(engine: Engine, site: Site) -> Non
         assert quick.generation > slow.generation
         before = [dict(row) for row in tx.execute(select(t.nodes)).mappings()]
     for act in acts:
-        with pytest.raises(flow.Lost), engine.begin() as tx:
+        with pytest.raises(act_flows.Lost), engine.begin() as tx:
             act.flow(tx, claim=slow, now=17.5)
     with engine.begin() as tx:
         assert [dict(row) for row in tx.execute(select(t.nodes)).mappings()] == before
@@ -299,8 +301,8 @@ def test_a_claim_that_ran_out_is_no_claim_though_nobody_took_it(tx: Tx, site: Si
     furnish(tx, 1)
     create(tx, site, size=1)
     claim = flow.hold(tx, "a", 2.0, 5.0)
-    act = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)[0]
-    with pytest.raises(flow.Lost):
+    act = planned(tx, site, 2.0)[0]
+    with pytest.raises(act_flows.Lost):
         act.flow(tx, claim=claim, now=7.0)
     renewed = flow.hold(tx, "a", 8.0, 5.0)
     assert claim is not None
@@ -322,10 +324,10 @@ def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(tx: Tx,
     furnish(tx, 1)
     create(tx, site, size=1)
     former = flow.hold(tx, "a", 2.0, 5.0)
-    act = flow.acts(flow.decide(flow.snapshot(tx, site), 2.0), site)[0]
+    act = planned(tx, site, 2.0)[0]
     assert former is not None
     new = flow.hold(tx, "a", 3.0, 5.0)
-    with pytest.raises(flow.Lost):
+    with pytest.raises(act_flows.Lost):
         act.flow(tx, claim=former, now=3.0)
     assert act.flow(tx, claim=new, now=3.0).value == 1
 
@@ -344,7 +346,7 @@ def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
         create(tx, site, "r", size=2, now=6.0)
         create(tx, site, "s", size=9, now=7.0)
         claim = flow.hold(tx, "a", 12.0, 5.0)
-        acts = flow.acts(flow.decide(flow.snapshot(tx, site), 12.0), site)
+        acts = planned(tx, site, 12.0)
     for act in acts[:survived]:
         in_tx(engine, act.flow, claim=claim, now=12.0)
     with engine.begin() as tx:
@@ -364,14 +366,14 @@ def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
 def test_an_unchanged_world_has_the_same_pulse(tx: Tx, site: Site) -> None:
     furnish(tx, 2)
     create(tx, site, lease=100.0)
-    quiet = flow.pulse(tx, 1.0)
-    assert flow.pulse(tx, 1.5) == quiet
+    quiet = flow.pulse(tx)
+    assert flow.pulse(tx) == quiet
     run_pass(tx, site, 2.0)
-    granted = flow.pulse(tx, 2.5)
+    granted = flow.pulse(tx)
     assert granted != quiet
-    assert flow.pulse(tx, 102.5) != granted
-    assert not flow.decide(flow.snapshot(tx, site), 3.0)
-    assert flow.decide(flow.snapshot(tx, site), 3.0) == Plan()
+    assert flow.pulse(tx) != granted
+    assert not flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0)
+    assert flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0) == Plan()
 
 
 def test_disks_are_never_free_and_dirty(tx: Tx, site: Site) -> None:

@@ -193,9 +193,9 @@ def test_a_vcluster_that_waits_or_ends_is_not_resized(tx: Tx, site: Site) -> Non
     run_pass(tx, site, 3.0)
     flows.delete(tx, name="one", site=site, now=4.0, actor=OWNER)
     with pytest.raises(Refused, match="is ending"):
-        flows.extend(tx, name="one", lease=5.0, now=5.0)
+        flows.extend(tx, name="one", lease=5.0, site=site, now=5.0)
     with pytest.raises(Refused, match="there is no vcluster 'none'"):
-        flows.extend(tx, name="none", lease=5.0, now=5.0)
+        flows.extend(tx, name="none", lease=5.0, site=site, now=5.0)
 
 
 def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, site: Site) -> None:
@@ -247,7 +247,7 @@ def test_extending(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     groups.add(tx, "lab", 0.0, max_lease=500.0)
     running(tx, site, 1, group="lab", lease=100.0)
-    ends = [flows.extend(tx, name="one", lease=lease, now=now).value[0].vcluster.expires_at
+    ends = [flows.extend(tx, name="one", lease=lease, site=site, now=now).value[0].vcluster.expires_at
             for now, lease in ((10.0, 200.0), (20.0, 50.0), (30.0, 1e6))]
     assert ends == [210.0, 210.0, 530.0]
 

@@ -19,6 +19,7 @@ from cod.net.bodies.nodes import (
 )
 from cod.net.bodies.notices import NoticeList, NoticeQuery, NoticeReply, SendReply
 from cod.net.bodies.plan import ExplainReply, PlannedReply, PlanReply
+from cod.net.bodies.reclaims import ReclaimAnswer, ReclaimList, ReclaimQuery, ReclaimReply
 from cod.net.bodies.server import (
     Arrow,
     ConflictList,
@@ -99,6 +100,10 @@ __all__ = [
     "PowerWish",
     "Problem",
     "Progress",
+    "ReclaimAnswer",
+    "ReclaimList",
+    "ReclaimQuery",
+    "ReclaimReply",
     "Release",
     "RequestList",
     "RequestQuery",

@@ -20,6 +20,8 @@ class VclusterCreate(Body):
     group: str = Field(default="site", min_length=1, max_length=63)
     attributes: Xml = Field(default="", description="requirements for its nodes (XML); empty for any")
     lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
+    spread: bool = Field(default=False, description="its nodes may be of several types and blocks")
+    wait: bool = Field(default=True, description="false: it is rejected if it cannot be had at once")
 
 
 class VclusterQuery(Query):
@@ -32,6 +34,8 @@ class Resize(Body):
     """How many nodes the vcluster shall have."""
 
     size: int = Field(ge=1, le=100_000)
+    spread: bool = Field(default=False, description="further nodes may be of several types and blocks")
+    wait: bool = Field(default=True, description="false: growth is rejected if it cannot be had at once")
 
 
 class Extend(Body):
@@ -47,7 +51,11 @@ class Release(Body):
 
 
 class VclusterReply(Reply):
-    """A vcluster. `states` counts its nodes by state; `first_address`, `last_address` bound its block."""
+    """A vcluster. `states` counts its nodes by state; `first_address`, `last_address` bound its block.
+
+    drain_until  set: its lease has run out, and at that time its nodes are taken back
+    ready_at     when all its nodes were first active; null: not yet
+    """
 
     name: str
     group: str
@@ -61,6 +69,8 @@ class VclusterReply(Reply):
     last_address: str | None
     lease_time: float
     expires_at: float | None
+    drain_until: float | None
+    ready_at: float | None
     created_at: float
     ended_at: float | None
     states: dict[str, int]
@@ -115,6 +125,8 @@ class RequestSubmit(Body):
     """Nodes that a vcluster wants beside those it has."""
 
     tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
+    spread: bool = Field(default=False, description="the nodes of one tuple may be of several types and blocks")
+    wait: bool = Field(default=True, description="false: it is rejected if it cannot be met at once")
 
 
 class TupleReply(Reply):
@@ -126,7 +138,10 @@ class TupleReply(Reply):
 
 
 class RequestReply(Reply):
-    """A request for nodes; `reason` says why it waits or was rejected."""
+    """A request for nodes; `reason` says why it waits or was rejected.
+
+    may_wait    false: it is rejected unless it can be met at once; may_spread: see RequestSubmit's `spread`
+    """
 
     id: int
     vcluster: str
@@ -136,6 +151,8 @@ class RequestReply(Reply):
     priority: int
     submitted_at: float
     decided_at: float | None
+    may_wait: bool
+    may_spread: bool
     tuples: list[TupleReply]
 
     @classmethod

@@ -18,22 +18,24 @@ def _vcluster_wanted(ask: Ask) -> Flow:
 def _nodes_wanted(ask: Ask) -> Flow:
     wanted = [requests.Asked(each.count, checked(each.attributes, "requires", "attributes"), each.template)
               for each in ask.body.tuples]
-    return partial(requests.submit, vcluster=ask.names["name"], key=ask.key, now=ask.now, wanted=wanted)
+    return partial(requests.submit, vcluster=ask.names["name"], key=ask.key, now=ask.now, wanted=wanted,
+                   spread=ask.body.spread, wait=ask.body.wait)
 
 
 VCLUSTERS = (
     route("GET", "/vclusters", "List vclusters", lambda a: partial(views.vcluster_list, ended=a.query.ended),
           shape=listed(b.VclusterList, b.VclusterReply.of), reply=b.VclusterList, query=b.VclusterQuery),
     route("GET", "/vclusters/{name}", "Show a vcluster with its nodes",
-          lambda a: partial(views.vcluster, name=a.names["name"]), reply=b.VclusterInFull),
+          lambda a: partial(views.vcluster, name=a.names["name"], policy=a.site.policy), reply=b.VclusterInFull),
     route("POST", "/vclusters", "Create a vcluster; its nodes come when the manager grants them",
           _vcluster_wanted, reply=b.VclusterInFull, body=b.VclusterCreate, status=202),
     route("POST", "/vclusters/{name}/resize", "Ask for more nodes, or give some back",
-          lambda a: partial(vclusters.resize, name=a.names["name"], size=a.body.size, key=a.key, site=a.site, now=a.now,
-                            actor=a.actor),
+          lambda a: partial(vclusters.resize, name=a.names["name"], key=a.key, site=a.site, now=a.now, actor=a.actor,
+                            **a.body.model_dump()),
           reply=b.VclusterInFull, body=b.Resize, status=202),
     route("POST", "/vclusters/{name}/extend", "Extend the lease",
-          lambda a: partial(vclusters.extend, name=a.names["name"], lease=a.body.lease, now=a.now),
+          lambda a: partial(vclusters.extend, name=a.names["name"], lease=a.body.lease, site=a.site,
+                            now=a.now),
           reply=b.VclusterInFull, body=b.Extend),
     route("POST", "/vclusters/{name}/release", "Give back some nodes",
           lambda a: partial(vclusters.release, name=a.names["name"], nodes_=a.body.nodes, site=a.site, now=a.now,

@@ -1,0 +1,86 @@
+"""`cod reclaim`: nodes that are being taken from vclusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import ago, as_json, client, console, live, print_json, shown, table, watching
+from cod.client import path
+
+number_argument = click.argument("number", type=click.IntRange(1))
+
+
+@click.group()
+def reclaim() -> None:
+    """Nodes that are taken from vclusters for requests of higher priority.
+
+    \b
+    Example:
+      cod reclaim list --state open
+    """
+
+
+def reclaim_table(values: list[Any]) -> Any:
+    """Reclaims for people."""
+    return table(
+        ("ID", "VCLUSTER", "FOR", "REQUEST", "TYPE", "BLOCK", "NODES", "GIVEN", "STATE", "DEADLINE", "CHOSEN"),
+        [(v["id"], v["vcluster"], v["wanted_by"], v["request"], v["type"], v["block"], v["count"], str(v["given"]),
+          v["state"], ago(v["deadline"]) if v["state"] == "open" else "-", " ".join(v["chosen"])) for v in values])
+
+
+@reclaim.command("list")
+@click.option("--vcluster", help="Only those that take nodes from it.")
+@click.option("--state", help="open, done or cancelled.")
+@as_json
+@watching
+@click.pass_context
+def list_(ctx: click.Context, vcluster: str | None, state: str | None, as_json: bool, watch: bool) -> None:
+    """List reclaims, oldest first.
+
+    \b
+    Example:
+      cod reclaim list --state open --watch
+    """
+    api = client(ctx)
+
+    def ask() -> list[Any]:
+        return api.every("/reclaims", vcluster=vcluster, state=state)
+
+    if as_json:
+        print_json(ask())
+    elif watch:
+        live(lambda: reclaim_table(ask()))
+    else:
+        console().print(reclaim_table(ask()))
+
+
+@reclaim.command()
+@number_argument
+@as_json
+@click.pass_context
+def show(ctx: click.Context, number: int, as_json: bool) -> None:
+    """Show a reclaim, and the nodes that were chosen for it.
+
+    \b
+    Example:
+      cod reclaim show 3
+    """
+    shown(ctx, client(ctx).get(path("reclaims", number)), lambda v: reclaim_table([v]), as_json)
+
+
+@reclaim.command()
+@number_argument
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@as_json
+@click.pass_context
+def answer(ctx: click.Context, number: int, nodes: tuple[str, ...], as_json: bool) -> None:
+    """Give nodes of the kind that is taken, in place of those that were chosen. Their disks are erased.
+
+    \b
+    Example:
+      cod reclaim answer 3 n7 n8
+    """
+    value = client(ctx).post(path("reclaims", number, "answer"), {"nodes": list(nodes)})
+    shown(ctx, value, lambda v: reclaim_table([v]), as_json)

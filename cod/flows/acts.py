@@ -1,0 +1,346 @@
+"""What carries out the manager's plan: one short transaction for each of its parts.
+
+Between the snapshot and an act anything may have happened, so each act confirms the manager's claim and looks at its
+rows again, one by one: an act whose rows have changed does nothing (`Stale`), and the next pass plans anew. An act that
+is run twice, because nobody knows whether it was committed, does its work once. A pass can be cut short anywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
+from cod.policy import energy, leases, lifecycle
+from cod.policy import notices as news
+from cod.policy.world import WARM, Grant, Kind, Lot, No, Plan, Rouse, Take
+from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
+from cod.store import (
+    census,
+    claims,
+    groups,
+    holding,
+    nodes,
+    notices,
+    reclaims,
+    requests,
+    reservations,
+    steps,
+    vclusters,
+)
+from cod.store.engine import Tx
+
+ACTOR = "manager"
+ROUSED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
+TOLD = 100  # requests
+Claim = claims.Claim
+Lost = claims.Lost
+Stale = nodes.Stale
+
+
+class Changed(nodes.Outdated):
+    """The world is not as the plan has it any more."""
+
+    def __init__(self, sentence: str) -> None:
+        super(nodes.Stale, self).__init__(sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a rule refuses it."""
+
+    name: str
+    flow: Callable[..., Result]
+    request_id: int | None = None
+
+
+def acts(plan: Plan, site: Site) -> list[Act]:
+    """What carries out `plan`, in order; each act is run in a transaction of its own.
+
+    Grants go before what is overdue, for a request that is satisfied needs no node of others any more. An act raises
+    `Lost` when the claim is gone (then the pass is over), `Stale` when its rows have changed (then the next act can go
+    on) and `Refused` when a rule stands against it (then `waits` tells the request why).
+    """
+    return [
+        *(Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=seconds))
+          for one, seconds in plan.warnings),
+        *(Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site)) for one in plan.drains),
+        *(Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site)) for one in plan.expired),
+        *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
+        *(Act(f"grant request {one.request_id}", partial(grant, granted=one, site=site), one.request_id)
+          for one in plan.grants),
+        *(Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site)) for one in plan.overdue),
+        *(Act(f"take for request {one.request_id}", partial(take, taken=one, site=site)) for one in plan.takes),
+        *(Act("tell requests why not", partial(tell, noes=plan.noes[start:start + TOLD]))
+          for start in range(0, len(plan.noes), TOLD)),
+        *(Act("put nodes to sleep" if part.sleep else "wake nodes", partial(rouse, part=part, site=site))
+          for one in plan.rouses for part in _parts(one)),
+    ]
+
+
+def _parts(whole: Rouse) -> Iterable[Rouse]:
+    return (replace(whole, count=min(ROUSED, whole.count - start)) for start in range(0, whole.count, ROUSED))
+
+
+# ---------------------------------------------------------------- giving nodes
+
+
+def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Result:
+    """Give the request its nodes: all of them, or `Stale` is raised and none."""
+    claims.confirm(tx, claim, now)
+    request = requests.get(tx, granted.request_id, lock=True)
+    if request is None or request.state != RequestState.PENDING:
+        return Result(0)
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    if vcluster is None or not _gets_nodes(vcluster):
+        raise Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
+    seats = [(node, share) for share in granted.shares for node in _picked(tx, share.lot, share.count, site)]
+    requests.decide(tx, request.id, RequestState.GRANTED, "", now)
+    _admit(tx, vcluster, request, site, now)
+    hostnames = _free_names(vclusters.hostnames(tx, vcluster.id))
+    effects: set[Effect] = set()
+    slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
+    for node, share in seats:
+        held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, template_id=share.template_id,
+                            hostname=next(hostnames), now=now)
+        effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
+    return Result(len(seats), tuple(effects))
+
+
+def _gets_nodes(vcluster: Vcluster) -> bool:
+    return vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE) and vcluster.drain_until is None
+
+
+def _picked(tx: Tx, lot: Lot, count: int, site: Site, idle_since: float | None = None) -> list[Node]:
+    """`count` nodes of the lot, locked, each still as the lot says; `Stale` when there are fewer."""
+    template, group = lot.cache or (None, None)
+    state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
+    key = census.FreeKey(state, census.Kind(*lot.kind), template, group, lot.reserved)
+    found = census.pick_free(tx, key, count, len(site.subnets) > 1, idle_since)
+    if len(found) < count:
+        raise Changed(f"{count} nodes of a kind were free, {len(found)} are left")
+    return found
+
+
+def _set_going(
+    tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
+) -> tuple[Effect, ...]:
+    """Its holder's software is primed or booted if the node is awake; it is woken if it is off."""
+    wanted = steps.wanted(tx, held)
+    assert wanted is not None
+    if node.state == NodeState.OFF:
+        step = Step(NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", {"deadline": slow}, "on")
+    else:
+        step = lifecycle.assign(held, wanted)
+    return steps.wakes(node, steps.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy))
+
+
+def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float) -> None:
+    if vcluster.state == VclusterState.PENDING:
+        began = vclusters.change(tx, vcluster, state=VclusterState.ACTIVE, expires_at=now + vcluster.lease_time,
+                                 warned=leases.begun(vcluster.lease_time, site.policy))
+        _say(tx, began, news.lease_began(began), now)
+    elif request.kind == "grow":
+        vclusters.change(tx, vcluster, size=vcluster.size + sum(one.count for one in request.tuples))
+
+
+def _free_names(taken: set[str]) -> itertools.filterfalse[str]:
+    return itertools.filterfalse(taken.__contains__, (f"n{number}" for number in itertools.count(1)))
+
+
+def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
+    """Tell requests why they wait or are rejected. A vcluster whose first request is rejected ends."""
+    claims.confirm(tx, claim, now)
+    for no in noes:
+        if not no.final:
+            requests.explain(tx, no.request_id, no.sentence)
+        elif requests.decide(tx, no.request_id, RequestState.REJECTED, no.sentence, now):
+            _do_without(tx, no, now)
+    return Result(len(noes))
+
+
+def _do_without(tx: Tx, no: No, now: float) -> None:
+    request = requests.get(tx, no.request_id)
+    assert request is not None
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    assert vcluster is not None
+    _say(tx, vcluster, news.request_rejected(vcluster, request.id, no.sentence), now)
+    if vcluster.state == VclusterState.PENDING:
+        vclusters.end(tx, vcluster, now)
+    elif request.kind == "replace":
+        vclusters.change(tx, vcluster, size=vcluster.size - 1)
+
+
+def waits(tx: Tx, request_id: int, refused: Refused) -> None:
+    """A rule stood against a granted request when it was applied: say so on the request."""
+    requests.explain(tx, request_id, refused.sentence)
+
+
+# ---------------------------------------------------------------- taking nodes
+
+
+def take(tx: Tx, *, taken: Take, claim: Claim, site: Site, now: float) -> Result:
+    """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names others."""
+    claims.confirm(tx, claim, now)
+    request = requests.get(tx, taken.request_id, lock=True)
+    vcluster = vclusters.get(tx, taken.vcluster_id, lock=True)
+    kind, block = taken.kind, taken.kind.block or None
+    if request is None or vcluster is None or request.state != RequestState.PENDING:
+        return Result(0)
+    if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
+        return Result(0)
+    if _surplus(tx, vcluster, request) < taken.count:
+        raise Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
+    chosen = _victims(tx, vcluster, kind, taken.count, site, now)
+    if len(chosen) < taken.count:
+        raise Changed(f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any more")
+    attributes = {one.attributes for one in request.tuples}
+    made = reclaims.add(
+        tx, vcluster_id=vcluster.id, request_id=request.id, type_id=kind.type, block_id=block, subnet=kind.subnet,
+        attributes=attributes.pop() if len(attributes) == 1 else "", nodes=chosen,
+        deadline=now + site.policy.reclaim_grace, now=now)
+    _say(tx, vcluster, news.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline), now)
+    return Result(made.count)
+
+
+def _surplus(tx: Tx, vcluster: Vcluster, request: Request) -> int:
+    """How many nodes may be taken from the vcluster for the request, beside those that are leaving it already."""
+    ahead = groups.get(tx, vcluster.group_id).priority < request.priority
+    if not ahead or vcluster.state != VclusterState.ACTIVE or vcluster.id == request.vcluster_id:
+        return 0
+    return vclusters.held(tx, vcluster.id) - reclaims.leaving(tx, vcluster.id) - vcluster.creation_size
+
+
+def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now: float) -> list[Node]:
+    """The nodes that go, of those of the kind that are outside their inertia and not leaving already; locked."""
+    priority = groups.get(tx, vcluster.group_id).priority
+    by = now - site.policy.inertia_by_priority.get(priority, site.policy.inertia)
+    return leases.victims(census.pick_held(tx, vcluster.id, census.Kind(*kind), len(site.subnets) > 1, by), count)
+
+
+def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result:
+    """The reclaim's deadline has passed: what is open in it is taken by power, as far as it may still be taken."""
+    claims.confirm(tx, claim, now)
+    there = reclaims.get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    reclaim = reclaims.get(tx, reclaim_id, lock=True)
+    if vcluster is None or reclaim is None or reclaim.state != ReclaimState.OPEN or reclaim.deadline > now:
+        return Result(0)
+    leaving = _seized(tx, reclaim, vcluster, site, now)
+    answered = reclaims.answer(tx, reclaim, leaving, now)
+    if answered.state == ReclaimState.OPEN:
+        reclaims.close(tx, answered, now)
+    cause = f"taken for request {reclaim.request_id}, of higher priority"
+    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
+    if leaving:
+        smaller = vclusters.change(tx, vcluster, size=vcluster.size - len(leaving))
+        _say(tx, smaller, news.reclaimed(smaller, [node.name for node in leaving]), now)
+    return Result(len(leaving), effects)
+
+
+def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float) -> list[Node]:
+    """As many as are open, and may still be taken: those that were chosen, and others in the place of such as have gone
+    meanwhile.
+    """
+    request = requests.get(tx, reclaim.request_id)
+    assert request is not None
+    left = reclaim.count - reclaim.given
+    count = min(left, left + _surplus(tx, vcluster, request))
+    chosen = nodes.lock(tx, list(reservations.of_reclaims(tx, [reclaim.id])))
+    held = [node for node in chosen if node.vcluster_id == vcluster.id]
+    goes = leases.victims(held, count)
+    if len(goes) < count:
+        kind = Kind(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
+        goes += _victims(tx, vcluster, kind, count - len(goes), site, now)
+    return goes
+
+
+# ---------------------------------------------------------------- leases
+
+
+def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result:
+    """Its lease ends within `seconds`: its group is told, once."""
+    claims.confirm(tx, claim, now)
+    vcluster = _active(tx, vcluster_id)
+    if vcluster is None or vcluster.expires_at is None or not now < vcluster.expires_at <= now + seconds:
+        return Result(0)
+    if vcluster.warned is not None and vcluster.warned <= seconds:
+        return Result(0)
+    _say(tx, vcluster, news.lease_warning(vcluster, vcluster.expires_at - now), now)
+    vclusters.change(tx, vcluster, warned=seconds)
+    return Result(1)
+
+
+def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
+    """Its lease has run out: it has a while to save what it needs, or to extend the lease; it gets nothing more."""
+    claims.confirm(tx, claim, now)
+    vcluster = _active(tx, vcluster_id)
+    if vcluster is None or vcluster.drain_until is not None or (vcluster.expires_at or now + 1) > now:
+        return Result(0)
+    drained = vclusters.change(tx, vcluster, drain_until=now + site.policy.drain_grace)
+    requests.suspend(tx, vcluster.id, now)
+    _say(tx, drained, news.lease_ended(drained), now)
+    return Result(1)
+
+
+def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
+    """The grace after its lease is over: its nodes are taken back by power."""
+    claims.confirm(tx, claim, now)
+    vcluster = _active(tx, vcluster_id)
+    if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
+        return Result(0)
+    requests.withdraw(tx, vcluster.id, "the vcluster's lease ran out", now)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    reclaims.deserted(tx, vcluster.id, held, now)
+    effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="the lease ran out", now=now, actor=ACTOR,
+                            policy=site.policy)
+    _say(tx, vclusters.change(tx, vcluster, state=VclusterState.RELEASING), news.drained(vcluster), now)
+    return Result(1, effects)
+
+
+def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
+    vcluster = vclusters.get(tx, vcluster_id, lock=True)
+    return vcluster if vcluster is not None and vcluster.state == VclusterState.ACTIVE else None
+
+
+def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
+    """The last node of a releasing vcluster is back: its name and its addresses are free."""
+    claims.confirm(tx, claim, now)
+    if vcluster_id not in {vcluster.id for vcluster in vclusters.deserted(tx)}:
+        return Result(0)
+    vcluster = vclusters.get(tx, vcluster_id, lock=True)
+    assert vcluster is not None
+    vclusters.end(tx, vcluster, now)
+    return Result(1)
+
+
+def _say(tx: Tx, vcluster: Vcluster, said: news.News, now: float) -> None:
+    notices.add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+
+
+# ---------------------------------------------------------------- the reserve
+
+
+def rouse(tx: Tx, *, part: Rouse, claim: Claim, site: Site, now: float) -> Result:
+    """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
+    claims.confirm(tx, claim, now)
+    idle_since = now - site.energy.idle_time if part.sleep else None
+    picked = _picked(tx, part.lot, part.count, site, idle_since)
+    if part.sleep:
+        step = Step(NodeEvent.POWERED_DOWN, f"put to sleep: {part.why}", power="off")
+    else:
+        until = now + _wake_time(tx, len(picked), site)
+        step = Step(NodeEvent.WOKEN, f"woken: {part.why}", {"deadline": until}, "on")
+    effects: set[Effect] = set()
+    for node in picked:
+        effects.update(steps.wakes(node, steps.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy)))
+    return Result(len(picked), tuple(effects))
+
+
+def _wake_time(tx: Tx, count: int, site: Site) -> float:
+    """Seconds that `count` nodes more have for waking, together with those that are waking already."""
+    if not count:
+        return 0.0
+    return energy.wake_deadline(site.energy, census.waking(tx) + count) * site.policy.patience

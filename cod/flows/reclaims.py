@@ -1,0 +1,79 @@
+"""Reclaims, for those who lose nodes by them: which are open, and naming the nodes that are given.
+
+Nobody has to answer. The manager has chosen nodes when it wrote the reclaim, and takes them when the deadline has
+passed; who answers for the vcluster knows better which it can spare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cod.model import Node, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
+from cod.policy import lifecycle
+from cod.states import ReclaimState
+from cod.store import nodes, reclaims, reservations, steps, vclusters, views
+from cod.store.engine import Tx
+
+
+def every(
+    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+) -> list[ReclaimView]:
+    """The newest reclaims, oldest first; filtered by what is not None."""
+    return views.reclaims(tx, vcluster=vcluster, state=state, limit=limit)
+
+
+def show(tx: Tx, reclaim_id: int) -> ReclaimView:
+    """One reclaim. Raises `Refused` ('not_found')."""
+    found = views.reclaims(tx, reclaim_id=reclaim_id)
+    if not found:
+        raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
+    return found[0]
+
+
+def answer(tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], site: Site, now: float, actor: str) -> Result:
+    """Whoever answers for the vcluster gives those nodes (host names in it, or the site's names). The value is a
+    `ReclaimView`.
+
+    They have to be of the kind that is taken, and no more than are still wanted. Nodes that were given for this reclaim
+    before are passed over, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
+    """
+    there = reclaims.get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    reclaim = reclaims.get(tx, reclaim_id, lock=True)
+    if reclaim is None or vcluster is None:
+        raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
+    leaving = _named(tx, reclaim, vcluster, nodes_)
+    if not leaving:
+        return Result(show(tx, reclaim_id))
+    _check(reclaim, vcluster, leaving)
+    reclaims.answer(tx, reclaim, leaving, now)
+    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=f"given back for reclaim {reclaim.id}", now=now,
+                            actor=actor, policy=site.policy)
+    vclusters.change(tx, vcluster, size=vcluster.size - len(leaving))
+    return Result(show(tx, reclaim_id), effects)
+
+
+def _named(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, names: Sequence[str]) -> list[Node]:
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    by_name = {name: node for node in held for name in (node.hostname or node.name, node.name)}
+    gone = {node.name for node in nodes.lock(tx, reservations.of_reclaims(tx, [reclaim.id]))
+            if node.vcluster_id != vcluster.id}
+    for name in names:
+        if name not in by_name and name not in gone:
+            raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")
+    return list(dict.fromkeys(by_name[name] for name in names if name in by_name))
+
+
+def _check(reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node]) -> None:
+    if reclaim.state != ReclaimState.OPEN:
+        raise Refused("conflict", f"reclaim {reclaim.id} is {reclaim.state}: nothing is to be given", "id")
+    open_ = reclaim.count - reclaim.given
+    if len(leaving) > open_:
+        raise Refused("conflict", f"reclaim {reclaim.id} wants {open_} more, not {len(leaving)}: release what else you "
+                      "can spare", "nodes")
+    if vcluster.size <= len(leaving):
+        raise Refused("conflict", f"vcluster {vcluster.name} would have no node left", "nodes")
+    for node in leaving:
+        if not reclaims.fits(reclaim, node):
+            raise Refused("conflict", f"node {node.name} is not of the type and block that reclaim {reclaim.id} is for",
+                          "nodes")

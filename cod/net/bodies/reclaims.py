@@ -1,0 +1,62 @@
+"""Bodies about reclaims: nodes that are being taken from a vcluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from cod import model
+from cod.net.bodies.base import Body, Query, Reply
+
+
+class ReclaimQuery(Query):
+    """Which reclaims to list."""
+
+    vcluster: str | None = Field(default=None, max_length=63, description="only those that take nodes from it")
+    state: str | None = Field(default=None, max_length=16, description="open, done or cancelled")
+    limit: int = Field(default=1000, ge=1, le=10_000)
+
+
+class ReclaimAnswer(Body):
+    """Which nodes (by name or host name) the vcluster gives."""
+
+    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(min_length=1, max_length=100_000)
+
+
+class ReclaimReply(Reply):
+    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`.
+
+    given       how many have been given back or seized
+    chosen      nodes that go at the deadline unless others of the kind are given before
+    attributes  what the request wants of them (XML); every node of the type has it
+    """
+
+    id: int
+    vcluster: str
+    wanted_by: str
+    request: int
+    type: str
+    block: str
+    subnet: str
+    attributes: str
+    count: int
+    given: int
+    deadline: float
+    state: str
+    chosen: list[str]
+    created_at: float
+    ended_at: float | None
+
+    @classmethod
+    def of(cls, view: model.ReclaimView) -> ReclaimReply:
+        """From the view."""
+        own = {key: getattr(view.reclaim, key) for key in cls.model_fields if hasattr(view.reclaim, key)}
+        return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by, request=view.reclaim.request_id,
+                   type=view.type, block=view.block, chosen=list(view.chosen))
+
+
+class ReclaimList(Reply):
+    """The newest reclaims, oldest first."""
+
+    items: list[ReclaimReply]

@@ -1,0 +1,20 @@
+"""Routes about reclaims: nodes that are being taken from a vcluster for a request of higher priority."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cod.flows import reclaims
+from cod.net import bodies as b
+from cod.net.routes import listed, number, route
+
+RECLAIMS = (
+    route("GET", "/reclaims", "List reclaims", lambda a: partial(reclaims.every, **a.query.model_dump()),
+          shape=listed(b.ReclaimList, b.ReclaimReply.of), reply=b.ReclaimList, query=b.ReclaimQuery),
+    route("GET", "/reclaims/{id}", "Show a reclaim and the nodes that were chosen for it",
+          lambda a: partial(reclaims.show, reclaim_id=number(a.names["id"])), reply=b.ReclaimReply),
+    route("POST", "/reclaims/{id}/answer", "Give nodes of the kind that is taken, in place of those that were chosen",
+          lambda a: partial(reclaims.answer, reclaim_id=number(a.names["id"]), nodes_=a.body.nodes, site=a.site,
+                            now=a.now, actor=a.actor),
+          reply=b.ReclaimReply, body=b.ReclaimAnswer, status=202),
+)

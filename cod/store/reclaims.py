@@ -1,0 +1,143 @@
+"""Reclaims: so many nodes of a kind are being taken from a vcluster for a request of higher priority.
+
+A reclaim is *open* until as many nodes have left the vcluster for it as it wants; it is then *done*. Until then
+reservations with its id say which nodes were chosen; whoever answers for the vcluster may give others of the same kind
+instead. It is *cancelled* when its request ends or nothing may be taken any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import Select, func, insert, select, update
+
+from cod.model import Node, Reclaim
+from cod.states import ReclaimState
+from cod.store import reservations
+from cod.store import tables as t
+from cod.store.engine import Tx, new_id, slices
+
+_c = t.reclaims.c
+_COLUMNS = [_c[f.name] for f in fields(Reclaim)]
+
+
+def _read(tx: Tx, query: Select[Any]) -> list[Reclaim]:
+    return [Reclaim(*row) for row in tx.execute(query)]
+
+
+def add(
+    tx: Tx, *, vcluster_id: int, request_id: int, type_id: int, block_id: int | None, subnet: str, attributes: str,
+    nodes: Sequence[Node], deadline: float, now: float,
+) -> Reclaim:
+    """A new open reclaim of as many nodes as were chosen for it: `nodes`, which are kept for its request from now on.
+
+    subnet  '' for any; attributes: what the request wants of nodes (XML) or '', for whoever answers
+    """
+    values: dict[str, Any] = {
+        "vcluster_id": vcluster_id, "request_id": request_id, "type_id": type_id, "block_id": block_id,
+        "subnet": subnet, "attributes": attributes, "count": len(nodes), "given": 0, "deadline": deadline,
+        "state": ReclaimState.OPEN, "created_at": now, "ended_at": None}
+    made = Reclaim(id=new_id(tx.execute(insert(t.reclaims).values(**values))), **values)
+    reservations.add(tx, [node.id for node in nodes], request_id, made.id, now)
+    return made
+
+
+def get(tx: Tx, reclaim_id: int, *, lock: bool = False) -> Reclaim | None:
+    """The reclaim with that id; locked until the transaction ends, if `lock`."""
+    query = select(*_COLUMNS).where(_c.id == reclaim_id)
+    found = _read(tx, query.with_for_update() if lock else query)
+    return found[0] if found else None
+
+
+def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
+    """Open reclaims from that vcluster (from any, if None), the first due first."""
+    query = select(*_COLUMNS).where(_c.state == ReclaimState.OPEN).order_by(_c.deadline, _c.id)
+    if vcluster_id is not None:
+        query = query.where(_c.vcluster_id == vcluster_id)
+    return _read(tx, query.with_for_update() if lock else query)
+
+
+def written(tx: Tx, request_id: int, vcluster_id: int, type_id: int, block_id: int | None, at: float) -> bool:
+    """Was such a reclaim written at that very time? Then the same act is being run again."""
+    block = _c.block_id.is_(None) if block_id is None else _c.block_id == block_id
+    query = select(_c.id).where(_c.request_id == request_id, _c.vcluster_id == vcluster_id, _c.type_id == type_id,
+                                block, _c.created_at == at)
+    return tx.scalar(query.limit(1)) is not None
+
+
+def leaving(tx: Tx, vcluster_id: int) -> int:
+    """How many nodes that vcluster is still to give back."""
+    query = select(func.sum(_c["count"] - _c.given)).where(_c.state == ReclaimState.OPEN, _c.vcluster_id == vcluster_id)
+    return int(tx.scalar(query) or 0)
+
+
+def fits(reclaim: Reclaim, node: Node) -> bool:
+    """Is the node of the kind that is taken? Nodes of one type have equal attributes: what one satisfies, all do."""
+    return (node.type_id == reclaim.type_id and node.block_id == reclaim.block_id
+            and reclaim.subnet in ("", node.subnet or ""))
+
+
+def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Reclaim:
+    """`given`, which fit and are no more than it wants, leave their vcluster for it; the reclaim as it is now.
+
+    Nodes that were chosen and are not needed now may stay: as many as others were given instead.
+    """
+    chosen = [node for node, one in reservations.of_reclaims(tx, [reclaim.id]).items() if one == reclaim.id]
+    instead = [node.id for node in given if node.id not in chosen]
+    held = set(tx.scalars(select(t.nodes.c.id).where(t.nodes.c.vcluster_id == reclaim.vcluster_id,
+                                                     t.nodes.c.id.in_(chosen))))
+    spared = sorted(held - {node.id for node in given})[:len(instead)]
+    reservations.drop(tx, [*spared, *instead])
+    reservations.add(tx, instead, reclaim.request_id, reclaim.id, now)
+    whole = reclaim.given + len(given) >= reclaim.count
+    return _change(tx, reclaim, given=reclaim.given + len(given),
+                   **{"state": ReclaimState.DONE, "ended_at": now} if whole else {})
+
+
+def answer_all(tx: Tx, vcluster_id: int, leaving_: Sequence[Node], now: float) -> None:
+    """Those nodes leave the vcluster whatever for: they count as answers to its open reclaims. Call it before
+    `holding.give_back`.
+    """
+    there = open_(tx, vcluster_id, lock=True)
+    if not there:
+        return
+    chosen = reservations.of_reclaims(tx, [reclaim.id for reclaim in there])
+    left = list(leaving_)
+    for reclaim in there:
+        own = [node for node in left if chosen.get(node.id) == reclaim.id]
+        others = [node for node in left if node.id not in chosen and fits(reclaim, node)]
+        given = (own + others)[:reclaim.count - reclaim.given]
+        left = [node for node in left if node not in given]
+        answer(tx, reclaim, given, now)
+
+
+def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None:
+    """All nodes of the vcluster leave it: they answer its open reclaims, and nothing more can be taken."""
+    answer_all(tx, vcluster_id, held, now)
+    for reclaim in open_(tx, vcluster_id):
+        close(tx, reclaim, now)
+
+
+def close(tx: Tx, reclaim: Reclaim, now: float) -> Reclaim:
+    """No more is taken by it: nodes that were chosen and are still held may stay."""
+    ids = list(reservations.of_reclaims(tx, [reclaim.id]))
+    n = t.nodes.c
+    for part in slices(ids):
+        reservations.drop(tx, list(tx.scalars(
+            select(n.id).where(n.id.in_(part), n.vcluster_id == reclaim.vcluster_id))))
+    state = ReclaimState.DONE if reclaim.given else ReclaimState.CANCELLED
+    return _change(tx, reclaim, state=state, ended_at=now)
+
+
+def cancel(tx: Tx, request_ids: Sequence[int], now: float) -> None:
+    """Those requests have ended: nothing more is taken for them."""
+    for part in slices(request_ids):
+        tx.execute(update(t.reclaims).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN)
+                   .values(state=ReclaimState.CANCELLED, ended_at=now))
+
+
+def _change(tx: Tx, reclaim: Reclaim, **columns: Any) -> Reclaim:
+    tx.execute(update(t.reclaims).where(_c.id == reclaim.id).values(**columns))
+    return replace(reclaim, **columns)

@@ -1,0 +1,61 @@
+"""Reservations: nodes that are kept for a request, whether they are still held, on their way back, or free.
+
+A reservation begins when a node is chosen to be taken for a request, or is given back in answer to a reclaim. It ends
+when the request ends, when the node is given to a vcluster, and when it turns out that the node will not do: it is set
+aside, or its hardware has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import delete, insert, select
+
+from cod.store import tables as t
+from cod.store.engine import Tx, slices
+
+_r = t.reservations.c
+
+
+class Reservation(NamedTuple):
+    """A row of `reservations`, without its time."""
+
+    node_id: int
+    request_id: int
+    reclaim_id: int | None
+
+
+def every(tx: Tx) -> list[Reservation]:
+    """All of them, by node."""
+    query = select(_r.node_id, _r.request_id, _r.reclaim_id).order_by(_r.node_id)
+    return [Reservation(*row) for row in tx.execute(query)]
+
+
+def of_reclaims(tx: Tx, reclaim_ids: Sequence[int]) -> dict[int, int]:
+    """The reclaim that each node is chosen for, or was given in answer to, by node."""
+    found: dict[int, int] = {}
+    for part in slices(reclaim_ids):
+        query = select(_r.node_id, _r.reclaim_id).where(_r.reclaim_id.in_(part)).order_by(_r.node_id)
+        found.update((row[0], row[1]) for row in tx.execute(query))
+    return found
+
+
+def add(tx: Tx, node_ids: Iterable[int], request_id: int, reclaim_id: int | None, now: float) -> None:
+    """Keep nodes for a request. IntegrityError: one of them is kept for somebody already."""
+    rows = [{"node_id": node_id, "request_id": request_id, "reclaim_id": reclaim_id, "at": now}
+            for node_id in sorted(node_ids)]
+    if rows:
+        tx.execute(insert(t.reservations), rows)
+
+
+def drop(tx: Tx, node_ids: Sequence[int]) -> None:
+    """Those nodes are kept for nobody any more."""
+    for part in slices(node_ids):
+        tx.execute(delete(t.reservations).where(_r.node_id.in_(part)))
+
+
+def clear(tx: Tx, request_ids: Sequence[int]) -> None:
+    """No node is kept for those requests any more."""
+    for part in slices(request_ids):
+        tx.execute(delete(t.reservations).where(_r.request_id.in_(part)))
