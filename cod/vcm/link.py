@@ -1,0 +1,171 @@
+"""One connection of a VCM to COD: hello, questions and answers, pings. It is made anew whenever it is lost.
+
+`Link` is the protocol; `Keeper` (cod/vcm/keeper.py) makes links and decides what is said on them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+
+from cod.wire import nmpxml
+from cod.wire.nmp import Decoder, Fault, Message
+from cod.wire.nmpbodies import Ack, Body, Bye, Error, Hello, Ping, Pong, Welcome
+from cod.wire.nmptalk import Conversation, Side
+
+GREETING = 30.0  # seconds that COD has for its welcome
+
+log = logging.getLogger("cod.vcm")
+
+
+class Refusal(Exception):
+    """COD answered a question with an error; `code` as in docs/nmp.md."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.sentence)
+        self.code = error.code
+        self.sentence = error.sentence
+
+
+class Lost(Exception):
+    """The connection ended before the answer came: ask again on the next one."""
+
+
+class Link(Protocol):
+    """The VCM's end of a connection.
+
+    reactor   needs callLater
+    hello     what is said first
+    welcomed  called with the Welcome
+    told      called with (sequence, body) for what COD says unasked; sequence 0 where it is not kept
+    lost      called with a sentence when the connection has ended
+    """
+
+    transport: Any
+
+    def __init__(
+        self, reactor: Any, hello: Hello, *, welcomed: Callable[[Welcome], object],
+        told: Callable[[int, Body], object], lost: Callable[[str], object],
+    ) -> None:
+        self._reactor, self._hello = reactor, hello
+        self._welcomed, self._told, self._lost = welcomed, told, lost
+        self._decoder, self._talk = Decoder(), Conversation(Side.VCM)
+        self._ids = count(1)
+        self._answers: dict[str, Deferred[Body]] = {}
+        self._keepalive = GREETING
+        self._silence: Any = None
+        self._pinged = False
+        self._why = ""
+
+    # ------------------------------------------------------------ saying
+
+    def connectionMade(self) -> None:
+        """Say hello."""
+        self._listen_again()
+        self.ask(self._hello).addCallbacks(self._greeted, self._not_greeted)
+
+    def ask(self, body: Body) -> Deferred[Body]:
+        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`."""
+        message = self._message(body)
+        answer: Deferred[Body] = Deferred()
+        self._answers[message.id] = answer
+        self.transport.write(self._talk.says(message))
+        return answer
+
+    def acknowledge(self, sequence: int) -> None:
+        """Everything up to `sequence` is dealt with."""
+        self._say(Ack(sequence))
+
+    def leave(self, reason: str) -> None:
+        """Say goodbye and close."""
+        self._why = reason
+        try:
+            self._say(Bye(reason))
+        except Fault:
+            log.debug("closed without goodbye: %s", reason)
+        self.transport.loseConnection()
+
+    def _say(self, body: Body, answers: str = "") -> None:
+        self.transport.write(self._talk.says(self._message(body, answers)))
+
+    def _message(self, body: Body, answers: str = "") -> Message:
+        return Message(nmpxml.verb(body), f"v{next(self._ids)}", nmpxml.write(body), answers)
+
+    # ------------------------------------------------------------ hearing
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take what COD says."""
+        self._listen_again()
+        try:
+            for message in self._decoder.feed(data):
+                self._hear(message)
+        except Fault as fault:
+            log.error("COD said what cannot be understood: %s", fault.sentence)
+            self.leave(fault.sentence)
+
+    def _hear(self, message: Message) -> None:
+        self._talk.hears(message)
+        body = nmpxml.read(message)
+        answer = self._answers.pop(message.answers, None) if message.answers else None
+        if answer is not None:
+            if isinstance(body, Error):
+                answer.errback(Refusal(body))
+            else:
+                answer.callback(body)
+        elif isinstance(body, Ping):
+            self._say(Pong(), message.id)
+        elif isinstance(body, Bye):
+            self._why = body.reason or "COD said goodbye"
+            self.transport.loseConnection()
+        elif isinstance(body, Error):
+            log.warning("COD says: %s", body.sentence)
+        else:
+            self._told(message.sequence, body)
+
+    def _greeted(self, welcome: Body) -> None:
+        assert isinstance(welcome, Welcome)
+        self._keepalive = welcome.keepalive
+        self._listen_again()
+        self._welcomed(welcome)
+
+    def _not_greeted(self, failure: Failure) -> None:
+        if not failure.check(Lost):
+            self._why = failure.getErrorMessage()
+            self.transport.loseConnection()
+
+    # ------------------------------------------------------------ silence and the end
+
+    def _listen_again(self) -> None:
+        self._pinged = False
+        if self._silence is not None and self._silence.active():
+            self._silence.reset(self._keepalive)
+        else:
+            self._silence = self._reactor.callLater(self._keepalive, self._silent)
+
+    def _silent(self) -> None:
+        if self._pinged or self._talk.state != "open":
+            self._why = "COD has fallen silent"
+            self.transport.abortConnection()
+            return
+        self._pinged = True
+        self._silence = self._reactor.callLater(self._keepalive, self._silent)
+        self.ask(Ping()).addErrback(lambda failure: failure.trap(Lost, Refusal))
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """It has ended: so have the questions."""
+        if self._silence is not None and self._silence.active():
+            self._silence.cancel()
+        why = self._why
+        if not why and reason is not None:
+            why = "closed by COD" if reason.check(ConnectionDone) else reason.getErrorMessage()
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            answer.errback(Lost(why))
+        self._lost(why)

@@ -1,0 +1,127 @@
+"""What a VCM must not forget, in one file, which is replaced as a whole: a crash leaves the old one or the new one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cod.wire.nmpbodies import Body, Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Refusal
+
+
+@dataclass(slots=True)
+class Ours:
+    """A node of the vcluster: `added` to the pool; `leaving`: why it is to be given back ('' it is not); `reclaim`: for
+    which reclaim it was named, 0 for none; `within`: when, in seconds since the epoch, it was promised."""
+
+    member: Member
+    added: bool = False
+    leaving: str = ""
+    reclaim: int = 0
+    within: float = 0.0
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request, by its key: its number once COD has told it, and how many nodes it is for."""
+
+    count: int
+    request: int = 0
+
+
+@dataclass(slots=True)
+class Memory:
+    """Everything. `seen`: the last sequence number dealt with; `keys`: how many requests have been made, ever.
+
+    nodes by the site's name; requests by key; reclaims by number, those not answered yet
+    """
+
+    vcluster: str = ""
+    seen: int = 0
+    keys: int = 0
+    nodes: dict[str, Ours] = field(default_factory=dict)
+    requests: dict[str, Asked] = field(default_factory=dict)
+    reclaims: dict[int, Reclaim] = field(default_factory=dict)
+
+    def hosts(self) -> dict[str, Ours]:
+        """The nodes by hostname."""
+        return {ours.member.hostname: ours for ours in self.nodes.values()}
+
+    def coming(self) -> int:
+        """Nodes asked for, or granted and not yet added."""
+        on_their_way = sum(not ours.added and not ours.leaving for ours in self.nodes.values())
+        return on_their_way + sum(asked.count for asked in self.requests.values())
+
+    def hear(self, body: Body) -> None:
+        """Take in what COD says."""
+        if isinstance(body, Grant):
+            self.requests.pop(body.key, None)
+            for member in body.members:
+                self.nodes.setdefault(member.node, Ours(replace(member, attributes="")))
+        elif isinstance(body, NodeState):
+            self._came_to(body)
+        elif isinstance(body, Refusal):
+            self.requests.pop(body.key, None)
+        elif isinstance(body, Reclaim):
+            self.reclaims[body.reclaim] = body
+        elif isinstance(body, ReclaimOver):
+            self._over(body)
+
+    def _came_to(self, told: NodeState) -> None:
+        ours = self.nodes.get(told.node)
+        if ours is not None:
+            ours.member = replace(ours.member, state=told.state, address=told.address or ours.member.address)
+            if told.state not in ("active", "lost"):  # it starts anew: what was added of it is not there any more
+                ours.added = False
+
+    def _over(self, over: ReclaimOver) -> None:
+        self.reclaims.pop(over.reclaim, None)
+        for ours in self.nodes.values():
+            if ours.reclaim == over.reclaim and over.state == "cancelled":
+                ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
+
+
+class Forgetful(Exception):
+    """The file cannot be read; the sentence says what to do."""
+
+
+def load(path: Path, vcluster: str) -> Memory | None:
+    """What is remembered; None when there is nothing. Raises `Forgetful`."""
+    try:
+        known = json.loads(path.read_bytes())
+        memory = _memory(known)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        sentence = f"{path} cannot be read ({error}): remove it, and COD is asked for the vcluster's nodes"
+        raise Forgetful(sentence) from None
+    if memory.vcluster != vcluster:
+        raise Forgetful(f"{path} is of vcluster {memory.vcluster!r}, not {vcluster!r}: name another state file")
+    return memory
+
+
+def _memory(known: dict[str, Any]) -> Memory:
+    return Memory(
+        known["vcluster"], int(known["seen"]), int(known["keys"]),
+        {name: Ours(**{**node, "member": Member(**node["member"])}) for name, node in known["nodes"].items()},
+        {key: Asked(**asked) for key, asked in known["requests"].items()},
+        {int(number): Reclaim(**{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])})
+         for number, reclaim in known["reclaims"].items()})
+
+
+def save(memory: Memory, path: Path) -> None:
+    """Remember it: on disk when this returns."""
+    new = path.with_name(path.name + ".new")
+    with open(new, "w", encoding="utf-8") as file:
+        json.dump(dataclasses.asdict(memory), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

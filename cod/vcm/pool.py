@@ -1,0 +1,57 @@
+"""What the author of a virtual cluster manager writes: four functions, called by `cod.vcm.keeper`.
+
+They are plain functions that may block; they are called in threads, never two at a time for one node. Each may be
+called again for what it has done already (after a crash, or when its outcome is not known), so each says what shall be,
+not what shall change. What they raise is logged and tried again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cod.wire.nmpbodies import Member, Named, Reclaim
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pool wants. `grow`: so many nodes more than it has and than are coming; `leave`: hostnames that may go.
+
+    withdraw  what was asked for and is not granted yet is not needed any more
+    why       for the log, and for COD's own pages
+    """
+
+    grow: int = 0
+    leave: tuple[str, ...] = ()
+    withdraw: bool = False
+    why: str = ""
+
+
+class Pool(Protocol):
+    """A pool that runs on a vcluster's nodes."""
+
+    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
+        """What is wanted? Asked every `interval`.
+
+        members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not yet added
+        """
+        ...
+
+    def add(self, member: Member) -> None:
+        """The node's system is up: let it take part."""
+        ...
+
+    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
+        """COD needs nodes back: which, and within how many seconds can each be had?
+
+        Among `members` are only those that would do. Nodes that are named are removed, then given back.
+        """
+        ...
+
+    def remove(self, member: Member, lost: bool) -> None:
+        """Take the node out of the pool, what runs on it first; when this returns its power may be cut.
+
+        lost  it is gone already: only the pool's own books need to be put right
+        """
+        ...
