@@ -8,6 +8,7 @@ is run twice, because nobody knows whether it was committed, does its work once.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from functools import partial
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy import energy, leases, lifecycle
 from cod.policy import notices as news
-from cod.policy.world import WARM, Grant, Kind, Lot, No, Plan, Rouse, Take
+from cod.policy.world import WARM, Grant, Kind, Lot, No, Plan, Rouse, Share, Take
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
 from cod.store import (
     census,
@@ -96,7 +97,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     if vcluster is None or not _gets_nodes(vcluster):
         raise Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
-    seats = [(node, share) for share in granted.shares for node in _picked(tx, share.lot, share.count, site)]
+    seats = _seats(tx, granted.shares, site)
     requests.decide(tx, request.id, RequestState.GRANTED, "", now)
     _admit(tx, vcluster, request, site, now)
     hostnames = _free_names(vclusters.hostnames(tx, vcluster.id))
@@ -107,6 +108,15 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
                             hostname=next(hostnames), now=now)
         effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
     return Result(len(seats), tuple(effects))
+
+
+def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Share]]:
+    """Each granted node with its share. Tuples that are served from one lot get different nodes of it."""
+    wanted: Counter[Lot] = Counter()
+    for share in shares:
+        wanted[share.lot] += share.count
+    picked = {lot: iter(_picked(tx, lot, count, site)) for lot, count in wanted.items()}
+    return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]
 
 
 def _gets_nodes(vcluster: Vcluster) -> bool:
