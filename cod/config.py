@@ -35,6 +35,7 @@ class Settings:
     """What the server itself needs to know, beside the `model.Site` that flows see.
 
     name     this server among those that share its database; the same after a restart
+    keep_history  seconds for which what happened is kept; 0: for ever
     listen   (address, port) pairs of the REST API over TCP; the UNIX socket is always there
     """
 
@@ -46,6 +47,7 @@ class Settings:
     log_level: str
     log_format: str
     upload_limit: int
+    keep_history: float = 365 * 86400.0
 
     @property
     def boot(self) -> Path:
@@ -147,6 +149,7 @@ def _settings(file: SiteFile, path: Path) -> Settings:
         log_level=server.log_level,
         log_format=server.log_format,
         upload_limit=file.api.upload_limit,
+        keep_history=server.keep_history * 86400.0,
     )
     if len(os.fsencode(settings.socket)) > LONGEST_SOCKET:
         raise ConfigError(path, [f"server.data_dir: {settings.socket} is too long for a UNIX socket; choose another"])

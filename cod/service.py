@@ -238,21 +238,28 @@ def images(ground: Ground) -> list[Any]:
 
 
 def manager(ground: Ground) -> list[Any]:
-    """The resource manager, deadlines, readiness checks, power, and the delivery of notices."""
+    """The resource manager, deadlines, readiness checks, power, the delivery of notices, accounts, pruning."""
+    from cod.net.energy import Accountant
     from cod.net.manager import Manager
     from cod.net.notices import Post
+    from cod.net.pruning import Pruner
     from cod.net.readiness import Prober
+    from cod.power.drivers import drivers
     from cod.power.edge import PowerEdge
-    from cod.power.lab import LabDriver
+    from cod.power.meters import Meters
 
     g = ground
     planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
-    power = PowerEdge(g.reactor, g.pool, {"lab": LabDriver(g.reactor)}, g.settings.name, g.clock, g.site)
+    switches = drivers(g.reactor)
+    power = PowerEdge(g.reactor, g.pool, switches, g.settings.name, g.clock, g.site)
+    meters = Meters(g.reactor, g.pool, switches, g.settings.name, g.clock, g.site)
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
     post = Post(g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock)
     g.wake.on("notices", post.wake)
-    return [planner, power, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post]
+    return [planner, power, meters, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
+            Accountant(g.reactor, g.pool, g.site, g.clock),
+            Pruner(g.reactor, g.pool, g.settings.keep_history, g.clock)]
 
 
 def web(ground: Ground) -> list[Any]:

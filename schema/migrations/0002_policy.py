@@ -115,11 +115,13 @@ def upgrade() -> None:
     with op.batch_alter_table('nodes', schema=None) as batch_op:
         batch_op.add_column(sa.Column('subnet', sa.String(length=63), nullable=True, comment="the site's subnet that it last reported from"))
         batch_op.add_column(sa.Column('relay', sa.String(length=15), nullable=True, comment='the DHCP relay that it was last heard through (giaddr); null: none'))
-        batch_op.add_column(sa.Column('circuit', sa.String(length=160), nullable=True, comment='option 82 circuit id that the relay named, hex: its switch port'))
+        batch_op.add_column(sa.Column('circuit', sa.String(length=160), nullable=True, comment='option 82 circuit id that a relay or switch put in, hex: its switch port'))
+        batch_op.add_column(sa.Column('remote', sa.String(length=160), nullable=True, comment='option 82 remote id, hex: its switch'))
         batch_op.add_column(sa.Column('power_account', sa.String(length=63), nullable=True, comment="the site file's account to sign in to its BMC with; null: none"))
         batch_op.add_column(sa.Column('watts', sa.Double(), nullable=True, comment='as last measured by its BMC; null: never'))
         batch_op.create_index('ix_nodes_census', ['vcluster_id', 'released', 'state', 'type_id', 'block_id', 'subnet', 'disk', 'cached_template_id', 'cached_group_id', 'power_driver', 'since', 'assigned_at'], unique=False)
         batch_op.drop_index(batch_op.f('ix_nodes_vcluster_id'))
+        batch_op.create_index(batch_op.f('ix_nodes_request_id'), ['request_id'], unique=False)
 
     with op.batch_alter_table('power_actions', schema=None) as batch_op:
         batch_op.add_column(sa.Column('wished_at', sa.Double(), server_default='0', nullable=False))

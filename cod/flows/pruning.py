@@ -1,0 +1,16 @@
+"""Deletes what is old and done: `[server] keep_history`."""
+
+from __future__ import annotations
+
+from cod.store import pruning
+from cod.store.engine import Tx
+
+BATCH = 500
+"""Rows deleted in one transaction at most."""
+
+TABLES = tuple(pruning.EVERY)
+
+
+def prune(tx: Tx, table: str, before: float, limit: int = BATCH) -> int:
+    """Delete at most `limit` rows of one of `TABLES` that were done before `before`; how many were."""
+    return pruning.EVERY[table](tx, before, limit)
