@@ -1,11 +1,148 @@
-"""The resource manager's decision: which request gets which nodes, and from whom they are taken. Pure."""
+"""The resource manager's decision: which request gets which nodes, and from whom they are taken. Pure.
+
+**Order.** Requests are looked at one after the other (`policy.priority`). Each is satisfied as a whole or not at all.
+
+**Which nodes.** Requests match node types and blocks, never single nodes (`policy.fitting`). Each tuple of a request is
+served from one block, unless the request may be spread. Among the blocks that are large enough those of the cheapest
+type are taken (the administrator sets costs, and so keeps rare machines for those who need them), and of these the
+largest. Inside a block nodes that hold the wanted template unmodified for the same group go first (they need no
+priming), then warm ones, then cold ones, which are woken.
+
+**Three tries.** First among what is free: then it is granted. Then with what is on its way to the reserve. Then with
+what may be taken from vclusters of lower priority (`policy.reclaim`): first the lowest only, then the next with it, and
+so on; nodes of the block that are free or on their way count, and only what is short of it is taken. The largest block
+is the one with most nodes free in the first try; later it is the one with most nodes, so that a request that waits
+waits in the same place from pass to pass.
+
+**Whoever waits** for nodes on their way or being taken keeps the free ones that it would use: it is next in order, and
+they are not given to who comes later. Nodes that were taken for it, or reserved, it alone can have; it stays where it
+has such, as long as it cannot be granted at once elsewhere; and what is still to be given back for it is counted, so
+nothing is taken twice. A request that needs nodes which cannot be taken keeps nothing, and smaller requests may pass
+it. One that all nodes of the site could not satisfy is rejected at once; so is one that would have to wait and does not
+want to. Every *no* has a reason with a name and a sentence (`policy.reasons`).
+
+**Moving aside.** Where the first try fails for want of a few nodes in a block, a request of the same priority that got
+nodes there in this plan is moved to others that do as well for it.
+
+**Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
+changed decides nothing.
+
+The work grows with the number of kinds of nodes and of requests, not with nodes. What is to be had only shrinks while a
+plan is made (nothing that was not enough becomes enough), so what has failed once is not tried again for who asks the
+same or more.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+
 from cod.model import Policy
-from cod.policy.world import Decision, Snapshot
+from cod.policy import places, priority, reasons
+from cod.policy.fitting import Fitting
+from cod.policy.leases import over
+from cod.policy.places import Found, Want
+from cod.policy.reclaim import Lenders
+from cod.policy.stock import Stock
+from cod.policy.world import Cache, Decision, Grant, Lot, No, Share, Snapshot, Take, Wish
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decision:
     """What becomes of every pending request of `snapshot`, at `now` (seconds since the epoch)."""
-    return Decision()
+    fitting = Fitting(snapshot)
+    choice = _Choice(snapshot, fitting, now)
+    for wish in priority.ordered(snapshot.wishes, policy, fitting):
+        choice.decide(wish)
+    return choice.decision()
+
+
+class _Choice:
+    """Decides request after request, remembering what is still to be had."""
+
+    def __init__(self, snapshot: Snapshot, fitting: Fitting, now: float) -> None:
+        self._snapshot, self._fitting, self._now = snapshot, fitting, now
+        self._stock = Stock(snapshot, fitting.kinds, now)
+        self._lenders = Lenders(snapshot, now)
+        self._failures = _Failures()
+        self._grants: list[Grant] = []
+        self._takes: list[Take] = []
+        self._noes: list[No] = []
+        self._kept: Counter[Lot] = Counter()
+
+    def decision(self) -> Decision:
+        """What has been decided, in the order of the requests."""
+        return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), dict(self._kept))
+
+    def decide(self, wish: Wish) -> None:
+        """Grant the wish or say why not; what it gets, keeps or has taken is gone for those behind it."""
+        holder = self._snapshot.holders.get(wish.vcluster_id)
+        if holder is not None and over(holder, self._now):
+            self._noes.append(reasons.run_out(wish))
+            return
+        want = self._want(wish)
+        found = self._failures.unless("now", want, self._at_once)
+        if found is not None:
+            self._grants.append(Grant(wish.id, tuple(self._shares(want, found))))
+            return
+        found = self._failures.unless("later", want, self._later) if wish.may_wait else None
+        self._noes.append(reasons.why_not(want, self._fitting) if found is None else self._wait(want, found))
+
+    def _want(self, wish: Wish) -> Want:
+        own = self._stock.own.get(wish.id)
+        fits = tuple(self._fitting.fit(one, wish.subnet) for one in wish.tuples)
+        return Want(wish, fits, own.kinds if own else frozenset(),
+                    own is not None or self._lenders.lends(wish.vcluster_id, wish.priority))
+
+    def _at_once(self, want: Want) -> Found | None:
+        return places.at_once(want, self._stock.now_for(want.wish.id))
+
+    def _later(self, want: Want) -> Found | None:
+        return places.later(want, self._stock.soon_for(want.wish.id), self._lenders)
+
+    def _shares(self, want: Want, found: Found) -> Iterator[Share]:
+        for position, (one, place) in enumerate(zip(want.wish.tuples, found.places, strict=True)):
+            for kind, count in sorted(place.items()):
+                wanted = Cache(one.template_id, want.wish.group_id)
+                for lot, part in self._stock.take(kind, count, want.wish.id, wanted):
+                    yield Share(position, one.template_id, lot, part)
+
+    def _wait(self, want: Want, found: Found) -> No:
+        """It keeps the free nodes that it would use, and what it is short of is taken."""
+        wish, coming = want.wish, 0
+        taking = sum(loan.nodes for loan in found.loans)
+        for one, place in zip(wish.tuples, found.places, strict=True):
+            for kind, count in sorted(place.items()):
+                kept, missing = self._stock.keep(kind, count, wish.id, Cache(one.template_id, wish.group_id))
+                coming += missing.coming
+                taking += missing.taking
+                self._kept.update(dict(kept))
+        self._lenders.lose(found.loans)
+        self._takes += [Take(wish.id, *loan) for loan in found.loans]
+        return reasons.waiting(wish, coming, taking)
+
+
+class _Failures:
+    """What has been tried in vain: who asks the same or more later fails too, because what is to be had only shrinks.
+
+    A request that has something reserved, or that cannot take what others can, is like no other: it always tries.
+    """
+
+    def __init__(self) -> None:
+        self._least: dict[tuple[str, int, bool], int] = {}
+        self._asked: set[tuple[object, ...]] = set()
+
+    def unless(self, name: str, want: Want, way: Callable[[Want], Found | None]) -> Found | None:
+        """What `way` finds, unless it is known that it finds nothing."""
+        if want.special:
+            return way(want)
+        keys = [((name, id(fit), want.wish.may_spread), one.count)
+                for one, fit in zip(want.wish.tuples, want.fits, strict=True)]
+        asked = tuple(keys)
+        if asked in self._asked or any(count >= self._least.get(key, count + 1) for key, count in keys):
+            return None
+        found = way(want)
+        if found is None:
+            self._asked.add(asked)
+            if len(keys) == 1:
+                self._least[keys[0][0]] = keys[0][1]
+        return found

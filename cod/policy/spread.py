@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-Kind = tuple[int, str]
-"""Nodes that are alike for the manager: (type id, name of the subnet they are on, '' where it is not known)."""
+Kind = Any
+"""Nodes that are alike for the request: something hashable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,25 @@ class Demand:
 
 
 def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]] | None:
-    """How many nodes of which kind each demand gets, in the order of the demands; None when it cannot be done.
+    """How many nodes of which kind each demand gets, in the order of the demands; None when it cannot be done."""
+    used = fill(demands, capacity)
+    return used if all(map(_satisfied, demands, used)) else None
 
-    A demand whose best kinds are gone moves others aside along an augmenting path (Ford and Fulkerson).
+
+def _scarce_first(demands: Sequence[Demand]) -> list[int]:
+    """Who has least choice, and then who wants most. The order leaves out what is free, so that it lasts."""
+    return sorted(range(len(demands)), key=lambda i: (len(demands[i].kinds), -demands[i].count, i))
+
+
+def _satisfied(demand: Demand, share: Counter[Kind]) -> bool:
+    return share.total() == demand.count
+
+
+def fill(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:
+    """The same for as many nodes as can be had.
+
+    A demand whose best kinds are gone moves others aside along an augmenting path (Ford and Fulkerson): where the
+    demands want the same, no way to share out uses more of the capacity.
     """
     spare = Counter({kind: count for kind, count in capacity.items() if count > 0})
     used: list[Counter[Kind]] = [Counter() for _ in demands]
@@ -43,17 +60,63 @@ def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Coun
                 return placed
         return 0
 
-    scarce_first = sorted(range(len(demands)), key=lambda i: (sum(spare[kind] for kind in demands[i].kinds), i))
-    for index in scarce_first:
+    for index in _scarce_first(demands):
         need = demands[index].count
         alone = next((kind for kind in demands[index].kinds if spare[kind] >= need), None)
         if alone is not None:
             spare[alone] -= need
             used[index][alone] += need
             continue
-        while need:
-            placed = place(index, need, set())
-            if not placed:
-                return None
+        while need and (placed := place(index, need, set())):
             need -= placed
     return used
+
+
+# ---------------------------------------------------------------- each demand from one kind
+
+
+class Exhausted(Exception):
+    """There are too many ways to look at all of them."""
+
+
+Lend = Callable[[Kind, int], bool]
+
+
+def whole(
+    demands: Sequence[Demand], capacity: Mapping[Kind, int],
+    borrow: Lend = lambda kind, count: False, give_back: Callable[[Kind, int], object] = lambda kind, count: None,
+    most: int = 1000,
+) -> list[Kind] | None:
+    """The kind that each demand gets all its nodes from; None when there is no such way.
+
+    Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose from first: having less
+    of what it leaves unused would not change it. What is short of a kind is asked of `borrow(kind, count)`, which lends
+    all of it or says no; it has lent what the answer needs beyond the capacity, the rest has been given back.
+    Raises `Exhausted` when `most` choices have been tried: the question is one of packing, which no short way answers.
+    """
+    left = Counter(dict(capacity))
+    chosen: dict[int, Kind] = {}
+    tried = 0
+
+    def place(rest: Sequence[int]) -> bool:
+        nonlocal tried
+        if not rest:
+            return True
+        count = demands[rest[0]].count
+        for kind in demands[rest[0]].kinds:
+            have = max(0, min(left[kind], count))
+            if have < count and not borrow(kind, count - have):
+                continue
+            tried += 1
+            if tried > most + len(demands):
+                give_back(kind, count - have)
+                raise Exhausted
+            left[kind] -= have
+            chosen[rest[0]] = kind
+            if place(rest[1:]):
+                return True
+            left[kind] += have
+            give_back(kind, count - have)
+        return False
+
+    return [chosen[index] for index in range(len(demands))] if place(_scarce_first(demands)) else None

@@ -1,0 +1,155 @@
+"""Which nodes would do for a request: types by what they have, blocks by their size. Pure.
+
+A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's requirements and its
+template's. What two documents say to each other never changes, so it is remembered from pass to pass; what the site has
+of a kind is counted once a pass. Nodes that are set aside are in no lot and no holding: they count for their type, and
+may be in any block of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from cod.model import RequestTuple
+from cod.policy import template
+from cod.policy.match import Mismatch, satisfies
+from cod.policy.world import Coming, Holding, Kind, Lot, Snapshot, Wish
+
+Lacking = tuple[Mismatch, ...]
+
+_parse = lru_cache(maxsize=1024)(template.parse)
+
+
+@lru_cache(maxsize=1 << 16)
+def _satisfies(requirements: str, attributes: str) -> Lacking:
+    return tuple(satisfies(requirements, attributes))
+
+
+@lru_cache(maxsize=1 << 14)
+def _without_image(document: str, attributes: str) -> Lacking:
+    """Targets of a template that no image of it fits."""
+    images = _parse(document).images
+    return tuple(
+        Mismatch("image", f"one for target {target} that fits the hardware", "none")
+        for target in dict.fromkeys(choice.target for choice in images)
+        if all(_satisfies(choice.when, attributes) for choice in images if choice.target == target))
+
+
+def lacking(wanted: str, document: str, attributes: str) -> Lacking:
+    """What keeps nodes with those canonical attributes from a tuple that wants `wanted`, with that template."""
+    return (_satisfies(wanted, attributes) + _satisfies(_parse(document).requires, attributes)
+            + _without_image(document, attributes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """What would do for one tuple on one subnet.
+
+    lacks   by type of the site, what it lacks: nothing where it is eligible
+    tiers   eligible kinds by cost, the cheapest first; within a cost the largest blocks of the site first
+    kinds   the same in one row
+    blocks  how many nodes each block has, or would have with all that are set aside
+    site_of   nodes of each eligible type on that subnet, whoever holds them
+    site      of all of them
+    largest   of the largest block
+    """
+
+    lacks: Mapping[int, Lacking]
+    tiers: tuple[tuple[Kind, ...], ...]
+    kinds: tuple[Kind, ...]
+    blocks: Mapping[Kind, int]
+    site_of: Mapping[int, int]
+    site: int
+    largest: int
+    roomy: dict[int, int] = field(default_factory=dict)
+
+    def in_blocks_of(self, count: int) -> int:
+        """Nodes that are in eligible blocks large enough for `count`."""
+        if count not in self.roomy:
+            self.roomy[count] = sum(size for size in self.blocks.values() if size >= count)
+        return self.roomy[count]
+
+
+class Fitting:
+    """What the site has, by what is asked of it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.sizes: Counter[Kind] = Counter()
+        parts: tuple[Sequence[Lot | Coming | Holding], ...] = (snapshot.lots, snapshot.coming, snapshot.holdings)
+        for part in itertools.chain(*parts):
+            self.sizes[part.kind] += part.count
+        seen: Counter[int] = Counter()
+        for kind, count in self.sizes.items():
+            seen[kind.type] += count
+        self.aside = {type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()}
+        self._by_type: dict[int, list[Kind]] = defaultdict(list)
+        for kind in sorted(self.sizes.keys() | {Kind(one, 0, "") for one in self.aside if not seen[one]}):
+            self._by_type[kind.type].append(kind)
+        self._holdings: dict[int, Counter[Kind]] = defaultdict(Counter)
+        for holding in snapshot.holdings:
+            self._holdings[holding.vcluster_id][holding.kind] += holding.count
+        self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
+        self._fits: dict[tuple[str, int, str], Fit] = {}
+
+    @property
+    def kinds(self) -> Iterable[Kind]:
+        """All kinds that there are, or may be, nodes of."""
+        return (kind for kinds in self._by_type.values() for kind in kinds)
+
+    def has(self, type_id: int) -> bool:
+        """Has the site any nodes of the type?"""
+        return bool(self._snapshot.site.get(type_id) or any(self.sizes[kind] for kind in self._by_type[type_id]))
+
+    def name(self, type_id: int) -> str:
+        """The type's name."""
+        return self._snapshot.types[type_id].name
+
+    def fit(self, one: RequestTuple, subnet: str) -> Fit:
+        """What would do for a tuple of a request whose vcluster is in `subnet`."""
+        key = one.attributes, one.template_id, subnet
+        if key not in self._fits:
+            self._fits[key] = self._fit(self._lacks_of(one.attributes, one.template_id), subnet)
+        return self._fits[key]
+
+    def _lacks_of(self, wanted: str, template_id: int) -> dict[int, Lacking]:
+        key = wanted, template_id
+        if key not in self._lacks:
+            document = self._snapshot.templates[template_id]
+            self._lacks[key] = {type_id: lacking(wanted, document, kind.attributes)
+                                for type_id, kind in self._snapshot.types.items()}
+        return self._lacks[key]
+
+    def _fit(self, lacks: Mapping[int, Lacking], subnet: str) -> Fit:
+        tiers: dict[float, list[Kind]] = defaultdict(list)
+        site_of: dict[int, int] = {}
+        for type_id in sorted(type_id for type_id, why in lacks.items() if not why):
+            here = [kind for kind in self._by_type[type_id] if kind.subnet in ("", subnet)]
+            tiers[self._snapshot.types[type_id].cost] += here
+            site_of[type_id] = sum(self.sizes[kind] for kind in here) + self.aside.get(type_id, 0)
+        ordered = tuple(tuple(sorted(tiers[cost], key=lambda kind: (-self.sizes[kind], kind)))
+                        for cost in sorted(tiers))
+        kinds = tuple(kind for tier in ordered for kind in tier)
+        blocks = {kind: self.sizes[kind] + self.aside.get(kind.type, 0) for kind in kinds}
+        return Fit(lacks, ordered, kinds, blocks, site_of, sum(site_of.values()), max(blocks.values(), default=0))
+
+    # ------------------------------------------------------------ what a vcluster could ever get
+
+    def others(self, wish: Wish, fit: Fit) -> dict[Kind, int]:
+        """How many nodes each eligible block would have for the wish if nobody else held any."""
+        own = self._holdings.get(wish.vcluster_id, Counter[Kind]())
+        return {kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
+                for kind, size in fit.blocks.items()}
+
+    def other_types(self, wish: Wish, fit: Fit) -> dict[int, int]:
+        """The same by type, all its blocks on the wish's subnet together."""
+        return {type_id: max(0, min(count - wish.own.get(type_id, 0), self._of_type(type_id, wish)))
+                for type_id, count in fit.site_of.items()}
+
+    def _of_type(self, type_id: int, wish: Wish) -> int:
+        known = self._snapshot.site.get(type_id, 0)
+        return max(known, sum(self.sizes[kind] for kind in self._by_type[type_id])) - wish.own.get(type_id, 0)

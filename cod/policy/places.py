@@ -1,0 +1,198 @@
+"""Where a request's tuples can be served: the tries that `policy.allotment` makes, one after the other. Pure.
+
+Each tuple is served from one kind of nodes, unless the request may be spread; a request of one tuple, as most are, is
+looked at without search. Where tuples compete, `policy.spread` finds a way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cod.policy.fitting import Fit
+from cod.policy.reclaim import Lenders, Loan
+from cod.policy.spread import Demand, Exhausted, fill, spread, whole
+from cod.policy.world import Kind, Wish
+
+Place = Mapping[Kind, int]
+"""How many nodes of which kind one tuple gets."""
+
+
+class Found(NamedTuple):
+    """Where each tuple of a request is served, and who is to lose nodes for that."""
+
+    places: Sequence[Place]
+    loans: Sequence[Loan] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A wish, with what would do for each of its tuples.
+
+    anchors  kinds that something of is reserved for it, or being taken
+    special  it can have what others cannot, or cannot have what others can
+    """
+
+    wish: Wish
+    fits: tuple[Fit, ...]
+    anchors: frozenset[Kind] = frozenset()
+    special: bool = False
+
+    @property
+    def alone(self) -> tuple[int, Fit] | None:
+        """(count, what would do) of its only tuple; None where it has several or may be spread."""
+        if len(self.fits) > 1 or self.wish.may_spread:
+            return None
+        return self.wish.tuples[0].count, self.fits[0]
+
+    def demands(self) -> list[Demand]:
+        """Its tuples, each with the kinds that would do for it in the order in which they are tried."""
+        return [Demand(one.count, fit.kinds) for one, fit in zip(self.wish.tuples, self.fits, strict=True)]
+
+    def anchored(self) -> list[Demand]:
+        """The same with its anchors first."""
+        return [Demand(one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors)))
+                for one in self.demands()]
+
+    def touches(self, found: Found) -> bool:
+        """Does it use any of what the wish has?"""
+        return any(not self.anchors.isdisjoint(place) for place in found.places)
+
+
+def at_once(want: Want, free: Mapping[Kind, int]) -> Found | None:
+    """In what is free: of the cheapest type the block with most free nodes."""
+    if want.alone is None:
+        return _together(_by_room(want, free), free, want.wish.may_spread)
+    count, fit = want.alone
+    for tier in (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers):
+        fitting = [kind for kind in tier if free[kind] >= count]
+        if fitting:
+            return Found([{min(fitting, key=lambda kind: (-free[kind], kind)): count}])
+    return None
+
+
+def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
+    demands = []
+    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
+        kinds = [kind for tier in fit.tiers for kind in sorted(tier, key=lambda kind: (-free[kind], kind))]
+        demands.append(Demand(one.count, tuple(sorted(kinds, key=lambda kind: kind not in want.anchors))))
+    return demands
+
+
+def later(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Found | None:
+    """In what is on its way too; else with what may be taken, from as low priorities as will do.
+
+    Where the wish has something reserved, the first way that uses any of it comes before all others. The usual order of
+    kinds is tried before anchors are: as long as nothing has changed, it leads to the same place as before.
+    """
+    first = None
+    for found in _ways(want, soon, lenders):
+        if not want.anchors or want.touches(found):
+            return found
+        first = first or found
+    return first
+
+
+def _ways(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Iterator[Found]:
+    for demands in (want.demands(), want.anchored()) if want.anchors else (want.demands(),):
+        found = _in_one(demands[0], soon) if want.alone else _together(demands, soon, want.wish.may_spread)
+        if found is not None:
+            yield found
+    levels = lenders.levels(want.wish.priority)
+    if not levels or not _reachable(want, soon, lenders, levels[-1]):
+        return
+    demands = want.anchored()
+    for level in levels:
+        loans = _Loans(lenders, level, want.wish.vcluster_id)
+        found = (loans.in_one(demands[0], soon) if want.alone
+                 else loans.together(demands, soon, want.wish.may_spread))
+        loans.give_all_back()
+        if found is not None:
+            yield found
+
+
+def _in_one(demand: Demand, room: Mapping[Kind, int]) -> Found | None:
+    return next((Found([{kind: demand.count}]) for kind in demand.kinds if room[kind] >= demand.count), None)
+
+
+def _together(demands: Sequence[Demand], room: Mapping[Kind, int], may_spread: bool) -> Found | None:
+    try:
+        kinds = whole(demands, room)
+    except Exhausted:
+        kinds = None
+    if kinds is not None:
+        return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)])
+    shares = spread(demands, room) if may_spread else None
+    return None if shares is None else Found([dict(+share) for share in shares])
+
+
+def _reachable(want: Want, soon: Mapping[Kind, int], lenders: Lenders, level: int) -> bool:
+    """Is there enough for each of its tuples by itself? A quick look before a long one."""
+    but = want.wish.vcluster_id
+    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
+        rooms = (soon[kind] + lenders.most(kind, level, but) for kind in fit.kinds)
+        if not (sum(rooms) >= one.count if want.wish.may_spread else any(room >= one.count for room in rooms)):
+            return False
+    return True
+
+
+class _Loans:
+    """What is borrowed for one way, from lenders of one priority and all lower ones."""
+
+    def __init__(self, lenders: Lenders, level: int, but: int) -> None:
+        self._lenders, self._level, self._but = lenders, level, but
+        self._made: list[list[Loan]] = []
+
+    def in_one(self, demand: Demand, soon: Mapping[Kind, int]) -> Found | None:
+        for kind in demand.kinds:
+            short = demand.count - soon[kind]
+            if short <= 0 or self._borrow(kind, short):
+                return Found([{kind: demand.count}], self._loans())
+        return None
+
+    def together(self, demands: Sequence[Demand], soon: Mapping[Kind, int], may_spread: bool) -> Found | None:
+        try:
+            kinds = whole(demands, soon, self._borrow, self._give_back)
+        except Exhausted:
+            kinds = None
+        if kinds is not None:
+            return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)], self._loans())
+        self.give_all_back()
+        return self._spread(demands, soon) if may_spread else None
+
+    def _spread(self, demands: Sequence[Demand], soon: Mapping[Kind, int]) -> Found | None:
+        """All that is there or on its way first, only the rest is borrowed."""
+        shares = fill(demands, soon)
+        for demand, share in zip(demands, shares, strict=True):
+            for kind in demand.kinds:
+                short = demand.count - share.total()
+                part = min(short, self._lenders.most(kind, self._level, self._but))
+                if part and self._borrow(kind, part):
+                    share[kind] += part
+            if share.total() < demand.count:
+                return None
+        return Found([dict(+share) for share in shares], self._loans())
+
+    def _borrow(self, kind: Kind, count: int) -> bool:
+        made = self._lenders.lend(kind, count, self._level, self._but)
+        if made:
+            self._made.append(made)
+        return bool(made)
+
+    def _give_back(self, kind: Kind, count: int) -> None:
+        if count:  # what was lent last comes back first
+            self._lenders.give_back(self._made.pop())
+
+    def give_all_back(self) -> None:
+        while self._made:
+            self._lenders.give_back(self._made.pop())
+
+    def _loans(self) -> list[Loan]:
+        """One for each vcluster and kind."""
+        sums: Counter[tuple[int, Kind]] = Counter()
+        for made in self._made:
+            for loan in made:
+                sums[loan.vcluster_id, loan.kind] += loan.nodes
+        return [Loan(holder, kind, count) for (holder, kind), count in sorted(sums.items())]

@@ -1,0 +1,114 @@
+"""Why a request is not granted, in a sentence for its owner. Pure.
+
+The sentence of a request that waits for others names nothing that changes from hour to hour (how many nodes are free,
+who holds them): thousands of waits would be told anew whenever a node moves. `policy.explain` has the details.
+"""
+
+from __future__ import annotations
+
+from cod.policy.fitting import Fit, Fitting
+from cod.policy.places import Want
+from cod.policy.spread import Demand, Exhausted, spread, whole
+from cod.policy.world import Kind, No, Wish
+
+
+def nodes(count: int) -> str:
+    """'1 node', '2 nodes'."""
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def run_out(wish: Wish) -> No:
+    """The lease of its vcluster has run out: it gets no more nodes, unless the lease is extended."""
+    why = "the lease of its vcluster has run out"
+    return No(wish.id, "busy", f"waits: {why}") if wish.may_wait else No(wish.id, "now", why)
+
+
+def waiting(wish: Wish, coming: int, taking: int) -> No:
+    """It waits for nodes that are on their way, and for nodes that others lose."""
+    parts = []
+    if taking:
+        parts.append(f"{nodes(taking)} that vclusters of lower priority give back")
+    if coming:
+        parts.append(f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way back")
+    return No(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+
+
+def why_not(want: Want, fitting: Fitting) -> No:
+    """It can have nothing now: will it ever?"""
+    impossible = _impossible(want, fitting)
+    if impossible:
+        return No(want.wish.id, "impossible", impossible)
+    if want.wish.may_wait:
+        return No(want.wish.id, "busy", f"waits: {_busy(want)}; others hold the rest, or come first")
+    return No(want.wish.id, "now", f"{_busy(want)}, and it does not wait")
+
+
+def _busy(want: Want) -> str:
+    wanted = sum(one.count for one in want.wish.tuples)
+    site = sum({type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}.values())
+    return f"{nodes(wanted)} wanted, too few of the {site} that would do are free{_in_one_block(want)}"
+
+
+def _in_one_block(want: Want) -> str:
+    blocks = {kind.block for fit in want.fits for kind in fit.kinds}
+    return " in one block" if len(blocks) > 1 and not want.wish.may_spread else ""
+
+
+# ---------------------------------------------------------------- what can never be
+
+
+def _impossible(want: Want, fitting: Fitting) -> str:
+    """Why all nodes of the site together could not satisfy it; '' where they could."""
+    wish = want.wish
+    for number, fit in enumerate(want.fits):
+        most = fit.site if wish.may_spread else fit.largest
+        if most - sum(wish.own.values()) < wish.tuples[number].count:
+            why = _too_few(want, fitting, number, fit)
+            if why:
+                return why
+    return _impossible_together(want, fitting) if len(want.fits) > 1 else ""
+
+
+def _impossible_together(want: Want, fitting: Fitting) -> str:
+    wish = want.wish
+    by_type = [Demand(one.count, tuple(sorted(fitting.other_types(wish, fit))))
+               for one, fit in zip(wish.tuples, want.fits, strict=True)]
+    types = {kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()}
+    if spread(by_type, types) is None:
+        return f"its {len(want.fits)} tuples together want more nodes than the site has that would do"
+    if wish.may_spread or _fit_in_blocks(want, fitting):
+        return ""
+    return (f"its {len(want.fits)} tuples do not fit into the site's blocks, each in one: the request would have to be "
+            "spread")
+
+
+def _too_few(want: Want, fitting: Fitting, number: int, fit: Fit) -> str:
+    count = want.wish.tuples[number].count
+    where = f" (tuple {number + 1})" if len(want.fits) > 1 else ""
+    besides = " besides its own" if want.wish.own else ""
+    have = sum(fitting.other_types(want.wish, fit).values())
+    if have < count:
+        return f"{nodes(count)} wanted{where}, the site has {have}{besides} that would do" + _lacks(fit, fitting)
+    largest = max(fitting.others(want.wish, fit).values(), default=0)
+    if largest < count and not want.wish.may_spread:
+        return (f"{nodes(count)} wanted{where} in one block, the largest that would do has {largest}{besides}; all "
+                f"blocks together have {have}: the request would have to be spread")
+    return ""
+
+
+def _fit_in_blocks(want: Want, fitting: Fitting) -> bool:
+    blocks: dict[Kind, int] = {}
+    for fit in want.fits:
+        blocks |= fitting.others(want.wish, fit)
+    try:
+        return whole(want.demands(), blocks) is not None
+    except Exhausted:
+        return True  # nobody knows; it is not turned away for that
+
+
+def _lacks(fit: Fit, fitting: Fitting) -> str:
+    """What keeps the other types of the site from being eligible, the first few of them."""
+    lines = [f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
+             for type_id, why in sorted(fit.lacks.items()) if why and fitting.has(type_id)]
+    return "".join(f". {line}" for line in lines[:3])
+

@@ -1,0 +1,232 @@
+"""Small sites for the tests of the resource manager's policy: by hand, at random, and after a plan was carried out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cod.model import NodeType, Policy, RequestTuple
+from cod.policy.world import (
+    COLD,
+    WARM,
+    Cache,
+    Coming,
+    Decision,
+    Holder,
+    Holding,
+    Kind,
+    Lot,
+    Snapshot,
+    Taking,
+    Wish,
+)
+
+TEMPLATES = {
+    1: '<template><image target="disk" name="any"/></template>',
+    2: '<template><requires><memory><mib min="2048"/></memory></requires><image target="disk" name="big"/></template>',
+    3: '<template><image target="disk" name="bios"><when><firmware><kind equal="bios"/></firmware></when></image>'
+       '</template>',
+}
+SMALL, BIG, UEFI = 1, 2, 3
+TYPES = {
+    SMALL: NodeType(SMALL, "small", "", '<node><firmware kind="bios" /><memory mib="1024" /></node>', 1.0, 0.0),
+    BIG: NodeType(BIG, "big", "", '<node><firmware kind="bios" /><memory mib="4096" /></node>', 5.0, 0.0),
+    UEFI: NodeType(UEFI, "uefi", "", '<node><firmware kind="uefi" /><memory mib="1024" /></node>', 1.0, 0.0),
+}
+BIG_ONLY = '<requires><memory><mib min="4096"/></memory></requires>'
+LARGER_THAN_ANY = '<requires><memory><mib min="8GiB"/></memory></requires>'
+NOW = 1000.0
+POLICY = Policy(age_step=10.0)
+
+
+def kind(type_id: int = SMALL, block: int = 0, subnet: str = "") -> Kind:
+    """Nodes of a type, in a block."""
+    return Kind(type_id, block, subnet)
+
+
+def lot(count: int, where: Kind | int = SMALL, readiness: int = WARM, **columns: Any) -> Lot:
+    """Free nodes."""
+    return Lot(where if isinstance(where, Kind) else kind(where), readiness, count, **columns)
+
+
+def wish(number: int, *counts: int | RequestTuple, **columns: Any) -> Wish:
+    """A request for so many nodes of any kind (a tuple for each count), of a vcluster of its own."""
+    tuples = tuple(one if isinstance(one, RequestTuple) else RequestTuple(one, "", 1) for one in counts)
+    return replace(Wish(number, 1000 + number, 0, float(number), 9, "lab", tuples), **columns)
+
+
+def holder(number: int, held: int, floor: int = 0, priority: int = 0, **columns: Any) -> Holder:
+    """A vcluster."""
+    return Holder(number, f"v{number}", priority, held, floor, **columns)
+
+
+def site(**columns: Any) -> Snapshot:
+    """A site; it has the nodes that are free, on their way or held."""
+    seen = Snapshot(types=TYPES, templates=TEMPLATES, **columns)
+    if not seen.site:
+        seen = replace(seen, site=census(seen))
+    return replace(seen, holders=seen.holders if isinstance(seen.holders, dict) else {
+        one.id: one for one in seen.holders})
+
+
+def census(seen: Snapshot) -> dict[int, int]:
+    """How many nodes there are of each type."""
+    total: Counter[int] = Counter()
+    for rows in (seen.lots, seen.coming, seen.holdings):
+        for row in rows:
+            total[row.kind.type] += row.count
+    return dict(total)
+
+
+# ---------------------------------------------------------------- any site
+
+KINDS = [kind(SMALL, 1), kind(SMALL, 2), kind(BIG, 1), kind(UEFI), kind(BIG, 3, "lab"), kind(SMALL, 4, "far")]
+TUPLES = st.builds(RequestTuple, st.integers(1, 4), st.sampled_from(["", "", "", "", BIG_ONLY, LARGER_THAN_ANY]),
+                   st.sampled_from([1, 1, 1, 2, 3]))
+CACHES = st.sampled_from([None, None, None, Cache(1, 9), Cache(2, 10)])
+OLD = 7  # id of a request that waits already and may have nodes reserved
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, spreads: bool = True) -> Snapshot:
+    """Small sites with every kind of trouble.
+
+    settled  nothing is reserved or being taken yet
+    """
+    kinds = st.sampled_from(KINDS)
+    reserved = st.sampled_from([0, 0, 0] if settled else [0, 0, 0, OLD, 99])
+    lots = draw(st.lists(st.builds(Lot, kinds, st.sampled_from([WARM, COLD]), st.integers(1, 3), CACHES, reserved),
+                         max_size=6, unique_by=lambda one: replace(one, count=0)))
+    coming = draw(st.lists(st.builds(Coming, kinds, st.integers(1, 3), reserved, st.booleans()), max_size=3))
+    holders, holdings, takings = [], [], []
+    for number in range(1, draw(st.integers(0, 4)) + 1):
+        own = draw(st.dictionaries(kinds, st.integers(1, 4), max_size=3))
+        held = sum(own.values())
+        left = 0
+        for where, count in own.items():
+            leaving = 0 if settled or left + 1 > held else draw(st.sampled_from([0, 0, 0, 1]))
+            left += leaving
+            mobile = draw(st.integers(0, count - leaving))
+            immune = NOW + 50 if mobile + leaving < count else None
+            holdings.append(Holding(number, where, count, mobile, immune))
+            if leaving:
+                takings.append(Taking(len(takings) + 1, number, OLD, where, leaving,
+                                      draw(st.sampled_from([NOW - 1, NOW + 5]))))
+        ends = draw(st.sampled_from([None, None, NOW + 500, NOW - 5]))
+        drains = draw(st.sampled_from([None, NOW - 1, NOW + 1])) if ends == NOW - 5 else None
+        holders.append(holder(number, held, draw(st.integers(0, held)), draw(st.integers(0, 3)), leaving=left,
+                              expires_at=ends, drain_until=drains))
+    wishes = [wish(number, *draw(st.lists(TUPLES, min_size=1, max_size=tuples)), priority=draw(st.integers(0, 3)),
+                   submitted_at=float(draw(st.integers(0, 25))), group_id=draw(st.integers(9, 10)),
+                   may_wait=draw(st.sampled_from([True, True, True, False])),
+                   may_spread=spreads and draw(st.sampled_from([False, False, True])))
+              for number in range(1, draw(st.integers(0, 5)) + 1)]
+    if wishes and not settled:
+        wishes[0] = replace(wishes[0], id=OLD, may_wait=True)
+    if holders and wishes and draw(st.booleans()):
+        grows = holders[0]
+        own = Counter({one.kind.type: one.count for one in holdings if one.vcluster_id == grows.id})
+        wishes[-1] = replace(wishes[-1], vcluster_id=grows.id, priority=grows.priority, own=dict(own))
+    seen = site(lots=lots, coming=coming, holders=holders, holdings=holdings, takings=takings, wishes=wishes)
+    aside = draw(st.dictionaries(st.sampled_from(sorted(TYPES)), st.integers(1, 2), max_size=1))
+    return replace(seen, site=dict(Counter(seen.site) + Counter(aside)))
+
+
+def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
+    """The same site, its rows in another order."""
+    def turned(rows: Iterable[Any]) -> list[Any]:
+        turn = list(rows)
+        shuffle(turn)
+        return turn
+
+    rows = {name: turned(getattr(seen, name))
+            for name in ("lots", "coming", "holdings", "takings", "wishes", "deserted")}
+    tables = {name: dict(turned(getattr(seen, name).items()))
+              for name in ("types", "holders", "site", "templates", "warned")}
+    return replace(seen, **rows, **tables)
+
+
+# ---------------------------------------------------------------- after a plan
+
+def carried_out(seen: Snapshot, done: Decision, policy: Policy = POLICY, now: float = NOW) -> Snapshot:
+    """The site when a decision has been carried out: what is granted is held, what is taken is on its way out."""
+    gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.noes if no.final}
+    told = {no.request_id: no.sentence for no in done.noes}
+    seen = _cleared(seen, gone)
+    wishes = {one.id: one for one in seen.wishes}
+    for grant in done.grants:
+        for share in grant.shares:
+            seen = _given(seen, replace(share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved),
+                          share.count, wishes[grant.request_id], now + policy.inertia)
+    for take in done.takes:
+        seen = _taken(seen, take.vcluster_id, take.kind, take.count)
+        number = max((one.id for one in seen.takings), default=0) + 1
+        seen = replace(seen, takings=[*seen.takings, Taking(
+            number, take.vcluster_id, take.request_id, take.kind, take.count, now + policy.reclaim_grace)])
+    return replace(seen, wishes=[replace(one, reason=told.get(one.id, one.reason)) for one in seen.wishes
+                                 if one.id not in gone])
+
+
+def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
+    """Nothing is reserved for, or being taken for, requests that wait no longer."""
+    lots: Counter[Lot] = Counter()
+    for one in seen.lots:
+        lots[replace(one, count=0, reserved=0 if one.reserved in gone else one.reserved)] += one.count
+    for taking in seen.takings:
+        if taking.request_id in gone:
+            seen = _taken(seen, taking.vcluster_id, taking.kind, -taking.open)
+    return replace(
+        seen, lots=[replace(one, count=count) for one, count in lots.items()],
+        coming=[replace(one, reserved=0 if one.reserved in gone else one.reserved) for one in seen.coming],
+        takings=[one for one in seen.takings if one.request_id not in gone])
+
+
+def _given(seen: Snapshot, where: Lot, count: int, wanted: Wish, immune_until: float) -> Snapshot:
+    lots = [replace(one, count=one.count - count) if replace(one, count=0) == replace(where, count=0) else one
+            for one in seen.lots]
+    assert sum(one.count for one in lots) == sum(one.count for one in seen.lots) - count
+    assert all(one.count >= 0 for one in lots)
+    known = seen.holders.get(wanted.vcluster_id, holder(wanted.vcluster_id, 0, priority=wanted.priority))
+    # It counts as its creation size: else what it grew by could be taken from those that it has had for long.
+    known = replace(known, held=known.held + count, floor=known.floor + count)
+    held = {(one.vcluster_id, one.kind): one for one in seen.holdings}
+    before = held.get((known.id, where.kind), Holding(known.id, where.kind, 0, 0))
+    held[known.id, where.kind] = replace(before, count=before.count + count, immune_until=immune_until)
+    return replace(seen, lots=[one for one in lots if one.count], holders={**seen.holders, known.id: known},
+                   holdings=list(held.values()))
+
+
+def _taken(seen: Snapshot, vcluster_id: int, where: Kind, count: int) -> Snapshot:
+    holdings = [replace(one, mobile=one.mobile - count) if (one.vcluster_id, one.kind) == (vcluster_id, where) else one
+                for one in seen.holdings]
+    loser = seen.holders[vcluster_id]
+    return replace(seen, holdings=holdings,
+                   holders={**seen.holders, vcluster_id: replace(loser, leaving=loser.leaving + count)})
+
+
+def granted(done: Decision) -> list[int]:
+    """Which requests are granted, in order."""
+    return [grant.request_id for grant in done.grants]
+
+
+def nodes_of(done: Decision, request_id: int) -> Counter[Kind]:
+    """How many nodes of which kind are granted to a request."""
+    nodes: Counter[Kind] = Counter()
+    for grant in done.grants:
+        for share in grant.shares if grant.request_id == request_id else ():
+            nodes[share.lot.kind] += share.count
+    return nodes
+
+
+def codes(done: Decision) -> dict[int, str]:
+    """The codes of those that are not granted."""
+    return {no.request_id: no.code for no in done.noes}
+
+
+def in_turn(rows: Sequence[Any]) -> list[Any]:
+    """Rows in an order of their own."""
+    return sorted(rows, key=repr)

@@ -1,0 +1,245 @@
+"""What must hold of the resource manager's decisions on any site; each property is seen to catch a planted fault."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from cod.model import Energy, RequestTuple
+from cod.policy import allotment, fitting, leases, places, priority, reclaim, stock
+from cod.policy.allotment import decide
+from cod.policy.match import satisfies
+from cod.policy.plan import plan
+from cod.policy.world import Decision, Holder, Kind, Lot, Snapshot, Wish
+from tests.unit.policy_sites import KINDS, NOW, POLICY, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
+
+Property = Callable[[Snapshot], None]
+
+# ---------------------------------------------------------------- what must hold
+
+
+def each_node_goes_to_one(seen: Snapshot) -> None:
+    """No lot is used for more nodes than it has; reserved ones go only to whom they are reserved for."""
+    done = decide(seen, POLICY, NOW)
+    used: Counter[Lot] = Counter(done.kept)
+    for grant in done.grants:
+        for share in grant.shares:
+            assert share.count > 0
+            assert share.lot.reserved in (0, grant.request_id)
+            used[share.lot] += share.count
+    have = Counter({one: one.count for one in seen.lots})
+    assert not used - have
+
+
+def constraints_are_met(seen: Snapshot) -> None:
+    """Whole or not at all; each tuple from nodes that would do, on the right subnet, from one block."""
+    wishes = {one.id: one for one in seen.wishes}
+    for grant in decide(seen, POLICY, NOW).grants:
+        wanted = wishes[grant.request_id]
+        for position, one in enumerate(wanted.tuples):
+            shares = [share for share in grant.shares if share.position == position]
+            assert sum(share.count for share in shares) == one.count
+            assert {share.template_id for share in shares} == {one.template_id}
+            for share in shares:
+                where = share.lot.kind
+                assert satisfies(one.attributes, TYPES[where.type].attributes) == []
+                assert (one.template_id, where.type) not in {(2, 1), (2, 3), (3, 3)}
+                assert where.subnet in ("", wanted.subnet)
+            assert wanted.may_spread or len({share.lot.kind for share in shares}) == 1
+
+
+def nothing_protected_is_taken(seen: Snapshot) -> None:
+    """Only from strictly lower priority, outside inertia, down to the creation size, and not where a lease is over."""
+    done = decide(seen, POLICY, NOW)
+    wishes = {one.id: one for one in seen.wishes}
+    mobile: Counter[tuple[int, Kind]] = Counter()
+    for holding in seen.holdings:
+        mobile[holding.vcluster_id, holding.kind] += holding.mobile
+    taken: Counter[tuple[int, Kind]] = Counter()
+    lost: Counter[int] = Counter()
+    for take in done.takes:
+        loser = seen.holders[take.vcluster_id]
+        assert take.count > 0
+        assert loser.priority < wishes[take.request_id].priority
+        assert loser.drain_until is None
+        assert (loser.expires_at or NOW + 1) > NOW
+        assert loser.id != wishes[take.request_id].vcluster_id
+        taken[loser.id, take.kind] += take.count
+        lost[loser.id] += take.count
+    assert not taken - mobile
+    assert all(seen.holders[one].held - seen.holders[one].leaving - count >= seen.holders[one].floor
+               for one, count in lost.items())
+
+
+def nothing_is_taken_in_vain(seen: Snapshot) -> None:
+    """Only for requests that wait for it and that may; no block is taken from while anything in it is free."""
+    done = decide(seen, POLICY, NOW)
+    used: Counter[Lot] = Counter(done.kept)
+    for grant in done.grants:
+        for share in grant.shares:
+            used[share.lot] += share.count
+    for take in done.takes:
+        assert codes(done)[take.request_id] == "taking"
+        assert all(used[one] == one.count for one in seen.lots
+                   if one.kind == take.kind and one.reserved in (0, take.request_id))
+
+
+def no_more_than_short_is_taken(seen: Snapshot) -> None:
+    """Counted by hand, for each request of one tuple as if it were alone."""
+    for wanted in seen.wishes:
+        if len(wanted.tuples) > 1 or wanted.may_spread:
+            continue
+        done = decide(replace(seen, wishes=[wanted]), POLICY, NOW)
+        taken: Counter[Kind] = Counter()
+        for take in done.takes:
+            taken[take.kind] += take.count
+        assert len(taken) <= 1
+        for where, count in taken.items():
+            assert count == wanted.tuples[0].count - _to_be_had(seen, where, wanted)
+
+
+def _to_be_had(seen: Snapshot, where: Kind, wanted: Wish) -> int:
+    mine = (0, wanted.id)
+    there = sum(one.count for one in seen.lots if one.kind == where and one.reserved in mine)
+    there += sum(one.count for one in seen.coming if one.kind == where and one.reserved in mine)
+    there += sum(one.open for one in seen.takings if one.kind == where and one.request_id == wanted.id)
+    for one in seen.holdings:
+        loser = seen.holders[one.vcluster_id]
+        if one.kind == where and (loser.drain_until is not None or (loser.expires_at or NOW + 1) <= NOW):
+            there += one.count - sum(taking.open for taking in seen.takings
+                                     if (taking.vcluster_id, taking.kind) == (loser.id, where))
+    return there
+
+
+def everybody_is_answered_once(seen: Snapshot) -> None:
+    """Each request is granted or told why not; one that does not wait is not left waiting."""
+    done = decide(seen, POLICY, NOW)
+    answered = granted(done) + [no.request_id for no in done.noes]
+    assert sorted(answered) == sorted(one.id for one in seen.wishes)
+    assert all(no.sentence for no in done.noes)
+    patient = {one.id: one.may_wait for one in seen.wishes}
+    assert all(no.final or patient[no.request_id] for no in done.noes)
+    assert {take.request_id for take in done.takes} <= {one for one, code in codes(done).items() if code == "taking"}
+
+
+def order_of_rows_means_nothing(seen: Snapshot) -> None:
+    for seed in range(3):
+        assert decide(shuffled(seen, random.Random(seed).shuffle), POLICY, NOW) == decide(seen, POLICY, NOW)
+
+
+def who_comes_later_changes_nothing(seen: Snapshot) -> None:
+    """What becomes of a request does not depend on those behind it."""
+    done = decide(seen, POLICY, NOW)
+    order = priority.ordered(seen.wishes, POLICY, fitting.Fitting(seen))
+    assert [one.priority for one in order] == sorted((one.priority for one in order), reverse=True)
+    for place in range(len(order)):
+        alone = decide(replace(seen, wishes=order[:place + 1]), POLICY, NOW)
+        assert (order[place].id in granted(alone)) == (order[place].id in granted(done))
+        assert codes(alone).get(order[place].id) == codes(done).get(order[place].id)
+
+
+def only_the_impossible_is_rejected(seen: Snapshot) -> None:
+    """Just that which is not granted where the whole site is free, and those set aside are wherever they help."""
+    done = decide(seen, POLICY, NOW)
+    sizes: Counter[Kind] = Counter()
+    for part in (*seen.lots, *seen.coming, *seen.holdings):
+        sizes[part.kind] += part.count
+    aside = Counter(seen.site)
+    for where, count in sizes.items():
+        aside[where.type] -= count
+    for wanted in seen.wishes:
+        if codes(done).get(wanted.id) == "now" or len(wanted.tuples) > 1 or wanted.own:
+            continue
+        possible = any(
+            decide(replace(seen, coming=[], holdings=[], holders={}, takings=[], wishes=[wanted], lots=[
+                lot(count + (aside[where.type] if where == help_in or wanted.may_spread and first == where else 0), where)
+                for where, count in (sizes | Counter({help_in: 0})).items()
+                for first in [min(one for one in {*sizes, help_in} if one.type == where.type)]]),
+                POLICY, NOW).grants
+            for help_in in [*sizes, *(Kind(one, 0, "") for one in aside)])
+        assert possible == (codes(done).get(wanted.id) != "impossible")
+
+
+def planning_again_decides_nothing(seen: Snapshot) -> None:
+    """For a site where nothing is reserved: what is still to be given back is counted, nobody gets what another keeps."""
+    after = carried_out(seen, decide(seen, POLICY, NOW))
+    again = decide(after, POLICY, NOW)
+    assert not again.grants
+    assert not again.takes
+    assert {no.request_id: (no.code, no.sentence) for no in again.noes} == {
+        no.request_id: (no.code, no.sentence) for no in decide(seen, POLICY, NOW).noes if not no.final}
+    assert not plan(replace(after, holders={}, holdings=[], lots=[], takings=[]), POLICY, Energy(), NOW).takes
+
+
+def it_comes_to_rest(seen: Snapshot) -> None:
+    """Whatever was reserved: after a few plans there is nothing left to do."""
+    for _ in range(4):
+        done = decide(seen, POLICY, NOW)
+        seen = carried_out(seen, done)
+    again = decide(seen, POLICY, NOW)
+    assert not again.grants
+    assert not again.takes
+    assert again == decide(seen, POLICY, NOW)
+
+
+def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
+    """When all that was taken and all that was on its way is there, whoever waited for it is granted."""
+    done = decide(seen, POLICY, NOW)
+    after = carried_out(seen, done)
+    lots: Counter[Lot] = Counter({replace(one, count=0): one.count for one in after.lots})
+    for one in after.coming:
+        lots[Lot(one.kind, 0, 0, None, one.reserved)] += one.count
+    for taking in after.takings:
+        lots[Lot(taking.kind, 0, 0, None, taking.request_id)] += taking.open
+    leaving = {(one.vcluster_id, one.kind): one.open for one in after.takings}
+    for holding in after.holdings:
+        if leases.over(after.holders[holding.vcluster_id], NOW):
+            lots[Lot(holding.kind, 0, 0)] += holding.count - leaving.get((holding.vcluster_id, holding.kind), 0)
+    there = replace(after, coming=[], takings=[], holdings=[], holders={},
+                    lots=[replace(one, count=count) for one, count in lots.items() if count])
+    waiting = {one for one, code in codes(done).items() if code in ("coming", "taking")}
+    assert waiting <= set(granted(decide(there, POLICY, NOW)))
+
+
+# ---------------------------------------------------------------- on any site
+
+ANY = snapshots()
+SETTLED = snapshots(settled=True)
+ONE_BY_ONE = snapshots(settled=True, tuples=1)
+PROPERTIES: list[tuple[Property, st.SearchStrategy[Snapshot]]] = [
+    (each_node_goes_to_one, ANY), (constraints_are_met, ANY), (nothing_protected_is_taken, ANY),
+    (nothing_is_taken_in_vain, ANY), (no_more_than_short_is_taken, ANY), (everybody_is_answered_once, ANY),
+    (order_of_rows_means_nothing, ANY), (who_comes_later_changes_nothing, ANY), (only_the_impossible_is_rejected, ANY),
+    (planning_again_decides_nothing, SETTLED), (it_comes_to_rest, ANY), (taken_nodes_bring_the_grant, ONE_BY_ONE),
+]
+STRATEGIES = {check.__name__: strategy for check, strategy in PROPERTIES}
+
+
+def hold(check: Property, strategy: st.SearchStrategy[Snapshot], examples: int, **options: Any) -> None:
+    """Look at so many sites."""
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), **options)
+    @given(strategy)
+    def body(seen: Snapshot) -> None:
+        check(seen)
+
+    body()
+
+
+@pytest.mark.parametrize(("check", "strategy"), PROPERTIES, ids=list(STRATEGIES))
+def test_it_holds(check: Property, strategy: st.SearchStrategy[Snapshot]) -> None:
+    hold(check, strategy, 60)
+
+
+def test_at_one_time_two_plans_of_the_same_site_are_equal() -> None:
+    def same(seen: Snapshot) -> None:
+        assert plan(seen, POLICY, Energy(manage=True), NOW) == plan(seen, POLICY, Energy(manage=True), NOW)
+
+    hold(same, ANY, 20)
