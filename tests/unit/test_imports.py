@@ -33,6 +33,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data"}, {"rich"}),
     "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.wire.nmptalk", "cod.wire.nmpxml", "cod.wire.nmpbodies", "cod.model"},
                 {"lxml", "twisted"}),
+    "cod.ca": (set(), {"cryptography"}),
     "cod.client": (set(), set()),
     "cod.cli": ({"cod.cli", "cod.client"}, {"click", "rich"}),
     "trampoline": ({"trampoline", "cod.model", "cod.wire.manifest", "cod.wire.confd", "cod.wire.confdxml"}, set()),

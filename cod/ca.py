@@ -1,0 +1,115 @@
+"""The site's own certificate authority, for its virtual cluster managers: a key, a certificate, and what they issue.
+
+Small on purpose: one level, elliptic curve P-256, no revocation lists. A VCM's certificate names its vcluster, and COD
+knows the serial number of each that is valid (table `vcms`), so revoking is forgetting it. The key is a file that only
+its owner can read, in the data folder's `ca/`; copied to another server of the site, it is the same CA there.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_DAYS, SERVER_DAYS, VCM_DAYS = 7300, 825, 397
+EARLY = timedelta(hours=1)  # certificates are valid from before now: clocks differ
+_SIGNS = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False)
+SERVER_NAME = "cod"  # what the servers' certificates name, whatever address they are reached at
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A key with its certificate, both PEM; `serial` in hex, as `serial_of` writes it."""
+
+    key: bytes
+    certificate: bytes
+    serial: str
+
+
+class Ca:
+    """The authority whose files are in `folder`; made now if they are not there."""
+
+    def __init__(self, folder: Path, site: str, now: datetime | None = None) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (folder / "ca.key").exists():
+            self._make(site, now or datetime.now(UTC))
+        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        self._key = key
+        self.certificate = (folder / "ca.crt").read_bytes()
+        self._own = x509.load_pem_x509_certificate(self.certificate)
+
+    def _make(self, site: str, now: datetime) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
+        certificate = (
+            _builder(name, name, key, now, CA_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256()))
+        _write(self._folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
+        _write(self._folder / "ca.key", _pem(key))  # last: it is the sign that the CA is there
+
+    def vcm(self, vcluster: str, now: datetime) -> Issued:
+        """A key and certificate for the VCM of that vcluster."""
+        return self._issue(vcluster, [x509.DNSName(vcluster)], ExtendedKeyUsageOID.CLIENT_AUTH, VCM_DAYS, now)
+
+    def server(self, addresses: list[str], now: datetime) -> Issued:
+        """A key and certificate for one of the site's servers."""
+        names = [x509.DNSName(SERVER_NAME), *(x509.IPAddress(ip_address(address)) for address in addresses)]
+        return self._issue(SERVER_NAME, names, ExtendedKeyUsageOID.SERVER_AUTH, SERVER_DAYS, now)
+
+    def _issue(
+        self, subject: str, names: list[x509.GeneralName], use: x509.ObjectIdentifier, days: int, now: datetime
+    ) -> Issued:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]), self._own.subject, key, now, days)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .sign(self._key, hashes.SHA256()))
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        return Issued(_pem(key), pem, serial_text(certificate.serial_number))
+
+
+def serial_text(serial: int) -> str:
+    """A serial number as it is kept and shown."""
+    return f"{serial:040x}"
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLY).not_valid_after(now + timedelta(days=days)))
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, for its owner alone."""
+    new = path.with_suffix(".new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

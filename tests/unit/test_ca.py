@@ -1,0 +1,92 @@
+"""The site's certificate authority, checked by OpenSSL and by a TLS handshake."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import stat
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from cod.ca import SERVER_NAME, Ca, Issued
+
+NOW = datetime.now(UTC)
+
+
+def written(issued: Issued, folder: Path, name: str) -> tuple[Path, Path]:
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    certificate.write_bytes(issued.certificate)
+    key.write_bytes(issued.key)
+    return certificate, key
+
+
+def openssl(*arguments: str | Path) -> str:
+    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+
+
+def test_what_it_issues_is_valid_for_its_purpose_only(tmp_path: Path) -> None:
+    ca = Ca(tmp_path / "ca", "test")
+    vcm, _ = written(ca.vcm("pool", NOW), tmp_path, "vcm")
+    server, _ = written(ca.server(["10.77.0.1"], NOW), tmp_path, "server")
+    chain = ["-CAfile", tmp_path / "ca/ca.crt"]
+    assert "OK" in openssl("verify", *chain, "-purpose", "sslclient", vcm)
+    assert "OK" in openssl("verify", *chain, "-purpose", "sslserver", "-verify_ip", "10.77.0.1", server)
+    for purpose, certificate in (("sslserver", vcm), ("sslclient", server)):
+        with pytest.raises(subprocess.CalledProcessError):
+            openssl("verify", *chain, "-purpose", purpose, certificate)
+
+
+def test_it_is_made_once_and_its_key_is_private(tmp_path: Path) -> None:
+    first, second = Ca(tmp_path / "ca", "test"), Ca(tmp_path / "ca", "test")
+    assert first.certificate == second.certificate
+    assert stat.S_IMODE((tmp_path / "ca/ca.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "ca").stat().st_mode) == 0o700
+    assert first.vcm("a", NOW).serial != second.vcm("a", NOW).serial
+
+
+def handshake(server: tuple[Path, Path], client: tuple[Path, Path], ca: Path) -> str:
+    """The common name that the server sees."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(*server)
+    serving.load_verify_locations(ca)
+    serving.verify_mode = ssl.CERT_REQUIRED
+    asking = ssl.create_default_context(cafile=str(ca))
+    asking.load_cert_chain(*client)
+    asking.verify_flags |= ssl.VERIFY_X509_STRICT
+    ours, theirs = socket.socketpair()
+
+    def ask() -> None:
+        with asking.wrap_socket(theirs, server_hostname=SERVER_NAME) as stream:
+            stream.sendall(b"x")
+
+    asker = Thread(target=ask)
+    asker.start()
+    try:
+        with serving.wrap_socket(ours, server_side=True) as stream:
+            stream.recv(1)
+            subject: dict[str, str] = dict(part[0] for part in (stream.getpeercert() or {})["subject"])
+            return subject["commonName"]
+    finally:
+        asker.join(5)
+
+
+def test_a_handshake_tells_the_vcluster(tmp_path: Path) -> None:
+    ca = Ca(tmp_path / "ca", "test")
+    server = written(ca.server(["10.77.0.1"], NOW), tmp_path, "server")
+    client = written(ca.vcm("pool", NOW), tmp_path, "vcm")
+    assert handshake(server, client, tmp_path / "ca/ca.crt") == "pool"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("kind", ["expired", "not yet", "stranger"])
+def test_what_is_not_valid_is_refused(tmp_path: Path, kind: str) -> None:
+    ca, other = Ca(tmp_path / "ca", "test"), Ca(tmp_path / "other", "test")
+    when = {"expired": NOW - timedelta(days=500), "not yet": NOW + timedelta(days=2), "stranger": NOW}[kind]
+    client = written((other if kind == "stranger" else ca).vcm("pool", when), tmp_path, "vcm")
+    server = written(ca.server([], NOW), tmp_path, "server")
+    with pytest.raises(ssl.SSLError):
+        handshake(server, client, tmp_path / "ca/ca.crt")
