@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from cod.cli.show import (
     as_json,
     client,
     console,
+    duration,
     live,
     print_json,
     print_table,
@@ -70,10 +72,17 @@ def node_table(nodes: list[Any]) -> Any:
     from rich.text import Text
 
     return table(
-        ("NODE", "STATE", "FOR", "VCLUSTER", "HOST", "ADDRESS", "MAC", "FIRMWARE", "POWER", "PROGRESS", "REASON"),
+        ("NODE", "STATE", "FOR", "VCLUSTER", "HOST", "ADDRESS", "MAC", "FIRMWARE", "POWER", "IMMUNE", "PROGRESS",
+         "REASON"),
         [(n["name"], Text(n["state"], COLORS.get(n["state"], "")), ago(n["since"]), n["vcluster"], n["hostname"],
-          n["address"], n["boot_mac"], n["firmware"], n["power"]["state"], progress(n["progress"]), n["reason"])
-         for n in nodes])
+          n["address"], n["boot_mac"], n["firmware"], n["power"]["state"], immunity(n["immune_until"]),
+          progress(n["progress"]), n["reason"]) for n in nodes])
+
+
+def immunity(until: float | None, now: float | None = None) -> str | None:
+    """How long a node may not be taken for others yet: '4 min'; None once it may, and where nobody holds it."""
+    left = (until or 0.0) - (time.time() if now is None else now)
+    return duration(left) if left > 0 else None
 
 
 def progress(value: dict[str, Any] | None) -> str | None:
@@ -103,6 +112,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     power = value["power"]
     facts += [("since", when(value["since"])), ("deadline", when(value["deadline"])),
               ("macs", ", ".join(value["macs"])), ("last seen", when(value["last_seen"])),
+              ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
               ("progress", progress(value["progress"])),
               ("power", f"{power['state']} ({power['driver']} {power['address']})".strip()),
               ("account", power["account"]), ("watts", power["watts"])]

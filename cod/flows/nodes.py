@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cod.model import Effect, Node, NodeView, Refused, Result, Site
+from cod.model import Effect, Node, NodeView, Policy, Refused, Result, Site
 from cod.policy import lifecycle, names
 from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
 from cod.store import blocks, nodes, sessions, steps, views
@@ -24,7 +24,7 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     if session is not None and session.reported:
         step = lifecycle.settle(approved, None)
         approved = steps.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
-    return _done(tx, node, approved)
+    return _done(tx, node, approved, site.policy)
 
 
 def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result:
@@ -41,8 +41,9 @@ def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
         step = Step(NodeEvent.WOKEN, f"switched on by {actor}", power="on")
     else:
         nodes.wish_power(tx, node, desired, now)
-        return Result(_view(tx, node.id), (Effect("wake", "power"),))
-    return _done(tx, node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+        return Result(_view(tx, node.id, site.policy), (Effect("wake", "power"),))
+    moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    return _done(tx, node, moved, site.policy)
 
 
 def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str) -> Result:
@@ -94,7 +95,7 @@ def change(
         columns["power_account"] = _known_account(power_account, site)
     if columns:
         nodes.change(tx, node, **columns)
-    return Result(_view(tx, node.id), (Effect("wake", "manager"),))
+    return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"),))
 
 
 def _known_account(name: str, site: Site) -> str | None:
@@ -122,14 +123,15 @@ def _node(tx: Tx, name: str) -> Node:
 def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result:
     if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
         raise Refused("conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name")
-    return _done(tx, node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+    moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    return _done(tx, node, moved, site.policy)
 
 
-def _done(tx: Tx, before: Node, after: Node) -> Result:
-    return Result(_view(tx, after.id), steps.wakes(before, after))
+def _done(tx: Tx, before: Node, after: Node, policy: Policy) -> Result:
+    return Result(_view(tx, after.id, policy), steps.wakes(before, after))
 
 
-def _view(tx: Tx, node_id: int) -> NodeView:
+def _view(tx: Tx, node_id: int, policy: Policy) -> NodeView:
     node = nodes.get(tx, node_id)
     assert node is not None
-    return views.nodes(tx, name=node.name)[0]
+    return views.nodes(tx, name=node.name, policy=policy)[0]

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cod.model import Binding, NodeView, NoticeView, Refused, RequestView, VclusterView
+from cod.model import Binding, NodeView, NoticeView, Policy, Refused, RequestView, VclusterView
 from cod.store import bindings, conflicts, nodes, notices, views
 from cod.store.engine import Tx
 
 
 def node_list(
-    tx: Tx, *, state: str | None = None, vcluster: str | None = None, after: str = "", limit: int = 1000
+    tx: Tx, *, state: str | None = None, vcluster: str | None = None, after: str = "", limit: int = 1000,
+    policy: Policy | None = None,
 ) -> list[NodeView]:
-    """Nodes by name, those after the name `after`."""
-    return views.nodes(tx, state=state, vcluster=vcluster, after=after, limit=limit)
+    """Nodes by name, those after the name `after`; with `policy`, until when they are immune."""
+    return views.nodes(tx, state=state, vcluster=vcluster, after=after, limit=limit, policy=policy)
 
 
-def node(tx: Tx, name: str) -> NodeView:
+def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
     """One node."""
-    found = views.nodes(tx, name=name)
+    found = views.nodes(tx, name=name, policy=policy)
     if not found:
         raise Refused("not_found", f"there is no node {name!r}", "name")
     return found[0]
 
 
-def node_in_full(tx: Tx, name: str) -> tuple[NodeView, list[Binding], list[dict[str, Any]]]:
+def node_in_full(tx: Tx, name: str, policy: Policy | None = None) -> tuple[NodeView, list[Binding], list[dict[str, Any]]]:
     """One node with its bindings and its history, oldest transition first."""
-    view = node(tx, name)
+    view = node(tx, name, policy)
     return view, bindings.of_node(tx, view.node.id), nodes.history(tx, view.node.id)
 
 
@@ -36,12 +37,12 @@ def vcluster_list(tx: Tx, *, ended: bool = False) -> list[VclusterView]:
     return views.vclusters(tx, ended=ended)
 
 
-def vcluster(tx: Tx, name: str) -> tuple[VclusterView, list[NodeView]]:
+def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterView, list[NodeView]]:
     """A vcluster that has not ended, with its nodes by name."""
     found = views.vclusters(tx, name=name)
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
-    return found[0], views.nodes(tx, vcluster=name, limit=100_000)
+    return found[0], views.nodes(tx, vcluster=name, limit=100_000, policy=policy)
 
 
 def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:

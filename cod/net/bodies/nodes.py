@@ -92,6 +92,8 @@ class NodeReply(Reply):
     progress: Progress | None
     reported_at: float | None
     last_seen: float | None
+    immune_until: float | None = Field(description="when it may be taken for others at the earliest, or might have "
+                                       "been; null: nobody holds it")
 
     @classmethod
     def of(cls, view: model.NodeView) -> NodeReply:
@@ -157,7 +159,7 @@ def _node(view: model.NodeView) -> dict[str, Any]:
     node = view.node
     progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate)
     own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
-    joined = {key: getattr(view, key) for key in ("macs", "type", "vcluster", "template", "address")}
+    joined = {key: getattr(view, key) for key in ("macs", "type", "vcluster", "template", "address", "immune_until")}
     power = Power(state=node.power, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
                   account=node.power_account, watts=node.watts)
     return own | joined | {"power": power, "progress": progress if node.progress_total else None}

@@ -11,7 +11,7 @@ from cod.net.routes import Ask, Flow, route
 
 
 def _page(ask: Ask) -> Flow:
-    return partial(_one_more, limit=ask.query.limit, **ask.query.model_dump(exclude={"limit"}))
+    return partial(_one_more, limit=ask.query.limit, policy=ask.site.policy, **ask.query.model_dump(exclude={"limit"}))
 
 
 def _one_more(tx: Any, *, limit: int, **filters: Any) -> tuple[list[Any], int]:
@@ -41,7 +41,7 @@ def _changes(body: Any) -> dict[str, Any]:
 NODES = (
     route("GET", "/nodes", "List nodes", _page, shape=_node_page, reply=b.NodeList, query=b.NodeQuery),
     route("GET", "/nodes/{name}", "Show a node with its report, bindings and history",
-          lambda a: partial(views.node_in_full, name=a.names["name"]), reply=b.NodeInFull),
+          lambda a: partial(views.node_in_full, name=a.names["name"], policy=a.site.policy), reply=b.NodeInFull),
     route("PATCH", "/nodes/{name}", "Rename a node, or change its block or how it is switched",
           lambda a: partial(nodes.change, name=a.names["name"], site=a.site, **_changes(a.body)),
           reply=b.NodeReply, body=b.NodePatch),
