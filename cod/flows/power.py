@@ -25,7 +25,8 @@ from cod.store.engine import Tx
 class PowerTask:
     """A claimed wish and whom to ask: the driver's name, its address of the node, the account's name.
 
-    agent  an agent runs on the node that has been told to power down
+    agent     an agent runs on the node that has been told to power down
+    firmware  'bios' or 'uefi', None where that is not known
     """
 
     action: PowerAction
@@ -34,6 +35,7 @@ class PowerTask:
     address: str
     account: str | None
     agent: bool
+    firmware: str | None
 
 
 def command(task: PowerTask, power: str) -> str | None:
@@ -78,7 +80,7 @@ def _claim(
 
 def _task(action: PowerAction, node: Node) -> PowerTask:
     return PowerTask(action, node.name, node.power_driver, node.power_address, node.power_account,
-                     agent=node.state == NodeState.OFF)
+                     agent=node.state == NodeState.OFF, firmware=node.firmware)
 
 
 def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import deferLater
 
 
 class PowerError(Exception):
@@ -32,10 +33,14 @@ class SignIn:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One machine: its address, in the driver's own form (`nodes.power_address`), and who asks; None: no account."""
+    """One machine: its address, in the driver's own form (`nodes.power_address`), and who asks; None: no account.
+
+    firmware  'bios' or 'uefi', None where that is not known
+    """
 
     address: str
     sign_in: SignIn | None = None
+    firmware: str | None = None
 
 
 class PowerDriver(Protocol):
@@ -97,3 +102,16 @@ class Plain:
     def watts(self, target: Target) -> Deferred[float | None]:
         """It does not measure."""
         return succeed(None)
+
+
+async def off_then_on(reactor: Any, driver: PowerDriver, target: Target, patience: float, dark: float = 0.0) -> None:
+    """A power cycle in two commands: off, seen to be off within `patience` seconds and for `dark` seconds, on."""
+    if await driver.status(target) != "off":
+        await driver.off(target)
+    until = reactor.seconds() + patience
+    while await driver.status(target) != "off":
+        if reactor.seconds() >= until:
+            raise PowerError(f"told to go off and on, it is not off after {patience:.0f} s", ignored=True)
+        await deferLater(reactor, 0.5, lambda: None)
+    await deferLater(reactor, dark, lambda: None)
+    await driver.on(target)

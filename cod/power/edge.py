@@ -184,7 +184,7 @@ class PowerEdge(Service):
 
     async def _attain(self, driver: PowerDriver, task: PowerTask) -> str:
         """Ask for what is wished, if it is not so already; what the driver sees afterwards."""
-        target = Target(task.address, sign_in(self._site, task.account))
+        target = Target(task.address, sign_in(self._site, task.account), task.firmware)
         command = flows.command(task, await driver.status(target))
         wanted = "off" if task.action.desired in ("off", "soft") else "on"
         if command in ("off", "soft", "cycle") and not driver.switches_off:

@@ -1,0 +1,23 @@
+"""Every power driver that there is, by the name that the site file and `nodes.power_driver` use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cod.power.driver import PowerDriver
+from cod.power.ipmi import IpmiDriver
+from cod.power.lab import LabDriver
+from cod.power.pdu import PduDriver
+from cod.power.redfish import RedfishDriver
+from cod.power.wol import WolDriver
+
+
+def drivers(reactor: Any) -> dict[str, PowerDriver]:
+    """Drivers that speak with `reactor`."""
+    return {
+        "ipmi": IpmiDriver(reactor),
+        "lab": LabDriver(reactor),
+        "pdu": PduDriver(reactor),
+        "redfish": RedfishDriver(reactor),
+        "wol": WolDriver(reactor),
+    }

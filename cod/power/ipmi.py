@@ -1,0 +1,175 @@
+"""The driver `ipmi`: BMCs that speak IPMI 2.0 over the network (RMCP+), by the program ipmitool.
+
+Address: ``HOST[:PORT][?suite=N]``; `suite` is the cipher suite (3, 17), for BMCs that do not tell which they have: each
+command waits some seconds for the answer to that question then. An account is needed; operator's rights suffice.
+
+The password travels in the child's environment, which nobody but COD's user and root can read. ipmitool is told to be
+verbose because it says only then why a session was refused: a wrong password is not tried again (BMCs lock accounts), a
+BMC that is away is.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from cod.power import address
+from cod.power.driver import Plain, PowerError, Target, off_then_on
+
+FORM = "HOST[:PORT][?suite=N]"
+LONGEST_PASSWORD = 20  # bytes, IPMI 2.0
+SUITES = ("3", "17")  # those with a key, integrity and encryption that BMCs have; 0 would need no password
+OUTPUT = 1 << 16  # bytes kept of what ipmitool says
+TO_GO_OFF = 12.0  # seconds
+
+LASTING = {  # what ipmitool says, and what it means
+    "RAKP 2 HMAC is invalid": "the BMC refuses the password",
+    "unauthorized name": "the BMC does not know the user",
+    "invalid authentication algorithm": "the BMC refuses the cipher suite",
+    "invalid integrity algorithm": "the BMC refuses the cipher suite",
+    "no matching cipher suite": "the BMC refuses the cipher suite",
+    "invalid role": "the account has not the rights of an operator",
+    "Insufficient privilege level": "the account has not the rights of an operator",
+}
+SILENT = "Unable to establish"
+
+
+class Refusal(PowerError):
+    """The BMC has answered, with a no."""
+
+
+class IpmiDriver(Plain):
+    """Speaks to BMCs, one child process for each command. `program` is ipmitool's name or path."""
+
+    measures = True
+
+    def __init__(self, reactor: Any, program: str = "ipmitool") -> None:
+        self._reactor = reactor
+        self._program = program
+
+    def status(self, target: Target) -> Deferred[str]:
+        """'on' or 'off'."""
+        return Deferred.fromCoroutine(self._status(target))
+
+    def on(self, target: Target) -> Deferred[None]:
+        """Chassis control: power up."""
+        return self._do(target, "chassis", "power", "on")
+
+    def off(self, target: Target) -> Deferred[None]:
+        """Chassis control: power down."""
+        return self._do(target, "chassis", "power", "off")
+
+    def cycle(self, target: Target) -> Deferred[None]:
+        """Chassis control: power cycle, or off and on where that is not offered or the machine is off."""
+        return Deferred.fromCoroutine(self._cycle(target))
+
+    def soft(self, target: Target) -> Deferred[bool]:
+        """An ACPI shutdown."""
+        return self._do(target, "chassis", "power", "soft").addCallback(lambda _: True)
+
+    def boot_from_network(self, target: Target) -> Deferred[bool]:
+        """PXE at the next boot; of UEFI machines by UEFI, else some BMCs switch them to BIOS for that boot."""
+        efi = ["options=efiboot"] if target.firmware == "uefi" else []
+        return self._do(target, "chassis", "bootdev", "pxe", *efi).addCallback(lambda _: True)
+
+    def watts(self, target: Target) -> Deferred[float | None]:
+        """The DCMI power reading; None where there is none."""
+        return Deferred.fromCoroutine(self._watts(target))
+
+    async def _status(self, target: Target) -> str:
+        said = await self._run(target, "chassis", "power", "status")
+        found = re.search(r"Chassis Power is (on|off)", said)
+        return found[1] if found else "unknown"
+
+    async def _cycle(self, target: Target) -> None:
+        if await self._status(target) == "on":
+            with suppress(Refusal):
+                await self._run(target, "chassis", "power", "cycle")
+                return
+        await off_then_on(self._reactor, self, target, TO_GO_OFF)
+
+    async def _watts(self, target: Target) -> float | None:
+        try:
+            return reading(await self._run(target, "dcmi", "power", "reading"))
+        except Refusal:
+            return None
+
+    def _do(self, target: Target, *command: str) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._run(target, *command))
+
+    async def _run(self, target: Target, *command: str) -> str:
+        """What ipmitool says. Raises `PowerError`."""
+        options, environment = call(target)
+        program = shutil.which(self._program)
+        if program is None:
+            raise PowerError(f"the program {self._program} is not installed on this server")
+        child = _Child()
+        self._reactor.spawnProcess(child, program, [program, *options, *command], environment)
+        status, said = await child.ended
+        if status != 0:
+            raise trouble(said)
+        return said
+
+
+def call(target: Target) -> tuple[list[str], dict[str, str]]:
+    """ipmitool's options and its environment. Raises `PowerError`."""
+    where = address.parse(target.address, FORM, {"": 623}, ("suite",))
+    suite = where.options.get("suite", "")
+    if where.path or ("suite" in where.options and suite not in SUITES):
+        raise address.malformed(target.address, FORM)
+    if target.sign_in is None:
+        raise PowerError("the ipmi driver needs an account: see [[account]] of the site file", lasting=True)
+    if len(target.sign_in.password.encode()) > LONGEST_PASSWORD:
+        raise PowerError(f"IPMI passwords have at most {LONGEST_PASSWORD} bytes, this one has more", lasting=True)
+    options = ["-I", "lanplus", "-H", where.host, "-p", str(where.port), "-U", target.sign_in.user, "-E",
+               "-L", "OPERATOR", "-N", "2", "-R", "2", "-v", *(["-C", suite] if suite else [])]
+    return options, {"IPMI_PASSWORD": target.sign_in.password, "LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+def trouble(said: str) -> PowerError:
+    """The error in ipmitool's words."""
+    for words, meaning in LASTING.items():
+        if words in said:
+            return PowerError(meaning, lasting=True)
+    if SILENT in said:
+        return PowerError("the BMC does not answer")
+    told = [line.strip() for line in said.splitlines() if "failed" in line]
+    return Refusal(f"the BMC says: {told[-1] if told else 'no'}"[:300])
+
+
+def reading(said: str) -> float | None:
+    """Watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that it is not measuring."""
+    found = re.search(r"Instantaneous power reading:\s+(\d+) Watts", said)
+    off = re.search(r"Power reading state is:\s+deactivated", said)
+    return float(found[1]) if found and not off else None
+
+
+class _Child(ProcessProtocol):
+    """A running ipmitool: `ended` fires with (exit status, what it said); cancelled, it is killed."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self._said = bytearray()
+        self.ended: Deferred[tuple[int | None, str]] = Deferred(self._kill)
+
+    def outReceived(self, data: bytes) -> None:
+        self._said += data[: OUTPUT - len(self._said)]
+
+    errReceived = outReceived
+
+    def processEnded(self, reason: Failure | None = None) -> None:
+        ended, status = self.ended, getattr(getattr(reason, "value", None), "exitCode", None)
+        if not ended.called:
+            ended.callback((status, self._said.decode(errors="replace")))
+
+    def _kill(self, _ended: object) -> None:
+        with suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")

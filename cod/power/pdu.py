@@ -1,0 +1,141 @@
+"""The driver `pdu`: switched outlets, by SNMP. It needs the package pysnmp (`pip install cod[pdu]`).
+
+Address: ``HOST[:PORT]/MODEL/OUTLET`` for a MODEL in `MODELS`, or ``HOST[:PORT]/OID?on=N&off=N`` for any outlet that has
+one object, an integer, to be read and to be set. With an account that has a user, SNMPv3 is spoken (authPriv; SHA and AES-128, both
+keys made of the password); with one that has none, v2c with the password as community.
+
+The machine behind the outlet must be set to switch on when power returns. Off is sudden: no system is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from cod.power import address
+from cod.power.driver import Plain, PowerError, SignIn, Target, off_then_on
+
+FORM = "HOST[:PORT]/MODEL/OUTLET or HOST[:PORT]/OID?on=N&off=N"
+TIMEOUT, RETRIES = 2.0, 2  # seconds for an answer; how often more it is asked for
+TO_GO_OFF = 10.0  # seconds
+DARK = 5.0  # seconds without power until what power supplies have stored is used up
+
+MODELS = {  # object without the outlet's number, value that is on, value that is off
+    "apc": ("1.3.6.1.4.1.318.1.1.12.3.3.1.1.4", 1, 2),  # rPDUOutletControlOutletCommand of PowerNet-MIB
+}
+_OID = re.compile(r"[0-2](\.[0-9]{1,10}){2,}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """An outlet: its object, and what that is set to."""
+
+    host: str
+    port: int
+    oid: str
+    on: int
+    off: int
+
+
+class PduDriver(Plain):
+    """Speaks to outlets. pysnmp wants an asyncio loop of its own, so each exchange runs in a thread."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+
+    def status(self, target: Target) -> Deferred[str]:
+        """'on', 'off', or 'unknown' for any other value."""
+        return Deferred.fromCoroutine(self._status(target))
+
+    def on(self, target: Target) -> Deferred[None]:
+        """Switch the outlet on."""
+        return Deferred.fromCoroutine(self._set(target, "on"))
+
+    def off(self, target: Target) -> Deferred[None]:
+        """Switch the outlet off."""
+        return Deferred.fromCoroutine(self._set(target, "off"))
+
+    def cycle(self, target: Target) -> Deferred[None]:
+        """Off, dark for a while, on."""
+        return Deferred.fromCoroutine(off_then_on(self._reactor, self, target, TO_GO_OFF, DARK))
+
+    async def _status(self, target: Target) -> str:
+        outlet = parse(target.address)
+        value = await self._exchange(outlet, target.sign_in, None)
+        return {outlet.on: "on", outlet.off: "off"}.get(value, "unknown")
+
+    async def _set(self, target: Target, wanted: str) -> None:
+        outlet = parse(target.address)
+        await self._exchange(outlet, target.sign_in, outlet.on if wanted == "on" else outlet.off)
+
+    async def _exchange(self, outlet: Outlet, sign_in: SignIn | None, value: int | None) -> int:
+        if sign_in is None:
+            raise PowerError("the pdu driver needs an account: see [[account]] of the site file", lasting=True)
+        run = deferToThreadPool(
+            self._reactor, self._reactor.getThreadPool(), lambda: asyncio.run(exchange(outlet, sign_in, value)))
+        return int(await run)
+
+
+def parse(text: str) -> Outlet:
+    """The outlet that the address names. Raises a lasting `PowerError`."""
+    where = address.parse(text, FORM, {"": 161}, ("on", "off"))
+    model, _, number = where.path.partition("/")
+    if model in MODELS and _NUMBER.fullmatch(number) and not where.options:
+        oid, on, off = MODELS[model]
+        return Outlet(where.host, where.port, f"{oid}.{number}", on, off)
+    values = [where.options.get(key, "") for key in ("on", "off")]
+    if _OID.fullmatch(where.path) and all(map(_NUMBER.fullmatch, values)) and values[0] != values[1]:
+        return Outlet(where.host, where.port, where.path, int(values[0]), int(values[1]))
+    raise address.malformed(text, FORM)
+
+
+async def exchange(outlet: Outlet, sign_in: SignIn, value: int | None) -> int:
+    """Set the outlet's object to `value` (None: only read it); returns what it is. Raises `PowerError`."""
+    try:
+        from pysnmp.hlapi.v3arch import asyncio as snmp
+    except ImportError:
+        raise PowerError("the pdu driver needs the package pysnmp on this server: pip install cod[pdu]") from None
+    engine = snmp.SnmpEngine()
+    try:
+        where = await snmp.UdpTransportTarget.create((outlet.host, outlet.port), timeout=TIMEOUT, retries=RETRIES)
+        words = [] if value is None else [snmp.Integer32(value)]
+        asked = snmp.ObjectType(snmp.ObjectIdentity(outlet.oid), *words)
+        command = snmp.get_cmd if value is None else snmp.set_cmd
+        silence, error, _index, found = await command(
+            engine, _credentials(snmp, sign_in), where, snmp.ContextData(), asked, lookupMib=False)
+    except PowerError:
+        raise
+    except Exception as problem:  # names that are not found, passwords that are too short for a key
+        raise PowerError(f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}") from None
+    finally:
+        engine.close_dispatcher()
+    return _answer(outlet, sign_in, silence, error, found)
+
+
+def _credentials(snmp: Any, sign_in: SignIn) -> Any:
+    if not sign_in.user:
+        return snmp.CommunityData(sign_in.password, mpModel=1)
+    return snmp.UsmUserData(
+        sign_in.user, authKey=sign_in.password, privKey=sign_in.password,
+        authProtocol=snmp.USM_AUTH_HMAC96_SHA, privProtocol=snmp.USM_PRIV_CFB128_AES)
+
+
+def _answer(outlet: Outlet, sign_in: SignIn, silence: Any, error: Any, found: Any) -> int:
+    if silence:
+        said = str(silence)
+        refused = any(word in type(silence).__name__ + said for word in ("Wrong", "wrong", "Unknown", "unknown"))
+        who = "user" if sign_in.user else "community"
+        hint = "" if refused else f" (or not to this {who})"
+        raise PowerError(f"the outlet's {outlet.host} does not answer{hint}: {said}", lasting=refused)
+    if error:
+        raise PowerError(f"the outlet's {outlet.host} says: {error.prettyPrint()}")
+    try:
+        return int(found[0][1])
+    except (TypeError, ValueError):
+        raise PowerError(f"{outlet.host} has no outlet {outlet.oid}", lasting=True) from None

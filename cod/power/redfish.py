@@ -1,0 +1,222 @@
+"""The driver `redfish`: BMCs that speak Redfish (DMTF DSP0266), with its ComputerSystem and Chassis schemas.
+
+Address: ``https://HOST[:PORT][/redfish/v1/Systems/ID][?ca=FILE | ?fingerprint=SHA256 | ?insecure=yes]``. Without a path
+the BMC's one system is meant. The certificate is checked against the system's authorities unless an option says
+otherwise (`cod.power.trust`). ``http://`` is for BMCs behind a tunnel: it shows the password to the network.
+
+What a BMC can do it says itself: of the reset types that it allows the first of ours is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from cod.power import address
+from cod.power.bmcweb import Bmcs, Refusal
+from cod.power.driver import Plain, PowerError, Target, off_then_on
+from cod.power.trust import Trust, trust_of
+
+FORM = "https://HOST[:PORT][/redfish/v1/Systems/ID][?ca=FILE|?fingerprint=SHA256|?insecure=yes]"
+ROOT = "/redfish/v1"
+ON = ("On", "ForceOn")
+OFF = ("ForceOff",)
+SOFT = ("GracefulShutdown",)
+CYCLE = ("PowerCycle",)
+TO_GO_OFF = 20.0  # seconds
+POWER = {"On": "on", "Off": "off", "PoweringOn": "off", "PoweringOff": "on"}  # not yet there is not there
+CHANGED = (412, 428)
+
+
+class RedfishDriver(Plain):
+    """Speaks to BMCs."""
+
+    measures = True
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._bmcs = Bmcs(reactor)
+
+    def status(self, target: Target) -> Deferred[str]:
+        """'on', 'off', or 'unknown' where the BMC says neither."""
+        return Deferred.fromCoroutine(self._status(target))
+
+    def on(self, target: Target) -> Deferred[None]:
+        """Reset: On."""
+        return Deferred.fromCoroutine(self._reset(target, ON))
+
+    def off(self, target: Target) -> Deferred[None]:
+        """Reset: ForceOff."""
+        return Deferred.fromCoroutine(self._reset(target, OFF))
+
+    def cycle(self, target: Target) -> Deferred[None]:
+        """Reset: PowerCycle, or ForceOff and On where that is not allowed or the machine is off."""
+        return Deferred.fromCoroutine(self._cycle(target))
+
+    def soft(self, target: Target) -> Deferred[bool]:
+        """Reset: GracefulShutdown; False where that is not allowed."""
+        return Deferred.fromCoroutine(self._soft(target))
+
+    def boot_from_network(self, target: Target) -> Deferred[bool]:
+        """Boot source override: once, by PXE."""
+        return Deferred.fromCoroutine(self._boot(target))
+
+    def watts(self, target: Target) -> Deferred[float | None]:
+        """What the chassis draws; None where it is not measured, or holds other systems too."""
+        return Deferred.fromCoroutine(self._watts(target))
+
+    # ------------------------------------------------------------ the system
+
+    async def _status(self, target: Target) -> str:
+        return POWER.get(str((await _system(self._talk(target))).get("PowerState")), "unknown")
+
+    async def _reset(self, target: Target, types: tuple[str, ...]) -> None:
+        talk = self._talk(target)
+        system = await _system(talk)
+        await _do_reset(talk, system, types, await _allowed(talk, system))
+
+    async def _soft(self, target: Target) -> bool:
+        talk = self._talk(target)
+        system = await _system(talk)
+        allowed = await _allowed(talk, system)
+        if allowed is not None and not set(SOFT) & set(allowed):
+            return False
+        await _do_reset(talk, system, SOFT, allowed)
+        return True
+
+    async def _cycle(self, target: Target) -> None:
+        talk = self._talk(target)
+        system = await _system(talk)
+        allowed = await _allowed(talk, system)
+        if allowed is not None and set(CYCLE) & set(allowed) and system.get("PowerState") == "On":
+            await _do_reset(talk, system, CYCLE, allowed)
+        else:
+            await off_then_on(self._reactor, self, target, TO_GO_OFF)
+
+    async def _boot(self, target: Target) -> bool:
+        talk = self._talk(target)
+        system = await _system(talk)
+        offered = _part(system, "Boot").get("BootSourceOverrideTarget@Redfish.AllowableValues")
+        if isinstance(offered, list) and "Pxe" not in offered:
+            return False
+        wish = {"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}}
+        await talk.patch(_link(system, "@odata.id"), wish)
+        return True
+
+    async def _watts(self, target: Target) -> float | None:
+        talk = self._talk(target)
+        system = await _system(talk)
+        chassis = _part(system, "Links").get("Chassis")
+        if not isinstance(chassis, list) or len(chassis) != 1:
+            return None
+        found = await talk.get(_link(chassis[0], "@odata.id"))
+        systems = _part(found, "Links").get("ComputerSystems")
+        if isinstance(systems, list) and len(systems) > 1:
+            return None
+        return await _reading(talk, found)
+
+    def _talk(self, target: Target) -> _Talk:
+        where = address.parse(target.address, FORM, {"https": 443, "http": 80}, ("ca", "fingerprint", "insecure"))
+        if where.path and not f"/{where.path}".startswith(f"{ROOT}/Systems/"):
+            raise address.malformed(target.address, FORM)
+        if where.scheme == "http" and where.options:
+            raise PowerError("ca, fingerprint and insecure are for https", lasting=True)
+        host = f"[{where.host}]" if ":" in where.host else where.host
+        base = f"{where.scheme}://{host}:{where.port}"
+        return _Talk(self._bmcs, target, base, where.path and f"/{where.path}", trust_of(dict(where.options)))
+
+
+class _Talk:
+    """What is said to one BMC. `path` is of its system, '' where that is to be found."""
+
+    def __init__(self, bmcs: Bmcs, target: Target, base: str, path: str, trust: Trust) -> None:
+        self._bmcs, self._target, self._base, self._trust = bmcs, target, base, trust
+        self.path = path
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """The resource at `path`."""
+        return (await self._got(path))[0]
+
+    async def post(self, path: str, body: Any) -> None:
+        """An action."""
+        await self._ask("POST", path, body)
+
+    async def patch(self, path: str, body: Any) -> None:
+        """A change, to the resource as it was just read: many BMCs insist on its ETag (DSP0266 6.5)."""
+        etag = (await self._got(path))[1]
+        try:
+            await self._ask("PATCH", path, body, etag)
+        except Refusal as refusal:
+            if refusal.code not in CHANGED:
+                raise
+            await self._ask("PATCH", path, body, (await self._got(path))[1])
+
+    async def _got(self, path: str) -> tuple[dict[str, Any], str]:
+        value, etag = await self._ask("GET", path)
+        if not isinstance(value, dict):
+            raise PowerError(f"the BMC's {path} is no Redfish resource")
+        return value, etag or str(value.get("@odata.etag", ""))
+
+    async def _ask(self, method: str, path: str, body: Any = None, etag: str = "") -> tuple[Any, str]:
+        return await self._bmcs.ask(method, self._base + path, self._target.sign_in, self._trust, body, etag)
+
+
+async def _system(talk: _Talk) -> dict[str, Any]:
+    if not talk.path:
+        members = (await talk.get(f"{ROOT}/Systems")).get("Members")
+        if not isinstance(members, list) or len(members) != 1:
+            count = len(members) if isinstance(members, list) else 0
+            raise PowerError(f"the BMC has {count} systems: the address has to name one", lasting=True)
+        talk.path = _link(members[0], "@odata.id")
+    return await talk.get(talk.path)
+
+
+async def _allowed(talk: _Talk, system: dict[str, Any]) -> list[str] | None:
+    """The reset types that the BMC allows; None when it does not say."""
+    action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
+    found = action.get("ResetType@Redfish.AllowableValues")
+    if found is None and "@Redfish.ActionInfo" in action:
+        parameters = (await talk.get(_link(action, "@Redfish.ActionInfo"))).get("Parameters")
+        for each in parameters if isinstance(parameters, list) else []:
+            if isinstance(each, dict) and each.get("Name") == "ResetType":
+                found = each.get("AllowableValues")
+    return [str(each) for each in found] if isinstance(found, list) else None
+
+
+async def _do_reset(talk: _Talk, system: dict[str, Any], types: tuple[str, ...], allowed: list[str] | None) -> None:
+    chosen = next((each for each in types if allowed is None or each in allowed), None)
+    if chosen is None:
+        raise PowerError(f"the BMC allows no reset of type {' or '.join(types)}: it has {', '.join(allowed or ())}",
+                         lasting=True)
+    action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
+    await talk.post(_link(action, "target"), {"ResetType": chosen})
+
+
+async def _reading(talk: _Talk, chassis: dict[str, Any]) -> float | None:
+    """From EnvironmentMetrics, where it has them, else from Power, the older resource."""
+    if "EnvironmentMetrics" in chassis:
+        metrics = await talk.get(_link(_part(chassis, "EnvironmentMetrics"), "@odata.id"))
+        return _number(_part(metrics, "PowerWatts").get("Reading"))
+    if "Power" in chassis:
+        controls = (await talk.get(_link(_part(chassis, "Power"), "@odata.id"))).get("PowerControl")
+        first = controls[0] if isinstance(controls, list) and controls else {}
+        return _number(first.get("PowerConsumedWatts")) if isinstance(first, dict) else None
+    return None
+
+
+def _part(value: Any, key: str) -> dict[str, Any]:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _link(value: Any, key: str) -> str:
+    """A path on the same BMC: what it says goes nowhere else, and the password with it."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, str) or not found.startswith("/") or found.startswith("//") or not found.isprintable():
+        raise PowerError(f"the BMC's answer has no usable {key}")
+    return found
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None

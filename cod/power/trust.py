@@ -1,0 +1,94 @@
+"""Which certificate a BMC may show: one that an authority of the system's, or of a given file, has signed for its name;
+one with a given fingerprint, whatever else it says; or any at all, where the administrator wants it so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet import ssl
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+from twisted.web.iweb import IPolicyForHTTPS
+from zope.interface import implementer
+
+from cod.power.driver import PowerError
+
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+@implementer(IPolicyForHTTPS)
+@dataclass(frozen=True)
+class Trust:
+    """What is trusted. `authorities`: certificates in PEM, '' for the system's; `fingerprint`: SHA-256, hex; a BMC with
+    that is trusted whoever signed it. `anyone`: the peer is not checked."""
+
+    authorities: str = ""
+    fingerprint: str = ""
+    anyone: bool = False
+
+    def creatorForNetloc(self, hostname: bytes, port: int) -> Any:
+        """For Agent: what makes the TLS of a connection to that host."""
+        host = hostname.decode("ascii")
+        if self.anyone or self.fingerprint:
+            return _Pinned(host, None if self.anyone else self.fingerprint)
+        if not self.authorities:
+            return ssl.optionsForClientTLS(host)
+        own = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(self.authorities)]
+        return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(own))
+
+
+def trust_of(options: dict[str, str]) -> Trust:
+    """From an address's options ca, fingerprint and insecure, of which one may be given. Raises `PowerError`."""
+    if len(options) > 1:
+        raise PowerError(f"of {', '.join(sorted(options))} one may be given", lasting=True)
+    if "ca" in options:
+        return Trust(authorities=_authorities(options["ca"]))
+    if "fingerprint" in options:
+        digits = options["fingerprint"].replace(":", "").lower()
+        if not FINGERPRINT.fullmatch(digits):
+            raise PowerError("fingerprint should be the certificate's SHA-256, 64 hexadecimal digits", lasting=True)
+        return Trust(fingerprint=digits)
+    if options.get("insecure", "yes") != "yes":
+        raise PowerError("insecure may be 'yes' or left out", lasting=True)
+    return Trust(anyone="insecure" in options)
+
+
+def _authorities(file: str) -> str:
+    try:
+        text = Path(file).read_text()
+        for pem in (found := _PEM.findall(text)):
+            ssl.Certificate.loadPEM(pem)
+    except (OSError, ValueError, SSL.Error) as error:
+        why = getattr(error, "strerror", None) or "it holds something else"
+        raise PowerError(f"no certificates can be read from {file}: {why}") from None
+    if not found:
+        raise PowerError(f"no certificates can be read from {file}: it holds none")
+    return text
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class _Pinned:
+    """TLS with the one certificate that has `fingerprint`, or with any (None)."""
+
+    def __init__(self, host: str, fingerprint: str | None) -> None:
+        self._host = host
+        self._context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+        if fingerprint is not None:
+            self._context.set_verify(SSL.VERIFY_PEER, lambda *shown: _is(fingerprint, *shown))
+
+    def clientConnectionForTLS(self, _protocol: object) -> SSL.Connection:
+        """For twisted."""
+        connection = SSL.Connection(self._context, None)
+        if not re.fullmatch(r"[0-9.]+|.*:.*", self._host):
+            connection.set_tlsext_host_name(self._host.encode("ascii"))
+        return connection
+
+
+def _is(fingerprint: str, _connection: object, certificate: Any, _error: int, depth: int, _ok: int) -> bool:
+    """The peer's own certificate counts; those that signed it do not matter."""
+    return depth > 0 or certificate.digest("sha256").replace(b":", b"").decode().lower() == fingerprint
