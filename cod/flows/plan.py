@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cod.model import Reclaim, Refused, Request, Site, Vcluster
 from cod.policy import explain as why
@@ -166,8 +166,12 @@ class Planned:
 
 
 def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
-    """What a pass at `now` would do, in order, without doing it. A grant of several kinds of nodes is several lines."""
+    """What a pass at `now` would do, in order, without doing it. A grant of several kinds of nodes is several lines.
+
+    All requests that would go on waiting are in it, also those that have been told why already.
+    """
     seen = snapshot(tx, site, now)
+    seen = replace(seen, wishes=[replace(wish, reason="") for wish in seen.wishes])
     return list(_Names(tx, seen).lines(decide(seen, site, now)))
 
 
