@@ -242,6 +242,7 @@ class Node:
     subnet: str | None
     relay: str | None
     circuit: str | None
+    remote: str | None
     attributes: str | None
     reported_at: float | None
     last_seen: float | None
@@ -535,6 +536,32 @@ class ApiToken:
     expires_at: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Vcm:
+    """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come."""
+
+    vcluster_id: int
+    serial: str
+    address: str
+    enrolled_at: float
+    sequence: int
+    acked: int
+    about: str
+    server: str | None
+    epoch: int
+    connected_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A row of `outbox`: `body` has the fields of the message's body by name."""
+
+    vcluster_id: int
+    sequence: int
+    verb: str
+    body: Mapping[str, Any]
+
+
 # ---------------------------------------------------------------- rows with the names of what they refer to, for people
 
 
@@ -638,6 +665,7 @@ class DhcpQuery:
     arch        option 93, None when absent
     stage       who is speaking: 'firmware', 'ipxe', 'pxelinux', 'httpclient', 'trampoline' or 'os'
     requested   option 50; server_id option 54; uuid option 97 in the form that Linux prints
+    circuit     option 82's circuit id, remote its remote id, both in hex and cut to what a column holds; None when absent
     """
 
     kind: str
@@ -652,6 +680,8 @@ class DhcpQuery:
     arch: int | None = None
     uuid: str | None = None
     client_id: bytes | None = None
+    circuit: str | None = None
+    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -665,6 +695,9 @@ class DhcpClient:
     boot_served_at: float | None
     template_id: int | None
     vcluster: str | None
+    relay: str | None = None
+    circuit: str | None = None
+    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select, update
 
 from cod.model import DhcpClient
 from cod.store import tables as t
@@ -14,7 +14,7 @@ from cod.store.engine import Tx
 _n = t.nodes.c
 _SELECT: Select[Any] = (
     select(t.nics.c.mac, _n.id, _n.name, _n.state, _n.boot_mac, _n.boot_served_at, _n.template_id,
-           t.vclusters.c.name)
+           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote)
     .join_from(t.nics, t.nodes).outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
 )
 
@@ -22,3 +22,11 @@ _SELECT: Select[Any] = (
 def by_macs(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     """The nodes that own those of `macs` that are known."""
     return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_SELECT.where(t.nics.c.mac.in_(macs))).all()}
+
+
+def heard(tx: Tx, heard_: Sequence[DhcpClient]) -> None:
+    """Write down through which relay, and from which switch port, those clients were heard now."""
+    query = update(t.nodes).where(_n.id == bindparam("node")).values(
+        relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
+    tx.execute(query, [{"node": client.id, "by": client.relay, "port": client.circuit, "switch": client.remote}
+                       for client in heard_])

@@ -434,6 +434,31 @@ notice_sends = _table(
     comment="Deliveries of notices; run at least once.",
 )
 
+vcms = _table(
+    "vcms",
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), primary_key=True),
+    Column("serial", String(64), nullable=False, default="", comment="of its certificate, hex; '': known by address"),
+    Column("address", String(15), nullable=False, default="", comment="the only one it may come from; '': any"),
+    Column("enrolled_at", Time, nullable=False),
+    Column("sequence", BigInteger, nullable=False, default=0, comment="of the last message that was put in its outbox"),
+    Column("acked", BigInteger, nullable=False, default=0, comment="up to which it has dealt with them"),
+    Column("about", String(200), nullable=False, default="", comment="what it says it is"),
+    Column("server", String(64), comment="the server that holds its connection; null: it is away"),
+    Column("epoch", BigInteger, nullable=False, default=0, comment="newest wins; an older connection is closed"),
+    Column("connected_at", Time, comment="when it came, or went"),
+    comment="Virtual cluster managers. A row is what lets one speak for its vcluster, and choose its nodes.",
+)
+
+outbox = _table(
+    "outbox",
+    Column("vcluster_id", Id, ForeignKey("vcms.vcluster_id"), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("verb", String(32), nullable=False, comment="as in docs/nmp.md"),
+    Column("body", Document, nullable=False, comment="its fields, as JSON"),
+    Column("at", Time, nullable=False),
+    comment="What COD owes its VCMs: kept until they have acknowledged it.",
+)
+
 energy_use = _table(
     "energy_use",
     Column("day", Integer, primary_key=True, autoincrement=False, comment="days since the epoch, UTC"),

@@ -31,6 +31,7 @@ NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR = 1, 3, 6, 12,
 REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = 50, 51, 52, 53, 54, 55, 56, 57
 VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
 ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
+LONGEST_ID = 160  # hex digits of a circuit or remote id
 _PAD, _END = 0, 255
 _LEAST_SIZE, _IP_UDP = 576, 28  # bytes of IP packet that every client takes (RFC 2131 §2); of its headers
 
@@ -160,7 +161,19 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
         int.from_bytes(options[ARCH][:2], "big") if len(options.get(ARCH, b"")) >= 2 else None,
         _uuid(options[UUID_OPTION]) if UUID_OPTION in options else None,
         options.get(CLIENT_ID),
+        *_relay_info(options[RELAY_INFO] if RELAY_INFO in options else b""),
     )
+
+
+def _relay_info(value: bytes) -> tuple[str | None, str | None]:
+    """Circuit id and remote id in hex (RFC 3046 §2.0), cut to what is kept of them; the rest of option 82, and what is
+    malformed, tells nothing."""
+    found: dict[int, str] = {}
+    at = 0
+    while at + 2 <= len(value) and at + 2 + value[at + 1] <= len(value):
+        found.setdefault(value[at], value[at + 2:at + 2 + value[at + 1]].hex()[:LONGEST_ID])
+        at += 2 + value[at + 1]
+    return found.get(1) or None, found.get(2) or None
 
 
 def stage(options: Mapping[int, bytes]) -> str:

@@ -47,6 +47,23 @@ def upgrade() -> None:
     with op.batch_alter_table('notices', schema=None) as batch_op:
         batch_op.create_index(batch_op.f('ix_notices_group_id'), ['group_id'], unique=False)
 
+    op.create_table('vcms',
+    sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
+    sa.Column('serial', sa.String(length=64), nullable=False, comment="of its certificate, hex; '': known by address"),
+    sa.Column('address', sa.String(length=15), nullable=False, comment="the only one it may come from; '': any"),
+    sa.Column('enrolled_at', sa.Double(), nullable=False),
+    sa.Column('sequence', sa.BigInteger(), nullable=False, comment='of the last message that was put in its outbox'),
+    sa.Column('acked', sa.BigInteger(), nullable=False, comment='up to which it has dealt with them'),
+    sa.Column('about', sa.String(length=200), nullable=False, comment='what it says it is'),
+    sa.Column('server', sa.String(length=64), nullable=True, comment='the server that holds its connection; null: it is away'),
+    sa.Column('epoch', sa.BigInteger(), nullable=False, comment='newest wins; an older connection is closed'),
+    sa.Column('connected_at', sa.Double(), nullable=True, comment='when it came, or went'),
+    sa.ForeignKeyConstraint(['vcluster_id'], ['vclusters.id'], name=op.f('fk_vcms_vcluster_id')),
+    sa.PrimaryKeyConstraint('vcluster_id', name=op.f('pk_vcms')),
+    comment='Virtual cluster managers. A row is what lets one speak for its vcluster, and choose its nodes.',
+    mysql_charset='utf8mb4',
+    mysql_engine='InnoDB'
+    )
     op.create_table('notice_sends',
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('notice_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
@@ -69,6 +86,18 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f('ix_notice_sends_done_at_next_at'), ['done_at', 'next_at'], unique=False)
         batch_op.create_index(batch_op.f('ix_notice_sends_notice_id'), ['notice_id'], unique=False)
 
+    op.create_table('outbox',
+    sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
+    sa.Column('sequence', sa.BigInteger(), autoincrement=False, nullable=False),
+    sa.Column('verb', sa.String(length=32), nullable=False, comment='as in docs/nmp.md'),
+    sa.Column('body', sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mariadb').with_variant(mysql.MEDIUMTEXT(), 'mysql'), nullable=False, comment='its fields, as JSON'),
+    sa.Column('at', sa.Double(), nullable=False),
+    sa.ForeignKeyConstraint(['vcluster_id'], ['vcms.vcluster_id'], name=op.f('fk_outbox_vcluster_id')),
+    sa.PrimaryKeyConstraint('vcluster_id', 'sequence', name=op.f('pk_outbox')),
+    comment='What COD owes its VCMs: kept until they have acknowledged it.',
+    mysql_charset='utf8mb4',
+    mysql_engine='InnoDB'
+    )
     op.create_table('reclaims',
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False, comment='from whom'),
