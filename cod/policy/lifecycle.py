@@ -9,7 +9,7 @@ with it, node by node, the reserve.
 from __future__ import annotations
 
 from cod.model import Node, Policy, Wanted
-from cod.policy import template
+from cod.policy import fitting, template
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 
 FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
@@ -19,6 +19,10 @@ LONGEST_REST = 120.0
 def settle(node: Node, wanted: Wanted | None) -> Step:
     """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run."""
     if node.vcluster_id is not None and wanted is not None:
+        unfit = lacks(wanted)
+        if unfit:
+            reason = f"its hardware has changed: its holder needs {unfit}"
+            return Step(NodeEvent.WIPE_ORDERED, reason, {"reason": reason}, frees=True)
         return assign(node, wanted)
     if node.disk == Disk.DIRTY:
         return Step(NodeEvent.WIPE_ORDERED, "its disks may hold a vcluster's data")
@@ -35,6 +39,17 @@ def assign(node: Node, wanted: Wanted) -> Step:
     if fits:
         return Step(NodeEvent.BOOT_ORDERED, "its disk holds the template already: priming skipped")
     return Step(NodeEvent.PRIME_ORDERED, "to be primed for its vcluster")
+
+
+def lacks(wanted: Wanted) -> str:
+    """What the node's hardware, as it reported last, lacks of what it was granted for; '' if nothing.
+
+    A node is granted as one of its type. If its type has changed since (a memory module died), it may not do any more.
+    """
+    if not wanted.hardware:
+        return ""
+    lacking = [fitting.lacking(one, wanted.document, wanted.hardware) for one in wanted.requires or ("",)]
+    return "; ".join(map(str, min(lacking, key=len)[:3]))
 
 
 def cached_fits(node: Node, wanted: Wanted) -> bool:
