@@ -92,7 +92,7 @@ class Story:
 
     def _vcluster(self, name: str, size: int, template: str) -> list[Any]:
         self._timeline.say(f"A vcluster {name!r} of {size} nodes with template {template}")
-        self._stage.cod("vcluster", "create", name, "--size", str(size), "--template", template)
+        self._stage.cod("vcluster", "create", name, "--size", str(size), "--template", template, "--spread")
         return self._until_active(name, size, template)
 
     def _until_active(self, name: str, size: int, template: str) -> list[Any]:

@@ -53,6 +53,18 @@ def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> list[str]:
     return [act.name.rstrip(" 0123456789") for act in acts]
 
 
+def rest(tx: Tx, site: Site, now: float, owner: str = "a", step: float = 400.0) -> float:
+    """Passes and arrivals, `step` seconds apart, until nothing is left to do, twice over; when that was."""
+    quiet = 0
+    for turn in range(20):
+        arrive(tx, now + turn * step)
+        quiet = 0 if run_pass(tx, site, now + turn * step, owner) else quiet + 1
+        check_world(tx)
+        if quiet == 2:
+            return now + turn * step
+    raise AssertionError("the site does not come to rest")
+
+
 def planned(tx: Tx, site: Site, now: float) -> list[act_flows.Act]:
     """The acts of the pass that would be run now."""
     return act_flows.acts(flow.decide(flow.snapshot(tx, site, now), site, now), site)

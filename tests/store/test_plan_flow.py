@@ -24,6 +24,7 @@ from tests.store.manager_world import (
     in_tx,
     members,
     planned,
+    rest,
     run_pass,
     states,
 )
@@ -107,7 +108,8 @@ def test_a_request_waits_until_nodes_are_back(tx: Tx, site: Site) -> None:
     arrive(tx, 3.0)
     two = create(tx, site, "two", size=1, now=4.0)
     run_pass(tx, site, 4.0)
-    assert requests.every(tx)[-1].reason == "waits: 1 node wanted, 0 free of 2 that would do; others hold the rest"
+    assert requests.every(tx)[-1].reason == (
+        "waits: 1 node wanted, too few of the 2 that would do are free; others hold the rest, or come first")
     owner_flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
     run_pass(tx, site, 6.0)
     assert requests.every(tx)[-1].reason == "waits for 1 node on its way back"
@@ -124,16 +126,18 @@ def test_an_expired_lease_takes_the_nodes_back_and_ends_when_they_are_there(tx: 
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
     assert run_pass(tx, site, 101.9) == []
-    assert run_pass(tx, site, 102.0) == ["expire vcluster"]
+    assert run_pass(tx, site, 102.0) == ["drain vcluster"]
+    assert run_pass(tx, site, 401.9) == []
+    assert run_pass(tx, site, 402.0) == ["expire vcluster"]
     for node in nodes.every(tx):
         assert (node.state, node.disk, node.released, node.power_wanted) == ("trampoline", "dirty", one, "cycle")
     assert tx.execute(select(t.power_actions.c.generation)).scalars().all() == [
         node.generation for node in nodes.every(tx)]
     check_world(tx)
-    arrive(tx, 103.0, "node0")
-    assert run_pass(tx, site, 104.0) == []
-    arrive(tx, 105.0, "node1")
-    assert run_pass(tx, site, 106.0) == ["end vcluster"]
+    arrive(tx, 403.0, "node0")
+    assert run_pass(tx, site, 404.0) == []
+    arrive(tx, 405.0, "node1")
+    assert run_pass(tx, site, 406.0) == ["end vcluster"]
     vcluster = vclusters.get(tx, one)
     assert vcluster is not None
     assert vcluster.state == "ended"
@@ -180,10 +184,7 @@ def test_nodes_of_another_subnet_are_not_granted(tx: Tx, site: Site) -> None:
     two = replace(site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255"))))
     furnish(tx, 2)
     for number, subnet in enumerate(("far", "lab")):
-        node = nodes.by_name(tx, f"node{number}")
-        assert node is not None
-        bindings.add(tx, [bindings.Binding(100 + number, node.boot_mac, "boot", node.id, subnet, None, "bound", 9.0)])
-    tx.execute(update(t.bindings).where(t.bindings.c.subnet == "lab").values(expires_at=99.0))
+        tx.execute(update(t.nodes).where(t.nodes.c.name == f"node{number}").values(subnet=subnet))
     one = create(tx, two, size=1)
     run_pass(tx, two, 2.0)
     vcluster = vclusters.get(tx, one)
@@ -198,7 +199,7 @@ def test_nodes_of_another_subnet_are_not_granted(tx: Tx, site: Site) -> None:
 @pytest.mark.parametrize("trouble", ["asked", "quarantined", "taken"])
 def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble: str) -> None:
     with engine.begin() as tx:
-        furnish(tx, 3)
+        furnish(tx, 2)
         one = create(tx, site)
         claim = flow.hold(tx, "a", 2.0, 10.0)
         acts = planned(tx, site, 2.0)
@@ -217,9 +218,24 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
         assert states(tx)["node0"] == "inactive"
         assert requests.every(tx)[0].state == RequestState.PENDING
         tx.execute(update(t.nodes).values(vcluster_id=None))
+        add_node(tx, 2)
         run_pass(tx, site, 5.0)
-        expected = {"asked": ["node0", "node2"], "quarantined": ["node0", "node2"], "taken": ["node0", "node1"]}
-        assert members(tx, one) == expected[trouble]
+        assert members(tx, one) == (["node0", "node1"] if trouble == "taken" else ["node0", "node2"])
+
+
+def test_any_other_node_of_the_lot_does_as_well(engine: Engine, site: Site) -> None:
+    """What is granted are so many nodes of a lot: which, is settled when the grant is applied."""
+    with engine.begin() as tx:
+        furnish(tx, 3)
+        one = create(tx, site)
+        claim = flow.hold(tx, "a", 2.0, 10.0)
+        act = planned(tx, site, 2.0)[0]
+    with engine.begin() as tx:
+        node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=3.0, actor=OWNER)
+    with engine.begin() as tx:
+        act.flow(tx, claim=claim, now=4.0)
+        assert members(tx, one) == ["node0", "node2"]
+        check_world(tx)
 
 
 def test_a_withdrawn_request_and_a_deleted_vcluster_get_nothing(engine: Engine, site: Site) -> None:
@@ -332,7 +348,7 @@ def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(tx: Tx,
     assert act.flow(tx, claim=new, now=3.0).value == 1
 
 
-@pytest.mark.parametrize("survived", range(6))
+@pytest.mark.parametrize("survived", range(5))
 def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
     engine: Engine, site: Site, survived: int
 ) -> None:
@@ -351,13 +367,7 @@ def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
         in_tx(engine, act.flow, claim=claim, now=12.0)
     with engine.begin() as tx:
         check_world(tx)
-        run_pass(tx, site, 20.0, owner="b")
-        check_world(tx)
-        arrive(tx, 21.0)
-        run_pass(tx, site, 22.0, owner="b")
-        arrive(tx, 23.0)
-        assert run_pass(tx, site, 24.0, owner="b") == []
-        check_world(tx)
+        rest(tx, site, 20.0, owner="b")
         assert {v.name: (v.state, len(members(tx, v.id))) for v in vclusters.every(tx)} == {
             "p": ("active", 1), "q": ("active", 2), "r": ("active", 2)}
         assert [r.state for r in requests.every(tx)] == ["granted"] * 4 + ["rejected"]
@@ -371,6 +381,7 @@ def test_an_unchanged_world_has_the_same_pulse(tx: Tx, site: Site) -> None:
     run_pass(tx, site, 2.0)
     granted = flow.pulse(tx)
     assert granted != quiet
+    owner_flows.extend(tx, name="one", lease=200.0, site=site, now=3.0)
     assert flow.pulse(tx) != granted
     assert not flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0)
     assert flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0) == Plan()

@@ -52,7 +52,7 @@ def stand() -> Iterator[Rack]:
 
 
 def test_on_every_firmware_a_node_survives_three_kills_on_its_way(stand: Rack) -> None:
-    stand.cod("vcluster", "create", "web", "--size", str(len(NAMES)), "--template", "hello-a")
+    stand.cod("vcluster", "create", "web", "--size", str(len(NAMES)), "--template", "hello-a", "--spread")
     to_reset, to_kill = set(NAMES), set(NAMES)
 
     def all_active() -> bool:
