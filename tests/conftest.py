@@ -1,13 +1,16 @@
-"""Fixtures shared by all tests: a database with the current schema, a transaction in it, and a site."""
+"""Fixtures shared by all tests: a database with the current schema, a transaction in it, a site, a running reactor."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
+from twisted.internet.threads import blockingCallFromThread
 
 from cod.model import Policy, Site, Subnet
 from cod.store import tables
@@ -55,3 +58,21 @@ def tx(engine: Engine) -> Iterator[Tx]:
     """A transaction that is committed when the test passes its end."""
     with engine.begin() as tx:
         yield tx
+
+
+@pytest.fixture(scope="session")
+def reactor() -> Iterator[Any]:
+    """The process's reactor, running until the last test is over."""
+    from twisted.internet import reactor
+
+    thread = Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, daemon=True)  # type: ignore[attr-defined]
+    thread.start()
+    yield reactor
+    reactor.callFromThread(reactor.stop)  # type: ignore[attr-defined]
+    thread.join(10)
+
+
+@pytest.fixture
+def in_reactor(reactor: Any) -> Callable[..., Any]:
+    """Calls a function in the reactor's thread and waits for its result, or for its Deferred's."""
+    return lambda function, *args, **kwargs: blockingCallFromThread(reactor, function, *args, **kwargs)
