@@ -151,7 +151,7 @@ def quarantined(node: str, reason: str) -> News:
 def test(group: str, actor: str) -> News:
     """What `cod notice test` sends."""
     return _news("test", f"test notice for group {group}",
-                 f"{actor} asked for this notice, to see whether notices reach group {group}. Nothing is to be done.")
+                 f"This notice shows whether notices reach group {group}; {actor} asked for it. Nothing is to be done.")
 
 
 # ---------------------------------------------------------------- words

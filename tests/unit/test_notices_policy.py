@@ -1,0 +1,244 @@
+"""What groups are told, where it may be sent, which deliveries go now and when a failed one goes again."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cod.model import Refused, Vcluster
+from cod.policy import delivery, notices
+from cod.policy.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
+
+WEB = Vcluster(
+    id=7, name="web", group_id=3, state="active", template_id=1, size=4, creation_size=2, attributes="", subnet="lab",
+    first_address=1, last_address=64, lease_time=86400.0, expires_at=1_000_000_000.0, drain_until=1_000_000_300.0,
+    warned=None, ready_at=None, created_at=0.0, ended_at=None)
+
+
+def every_news() -> list[notices.News]:
+    long = "n" * 63
+    return [
+        notices.lease_began(WEB), notices.vcluster_ready(WEB, 4), notices.lease_warning(WEB, 3600.0),
+        notices.extended(WEB), notices.lease_ended(WEB), notices.drained(WEB), notices.deleted(WEB, "user:ann"),
+        notices.reclaim(WEB, ["web-1"], 2, 1e9), notices.reclaim_dropped(WEB, 1),
+        notices.reclaimed(WEB, ["web-1", "web-2"]), notices.request_rejected(WEB, 9, "no such node"),
+        notices.node_lost(WEB, "n7", "its fan is loud"), notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
+        notices.quarantined(long, "it broke"), notices.test("physics", "token:ci"),
+    ]
+
+
+# ---------------------------------------------------------------- texts
+
+
+def test_every_kind_is_told_by_somebody_and_fits_its_column() -> None:
+    assert sorted(each["kind"] for each in every_news()) == sorted(notices.KINDS)
+    assert all(len(each["kind"]) <= 16 for each in every_news())
+
+
+@pytest.mark.parametrize("news", every_news(), ids=lambda news: str(news["kind"]))
+def test_a_text_is_one_line_and_sentences(news: notices.News) -> None:
+    assert 0 < len(news["subject"]) <= notices.LONGEST_SUBJECT
+    assert news["subject"].isprintable()
+    assert news["about"][0].isupper()
+    assert news["about"].endswith((".", ":")) or "`" in news["about"][-40:]
+    assert ".." not in news["about"]
+    assert "None" not in news["about"]
+
+
+@pytest.mark.parametrize(("news", "words"), [
+    (notices.lease_warning(WEB, 3600.0), ["in 1 hour", "2001-09-09 01:46 UTC", "`cod vcluster extend web TIME`"]),
+    (notices.lease_ended(WEB), ["until 2001-09-09 01:51 UTC", "`cod vcluster extend web TIME`"]),
+    (notices.extended(WEB), ["now ends 2001-09-09 01:46 UTC"]),
+    (notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9), ["2 nodes", "`cod vcluster release web NODE …`",
+                                                        "are taken: web-1, web-2.", "by 2001-09-09 01:46 UTC"]),
+    (notices.reclaimed(WEB, ["web-1"]), ["priority: web-1.", "has 4 nodes now"]),
+    (notices.request_rejected(WEB, 9, "no type has 9 disks"), ["no type has 9 disks.", "`cod request explain 9`"]),
+    (notices.hardware_changed("n7", "t1", "t2", None), ["of type t1 and is of type t2", "`cod node show n7`"]),
+    (notices.quarantined("n7", "it broke!"), ["it broke! It", "`cod node restore n7`"]),
+    (notices.deleted(WEB, "user:ann"), ["deleted by user:ann"]),
+    (notices.vcluster_ready(WEB, 1), ["1 node run"]),
+])
+def test_a_text_says_what_to_do(news: notices.News, words: list[str]) -> None:
+    text = f"{news['subject']}\n{news['about']}"
+    assert [word for word in words if word not in text] == []
+
+
+def test_a_reclaim_without_chosen_nodes_names_none() -> None:
+    assert "are taken:" not in notices.reclaim(WEB, [], 2, 1e9)["about"]
+    assert "held by" not in notices.hardware_changed("n7", "t1", "t2", None)["about"]
+    assert "does not fit" not in notices.hardware_changed("n7", "t1", "t2", "web")["about"]
+
+
+def test_many_nodes_are_counted_not_listed() -> None:
+    about = notices.reclaimed(WEB, [f"web-{n}" for n in range(25)])["about"]
+    assert "web-19 and 5 more" in about
+    assert "web-20" not in about
+
+
+@pytest.mark.parametrize(("seconds", "words"), [
+    (30.0, "30 seconds"), (1.0, "1 second"), (60.0, "1 minute"), (90.0, "90 seconds"), (3600.0, "1 hour"),
+    (5400.0, "90 minutes"), (86400.0, "1 day"), (172800.0, "2 days"), (100000.0, "28 hours"), (0.2, "0 seconds"),
+])
+def test_spans(seconds: float, words: str) -> None:
+    assert notices.span(seconds) == words
+
+
+# ---------------------------------------------------------------- where to
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("", ()), ("  ", ()), ("ann@example.org", ("ann@example.org",)),
+    ("a@b , c.d+x@e-f.org", ("a@b", "c.d+x@e-f.org")), ("O'Neil@x.org", ("O'Neil@x.org",)),
+    ("a" * 64 + "@x.org", ("a" * 64 + "@x.org",)),
+])
+def test_addresses(text: str, found: tuple[str, ...]) -> None:
+    assert delivery.addresses(text) == found
+
+
+@pytest.mark.parametrize("text", [
+    "ann", "@x.org", "ann@", "a b@x.org", "a@x.org,", "a@x..org", ".a@x.org", "a.@x.org", "a@-x.org", "a@x.org\n",
+    "a@x.org\nBcc: b@y.org", "a@x.org\r\n", "<a@x.org>", "Ann <a@x.org>", '"a b"@x.org', "ä@x.org", "a@ä.org",
+    "a@[10.0.0.1]", "a" * 65 + "@x.org", "a@" + "x" * 64 + ".org", "a@" + "x." * 126 + "org", "a@b@c.org",
+    "a@x.org;b@y", "a@x.org\x00", "a\t@x.org",
+])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="should be an e-mail address"):
+        delivery.addresses(text)
+
+
+def test_not_too_many_addresses() -> None:
+    with pytest.raises(ValueError, match="at most 20"):
+        delivery.addresses(", ".join(f"a{n}@x.org" for n in range(21)))
+
+
+@given(st.text(max_size=40))
+def test_no_address_can_end_a_header_line(text: str) -> None:
+    try:
+        found = delivery.addresses(text)
+    except ValueError:
+        return
+    assert all(each.isascii() and each.isprintable() and " " not in each and "," not in each for each in found)
+
+
+def test_a_groups_addresses_are_kept_tidy() -> None:
+    assert delivery.check_email(" a@x.org,b@y.org ") == "a@x.org, b@y.org"
+    with pytest.raises(Refused) as caught:
+        delivery.check_email("nonsense")
+    assert (caught.value.code, caught.value.field) == ("invalid", "email")
+
+
+@pytest.mark.parametrize("url", [
+    "", "https://hooks.example.org/x?y=1", "http://10.0.0.9:8080/", "https://[2001:db8::1]/x", "http://chat/x#y",
+    "https://hooks.example.org./x",
+])
+def test_good_webhooks(url: str) -> None:
+    assert delivery.check_webhook(url, False) == url
+
+
+@pytest.mark.parametrize(("url", "words"), [
+    ("ftp://x.org/", "begins with https"), ("x.org/hook", "begins with https"), ("https://", "begins with https"),
+    ("http:///x", "begins with https"), ("https://u:p@x.org/", "no user or password"),
+    ("https://u@x.org/", "no user or password"), ("https://x.org/a b", "plain ASCII"),
+    ("https://x.org/\r\nHost: y", "plain ASCII"), ("https://ä.org/", "plain ASCII"), ("https://x.org:99999/", "no URL"),
+    ("https://x.org:0/", "port 0"), ("https://[::1/", "no URL"), ("https://" + "x" * 2000, "at most 2000"),
+    ("https://x_y!.org/", "no host name"), ("file:///etc/passwd", "begins with https"),
+    ("http://127.0.0.1/", "may not be at 127.0.0.1"), ("http://[::1]/", "may not be at ::1"),
+    ("http://169.254.169.254/latest", "may not be at 169.254"), ("http://0.0.0.0/", "may not be at 0.0.0.0"),
+    ("http://[::ffff:127.0.0.1]/", "may not be at"),
+])
+def test_bad_webhooks(url: str, words: str) -> None:
+    with pytest.raises(Refused, match=words) as caught:
+        delivery.check_webhook(url, False)
+    assert (caught.value.code, caught.value.field) == ("invalid", "webhook")
+
+
+@pytest.mark.parametrize("address", [
+    "127.0.0.1", "127.8.9.1", "::1", "169.254.169.254", "fe80::1", "fe80::1%eth0", "0.1.2.3", "240.0.0.1",
+    "::ffff:127.0.0.1", "::ffff:169.254.1.1", "64:ff9b::7f00:1", "2002:7f00:1::", "10.77.0.1", "::ffff:10.77.0.1",
+])
+def test_the_server_itself_is_out_of_reach_unless_the_site_says_so(address: str) -> None:
+    assert not delivery.may_reach(address, False, ["10.77.0.1"])
+    assert delivery.may_reach(address, True, ["10.77.0.1"])
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "::ffff:224.0.0.1"])
+def test_what_is_no_host_is_never_reached(address: str) -> None:
+    assert not delivery.may_reach(address, False)
+    assert not delivery.may_reach(address, True)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.9", "192.168.1.1", "8.8.8.8", "2001:db8::1", "fd00::1", "64:ff9b::a00:9"])
+def test_others_are_reached(address: str) -> None:
+    assert delivery.may_reach(address, False, ["10.77.0.1"])
+
+
+@given(st.ip_addresses(v=4, network="127.0.0.0/8"))
+def test_no_spelling_of_loopback_is_reached(address: ipaddress.IPv4Address) -> None:
+    for spelt in (f"{address}", f"::ffff:{address}", f"64:ff9b::{address}", f"2002:{int(address) >> 16:x}:"
+                  f"{int(address) & 0xFFFF:x}::1"):
+        assert not delivery.may_reach(spelt, False)
+
+
+# ---------------------------------------------------------------- which and when
+
+
+def hook(host: str, path: int = 0) -> Target:
+    return "webhook", f"https://{host}/{path}"
+
+
+def test_one_at_a_time_to_a_target() -> None:
+    assert delivery.pick([hook("a"), hook("b"), hook("a")], [hook("b")]) == [hook("a")]
+
+
+def test_a_host_is_not_given_all_the_room() -> None:
+    due = [hook("dead", n) for n in range(50)] + [hook("good")]
+    picked = delivery.pick(due, [hook("dead", 99)])
+    assert len([each for each in picked if "dead" in each[1]]) == OF_ONE_HOST - 1
+    assert hook("good") in picked
+
+
+def test_mail_goes_through_one_server() -> None:
+    due = [("email", f"a{n}@x.org") for n in range(9)]
+    assert delivery.pick(due, []) == due[:OF_ONE_HOST]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9))), st.sets(st.tuples(st.integers(0, 9),
+                                                                                     st.integers(0, 3)), max_size=4))
+def test_the_limits_hold_whatever_is_due(due: list[tuple[int, int]], running: set[tuple[int, int]]) -> None:
+    wanted, busy = [hook(f"h{h}", p) for h, p in due], [hook(f"h{h}", p) for h, p in running]
+    picked = delivery.pick(wanted, busy)
+    together = picked + busy
+    assert len(set(together)) == len(together) <= AT_ONCE
+    for h in range(21):
+        of_host = [each for each in together if delivery.host(each) == f"h{h}"]
+        assert len(of_host) <= max(OF_ONE_HOST, sum(host == h for host, _ in running))
+    left = [each for each in wanted if each not in together]
+    full = len(together) >= AT_ONCE
+    assert all(full or sum(delivery.host(o) == delivery.host(each) for o in together) >= OF_ONE_HOST for each in left)
+
+
+def test_what_was_due_longest_goes_first() -> None:
+    due = [hook(f"h{n}") for n in range(AT_ONCE + 5)]
+    assert delivery.pick(due, []) == due[:AT_ONCE]
+
+
+def test_the_host_of_a_broken_url() -> None:
+    assert delivery.host(("webhook", "https://[::1/")) == "?"
+
+
+def test_pauses_double_up_to_an_hour_and_end_after_a_day() -> None:
+    assert [delivery.retry_after(n, 0.0) for n in (1, 2, 3, 4)] == [2.0, 4.0, 8.0, 16.0]
+    assert delivery.retry_after(12, 10_000.0) == LONGEST_PAUSE
+    assert delivery.retry_after(10**9, GIVEN_UP - 1) == LONGEST_PAUSE
+    assert delivery.retry_after(1, GIVEN_UP) is None
+    assert delivery.retry_after(1, -100.0) == 2.0  # the clock was set back
+
+
+@given(st.integers(1, 10**6), st.floats(0, GIVEN_UP, exclude_max=True))
+def test_a_pause_is_never_long_nor_none_before_a_day_is_over(attempts: int, age: float) -> None:
+    pause = delivery.retry_after(attempts, age)
+    assert pause is not None
+    assert 2.0 <= pause <= LONGEST_PAUSE
