@@ -26,6 +26,7 @@ COMMANDS = {
     "reclaim": ("cod.cli.reclaim", "reclaim", "Nodes that are taken for requests of higher priority."),
     "group": ("cod.cli.group", "group", "Groups: owners of vclusters, their priority, how they are told things."),
     "notice": ("cod.cli.notice", "notice", "What groups were told, and whether it reached them."),
+    "energy": ("cod.cli.energy", "energy", "What nodes used, and what the reserve's sleep has saved."),
     "conflict": ("cod.cli.conflict", "conflict", "Address and identity trouble."),
     "events": ("cod.cli.events", "events", "Follow what happens, live."),
     "lab": ("cod.lab.commands", "lab", "Virtual bare metal to try COD on."),

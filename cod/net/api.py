@@ -101,7 +101,7 @@ class ApiServer(Service):
         self._reactor, self._path, self._listen = reactor, path, listen
         self._apis = [
             Api(reactor, pool, site, local=local, images=images, incoming=incoming, upload_limit=upload_limit,
-                wake=wake, clock=clock, metrics=partial(metrics.page, pool), webhook_key=webhook_key)
+                wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key)
             for local in (True, False)
         ]
         self._incoming, self._pool = incoming, pool

@@ -8,16 +8,17 @@ this module is imported after the composition root has set it. Without it only t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred
 
-from cod.flows import views
+from cod.flows import energy, views
+from cod.model import Site
 from cod.pool import Pool
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -63,6 +64,29 @@ class Mirror:
             self._carried[what] = count
 
 
+class Energy(Collector):
+    """What nodes used and draw, and the reserve, made of `flows.energy.gauges`."""
+
+    def __init__(self, gauges: Iterable[tuple[str, str, float]]) -> None:
+        self._gauges = list(gauges)
+
+    def collect(self) -> Iterator[Any]:
+        """For the registry."""
+        used = CounterMetricFamily("cod_energy_joules", "Used by nodes since they are counted", labels=["group"])
+        saved = CounterMetricFamily("cod_energy_saved_joules", "Not used because nodes slept", labels=["group"])
+        watts = GaugeMetricFamily("cod_watts", "What nodes draw now, measured or by type and state", labels=["type"])
+        reserve = GaugeMetricFamily("cod_reserve_nodes", "Free nodes", labels=["type", "readiness"])
+        by_group = {"used": used, "saved": saved}
+        for what, label, value in self._gauges:
+            if what in by_group:
+                by_group[what].add_metric([label or "(reserve)"], value)
+            elif what == "watts":
+                watts.add_metric([label], value)
+            else:
+                reserve.add_metric([label, what], value)
+        return iter((used, saved, watts, reserve))
+
+
 class Counts(Collector):
     """Gauges made of `flows.views.counts`."""
 
@@ -79,15 +103,24 @@ class Counts(Collector):
             yield family
 
 
-def text(counts: Iterable[tuple[str, str, int]]) -> bytes:
+Seen = tuple[list[tuple[str, str, int]], list[tuple[str, str, float]]]
+
+
+def text(seen: Seen) -> bytes:
     """Everything, in Prometheus's text format."""
+    counts, gauges = seen
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     registry.register(Counts(counts))
+    registry.register(Energy(gauges))
     return generate_latest(registry)
 
 
-def page(pool: Pool) -> Deferred[bytes]:
+def page(pool: Pool, site: Site, clock: Callable[[], float]) -> Deferred[bytes]:
     """`text` with what the database says now."""
-    return pool.read(views.counts).addCallback(text)
+    return pool.read(_seen, site, clock()).addCallback(text)
+
+
+def _seen(tx: Any, site: Site, now: float) -> Seen:
+    return views.counts(tx), energy.gauges(tx, site.energy, now)

@@ -4,6 +4,7 @@ Times are seconds since the epoch (UTC), lengths of time seconds, sizes bytes. T
 row ids; a template is named 'name' (its newest revision) or 'name@revision'. Unknown keys of a request are refused.
 """
 
+from cod.net.bodies.energy import EnergyLine, EnergyQuery, EnergyReport, EnergySum
 from cod.net.bodies.nodes import (
     Because,
     BindingReply,
@@ -73,6 +74,10 @@ __all__ = [
     "BindingReply",
     "ConflictList",
     "ConflictReply",
+    "EnergyLine",
+    "EnergyQuery",
+    "EnergyReport",
+    "EnergySum",
     "EventQuery",
     "ExplainReply",
     "Extend",

@@ -1,0 +1,74 @@
+"""`cod energy`: what nodes used, and what the reserve's sleep has saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from cod.cli.show import SPAN, as_json, client, shown, table, when
+
+RESERVE = "(reserve)"
+WIDTH = 40  # columns of the picture
+
+
+@click.command()
+@click.option("--by", type=click.Choice(("group", "type", "day")), default="group", show_default=True,
+              help="Whose energy: each group's, each node type's, each day's.")
+@click.option("--since", type=SPAN, default="30d", show_default=True, help="How far back, such as 7d; whole days, UTC.")
+@as_json
+@click.pass_context
+def energy(ctx: click.Context, by: str, since: float, as_json: bool) -> None:
+    """Show what nodes used, and what it would have been more had none slept.
+
+    \b
+    Example:
+      cod energy --by day --since 7d
+    """
+    now = time.time()
+    report = client(ctx).get("/energy", **{"from": max(0.0, now - since), "to": now, "by": by})
+    shown(ctx, report, picture, as_json)
+
+
+def picture(report: Mapping[str, Any]) -> Any:
+    """The report as a table with bars: solid what was used, light what was saved."""
+    from rich.console import Group
+    from rich.text import Text
+
+    longest = max((line["kwh"] + line["kwh_saved"] for line in report["items"]), default=0.0)
+    lines = [(name(report["by"], line), *figures(line), bar(line, longest)) for line in report["items"]]
+    if lines:
+        lines.append(("total", *figures(report["total"]), Text()))
+    columns = (report["by"].upper(), "NODE-HOURS", "KWH", "SAVED", "SAVED %", "USED █ SAVED ░")
+    counted = report["counted_until"]
+    until = "nothing is counted yet" if counted is None else f"counted until {when(counted)}"
+    return Group(table(columns, lines), Text(f"{day(report['since'])} to {day(report['until'] - 1)}, {until}"))
+
+
+def name(by: str, line: Mapping[str, Any]) -> str:
+    """What a line is about."""
+    return day(line["day"]) if by == "day" else line["name"] or RESERVE
+
+
+def day(at: float) -> str:
+    """The accounts' days are UTC's."""
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
+
+
+def figures(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """Node-hours, kWh used, kWh saved, and the saved share of what would have been used."""
+    always_on = line["kwh"] + line["kwh_saved"]
+    share = 100 * line["kwh_saved"] / always_on if always_on else 0.0
+    return f"{line['node_hours']:.1f}", f"{line['kwh']:.2f}", f"{line['kwh_saved']:.2f}", f"{share:.0f}"
+
+
+def bar(line: Mapping[str, Any], longest: float) -> Any:
+    """`WIDTH` columns are the `longest` of all."""
+    from rich.text import Text
+
+    scale = WIDTH / longest if longest else 0.0
+    used = round(line["kwh"] * scale)
+    saved = round((line["kwh"] + line["kwh_saved"]) * scale) - used
+    return Text.assemble(("█" * used, "yellow"), ("░" * saved, "green"))

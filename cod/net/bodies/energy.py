@@ -1,0 +1,58 @@
+"""Bodies about energy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cod.flows import energy
+from cod.net.bodies.base import Query, Reply
+
+KWH = 3.6e6  # joules
+Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
+
+
+class EnergyQuery(Query):
+    """Which days, and how they are added up. Days are whole, in UTC: those that the time between touches."""
+
+    from_: Moment = Field(default=None, alias="from", description="left out: thirty days before 'to'")
+    to: Moment = Field(default=None, description="left out: now")
+    by: Literal["group", "type", "day"] = Field(default="group")
+
+
+class EnergySum(Reply):
+    """Energy used, and how much more it would have been had no node slept."""
+
+    node_hours: float
+    kwh: float
+    kwh_saved: float
+
+
+class EnergyLine(EnergySum):
+    """Of a group (null: the reserve) or a type by `name`; or of a day, by its first second."""
+
+    name: str | None
+    day: float | None
+
+
+class EnergyReport(Reply):
+    """Energy between two midnights (UTC). `counted_until`: how far the accounts go; null: nothing is counted yet."""
+
+    since: float
+    until: float
+    by: str
+    counted_until: float | None
+    items: list[EnergyLine]
+    total: EnergySum
+
+    @classmethod
+    def of(cls, report: energy.Report) -> EnergyReport:
+        """From the flow's report."""
+        items = [EnergyLine(name=line.key if isinstance(line.key, str) else None,
+                            day=line.key if isinstance(line.key, float) else None,
+                            node_hours=line.seconds / 3600, kwh=line.joules / KWH,
+                            kwh_saved=(line.always_on - line.joules) / KWH) for line in report.lines]
+        total = {name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields}
+        return cls(since=report.since, until=report.until, by=report.by, counted_until=report.counted_until,
+                   items=items, total=EnergySum(**total))

@@ -1,0 +1,123 @@
+"""Energy over the API, in the metrics and on the command line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import insert
+
+from cod.cli.energy import bar, figures
+from cod.cli.root import cod
+from cod.client import ApiError
+from cod.model import Site
+from cod.pool import Pool
+from cod.store import groups, types
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.net.apiserver import NOW, READER, Served, add_node, serving
+
+DAY = 86400.0
+TODAY = int(NOW // DAY)
+KWH = 3.6e6
+
+
+@pytest.fixture
+def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+    with serving(pool, reactor, in_reactor, site) as served:
+        yield served
+
+
+def book(tx: Tx, today: int) -> None:
+    """Yesterday and today: physics used 30 kWh in 120 node-hours, the reserve 6 instead of 24."""
+    physics = groups.add(tx, "physics", NOW).id
+    kind = types.of(tx, "<node/>", NOW).id
+    rows = [(today - 1, physics, 60.0, 20.0, 20.0), (today, physics, 60.0, 10.0, 10.0), (today, 0, 300.0, 6.0, 24.0)]
+    tx.execute(insert(t.energy_use), [
+        dict(day=day, group_id=group, type_id=kind, seconds=hours * 3600, joules=kwh * KWH, always_on=always * KWH)
+        for day, group, hours, kwh, always in rows])
+    tx.execute(insert(t.marks).values(name="energy", at=today * DAY + 60))
+
+
+def approx(**figures: float) -> dict[str, Any]:
+    return {name: pytest.approx(value) for name, value in figures.items()}
+
+
+def test_energy_by_group_type_and_day(served: Served) -> None:
+    served.tx(book, TODAY)
+    report = served.local.get("/energy")
+    assert report["items"] == [
+        {"name": None, "day": None, **approx(node_hours=300.0, kwh=6.0, kwh_saved=18.0)},
+        {"name": "physics", "day": None, **approx(node_hours=120.0, kwh=30.0, kwh_saved=0.0)}]
+    assert report["total"] == approx(node_hours=420.0, kwh=36.0, kwh_saved=18.0)
+    assert (report["by"], report["counted_until"]) == ("group", TODAY * DAY + 60)
+    assert (report["since"], report["until"]) == ((TODAY - 30) * DAY, (TODAY + 1) * DAY)
+    by_type = served.local.get("/energy", by="type")["items"]
+    assert [(line["name"], line["day"]) for line in by_type] == [("type1", None)]
+    by_day = served.local.get("/energy", by="day", **{"from": TODAY * DAY, "to": TODAY * DAY + 1})["items"]
+    assert [(line["name"], line["day"], line["kwh"]) for line in by_day] == [(None, TODAY * DAY, pytest.approx(16.0))]
+
+
+@pytest.mark.parametrize("query", [
+    {"by": "node"}, {"from": "yesterday"}, {"from": "nan"}, {"from": "-1"}, {"to": "1e300"}, {"since": "1"},
+    {"from": "10", "to": "9"}])
+def test_what_cannot_be_asked(served: Served, query: dict[str, str]) -> None:
+    with pytest.raises(ApiError) as caught:
+        served.local.get("/energy", **query)
+    assert caught.value.status == 422
+
+
+def test_the_metrics_tell_energy_and_the_reserve(served: Served) -> None:
+    served.tx(book, TODAY)
+    add_node(served, "n1", 1, state="inactive", type_id=1)
+    add_node(served, "n2", 2, state="off", type_id=1)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {READER}"})
+    lines = connection.getresponse().read().decode().splitlines()
+    assert {
+        'cod_energy_joules_total{group="physics"} 1.08e+08', 'cod_energy_joules_total{group="(reserve)"} 2.16e+07',
+        'cod_energy_saved_joules_total{group="(reserve)"} 6.48e+07', 'cod_watts{type="type1"} 85.0',
+        'cod_reserve_nodes{readiness="warm",type="type1"} 1.0', 'cod_reserve_nodes{readiness="cold",type="type1"} 1.0',
+        'cod_reserve_nodes{readiness="waking",type="type1"} 0.0', "# TYPE cod_energy_joules_total counter",
+    } <= set(lines)
+
+
+def shown(served: Served, *words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cod, ["--server", str(served.socket), "energy", *words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_command_line_draws_a_picture(served: Served) -> None:
+    today = int(time.time() // DAY)
+    served.tx(book, today)
+    lines = shown(served).splitlines()
+    assert lines[0].split()[:4] == ["GROUP", "NODE-HOURS", "KWH", "SAVED"]
+    assert lines[1].split() == ["(reserve)", "300.0", "6.00", "18.00", "75", "█" * 8 + "░" * 24]
+    assert lines[2].split() == ["physics", "120.0", "30.00", "0.00", "0", "█" * 40]
+    assert lines[3].split() == ["total", "420.0", "36.00", "18.00", "33"]
+    assert "counted until" in lines[4]
+    by_day = shown(served, "--by", "day", "--since", "2d").splitlines()
+    assert [line.split()[0] for line in by_day[1:3]] == [
+        time.strftime("%Y-%m-%d", time.gmtime(each * DAY)) for each in (today - 1, today)]
+    assert json.loads(shown(served, "--by", "type", "--json"))["items"][0]["name"] == "type1"
+
+
+def test_a_site_that_has_not_counted_yet(served: Served) -> None:
+    lines = shown(served).splitlines()
+    assert len(lines) == 2
+    assert lines[1].endswith("nothing is counted yet")
+    assert "--since" in shown(served, "--since", "soon", code=2)
+
+
+def test_a_bar_is_as_long_as_its_share_and_rounds_once() -> None:
+    line = {"node_hours": 1.0, "kwh": 1.0, "kwh_saved": 1.0}
+    assert bar(line, 2.0).plain == "█" * 20 + "░" * 20
+    assert len(bar({**line, "kwh": 1 / 3, "kwh_saved": 2 / 3}, 1.0).plain) == 40
+    assert bar({**line, "kwh": 0.0, "kwh_saved": 0.0}, 0.0).plain == ""
+    assert figures({**line, "kwh": 0.0, "kwh_saved": 0.0}) == ("1.0", "0.00", "0.00", "0")
