@@ -579,6 +579,34 @@ class NodeView:
     template: str | None
     address: str | None
     immune_until: float | None = None
+    block: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeView:
+    """A node type for people. `states` counts its nodes by state; `facts` are its attributes as ('memory/mib', '4096
+    MiB'), those of several like parts numbered: 'nic 2/speed'."""
+
+    type: NodeType
+    states: Mapping[str, int]
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """A block for people. `types` counts its nodes by the name of their type, '' for those that have none yet."""
+
+    name: str
+    types: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VcmView:
+    """A VCM for people. `vcluster` is the name; `owed`: how many messages wait for it."""
+
+    vcm: Vcm
+    vcluster: str
+    owed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,12 @@ def node() -> None:
 @node.command("list")
 @click.option("--state", help="Only nodes in this state.")
 @click.option("--vcluster", help="Only nodes of this vcluster.")
+@click.option("--type", help="Only nodes of this type.")
+@click.option("--block", help="Only nodes in this block.")
 @as_json
 @watching
 @click.pass_context
-def list_(ctx: click.Context, state: str | None, vcluster: str | None, as_json: bool, watch: bool) -> None:
+def list_(ctx: click.Context, /, as_json: bool, watch: bool, **only: str | None) -> None:
     """List nodes.
 
     \b
@@ -57,7 +59,7 @@ def list_(ctx: click.Context, state: str | None, vcluster: str | None, as_json: 
     api = client(ctx)
 
     def ask() -> list[Any]:
-        return api.every("/nodes", state=state, vcluster=vcluster)
+        return api.every("/nodes", **only)
 
     if as_json:
         print_json(ask())
@@ -107,8 +109,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json(value)
         return
-    facts = [(key, value[key]) for key in ("name", "state", "reason", "firmware", "type", "vcluster", "hostname",
-                                           "template", "address", "uuid", "disk")]
+    facts = [(key, value[key]) for key in ("name", "state", "reason", "firmware", "type", "block", "subnet", "relay",
+                                           "vcluster", "hostname", "template", "address", "uuid", "disk")]
     power = value["power"]
     facts += [("since", when(value["since"])), ("deadline", when(value["deadline"])),
               ("macs", ", ".join(value["macs"])), ("last seen", when(value["last_seen"])),
@@ -120,6 +122,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     print_table(("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
                 [(b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))
                  for b in value["bindings"]])
+    if value["conflicts"]:
+        print_table(("AT", "CONFLICT", "ABOUT"), [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]])
     print_table(("AT", "EVENT", "STATE", "CAUSE", "BY"),
                 [(when(h["at"]), h["event"], h["to_state"], h["cause"], h["actor"]) for h in value["history"]])
 

@@ -18,6 +18,8 @@ COMMANDS = {
     "trampoline": ("cod.cli.trampoline", "trampoline", "What machines boot between their users' systems: build it."),
     "states": ("cod.cli.server", "states", "Show the nodes' lifecycle."),
     "node": ("cod.cli.node", "node", "Machines: list, approve, power, set aside."),
+    "type": ("cod.cli.type", "type_", "Node types: kinds of machines, their cost and marks."),
+    "block": ("cod.cli.block", "block", "Blocks: nodes that are near each other, and what the network suggests."),
     "image": ("cod.cli.image", "image", "Disk and partition images."),
     "template": ("cod.cli.template", "template", "Configuration templates."),
     "vcluster": ("cod.cli.vcluster", "vcluster", "Virtual clusters: create, watch, resize, release."),
@@ -29,6 +31,7 @@ COMMANDS = {
     "energy": ("cod.cli.energy", "energy", "What nodes used, and what the reserve's sleep has saved."),
     "conflict": ("cod.cli.conflict", "conflict", "Address and identity trouble."),
     "events": ("cod.cli.events", "events", "Follow what happens, live."),
+    "simulate": ("cod.cli.simulate", "simulate", "Replay a site's demand on a virtual clock."),
     "lab": ("cod.lab.commands", "lab", "Virtual bare metal to try COD on."),
 }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from cod.model import Node, Peer, Result, Site
-from cod.policy import identity, lifecycle, match
+from cod.model import Node, NodeType, Peer, Refused, Result, Site
+from cod.policy import equal, identity, lifecycle
+from cod.policy import notices as news
 from cod.policy.subnets import at
 from cod.states import NodeEvent, NodeState, Step
-from cod.store import conflicts, nodes, reservations, sessions, steps, types
+from cod.store import conflicts, nodes, notices, reservations, sessions, steps, types, vclusters
 from cod.store.engine import Tx
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
@@ -27,13 +28,17 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
     if joining.refused:
         _record_conflict(tx, peer.mac, joining.refused, now)
         return Result(joining.refused)
+    try:
+        kind = types.of(tx, equal.canonical(document, site.types), now)
+    except Refused as refused:
+        return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
-    kind = types.of(tx, match.canonical(document), now)
     stored = nodes.change(
         tx, node, attributes=document, reported_at=now, last_seen=now, uuid=joining.uuid, firmware=hardware.firmware,
         type_id=kind.id, subnet=_subnet(tx, node, site), boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
     if kind.id != node.type_id:  # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])
+        _tell_change(tx, node, stored, kind, site, now)
     nodes.set_macs(tx, node.id, hardware.macs)
     sessions.set_reported(tx, peer)
     if joining.doubtful and stored.state == NodeState.TRAMPOLINE and not site.policy.auto_approve:
@@ -41,6 +46,27 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
     else:
         moved = _move_on(tx, stored, site, now)
     return Result(peer, steps.wakes(stored, moved))
+
+
+def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:
+    """Its hardware is not what it was: a conflict for the administrator, and a notice to them and to who holds it.
+
+    Where only the site's rules of what makes a type have changed, the reports are equal by them, and nothing is told.
+    """
+    if before.type_id is None or before.attributes is None:
+        return
+    changes = equal.differences(equal.canonical(before.attributes, site.types), kind.attributes)
+    about = f"{after.name}: {equal.sentence(changes)}"
+    if not changes or conflicts.seen_since(tx, "hardware", now - AGAIN, mac=after.boot_mac, about=about):
+        return
+    conflicts.add(tx, "hardware", about, now, subnet=after.subnet, mac=after.boot_mac)
+    holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
+    wanted = steps.wanted(tx, after)
+    told = news.hardware_changed(
+        after.name, types.get(tx, before.type_id).name, kind.name, holder.name if holder else None,
+        lifecycle.lacks(wanted) if wanted else "", equal.sentence(changes))
+    for group_id in (None, holder.group_id) if holder else (None,):
+        notices.add(tx, **told, group_id=group_id, vcluster_id=holder.id if holder else None, now=now)
 
 
 def _subnet(tx: Tx, node: Node, site: Site) -> str | None:

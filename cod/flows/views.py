@@ -11,11 +11,12 @@ from cod.store.engine import Tx
 
 
 def node_list(
-    tx: Tx, *, state: str | None = None, vcluster: str | None = None, after: str = "", limit: int = 1000,
-    policy: Policy | None = None,
+    tx: Tx, *, state: str | None = None, vcluster: str | None = None, type: str | None = None,
+    block: str | None = None, after: str = "", limit: int = 1000, policy: Policy | None = None,
 ) -> list[NodeView]:
     """Nodes by name, those after the name `after`; with `policy`, until when they are immune."""
-    return views.nodes(tx, state=state, vcluster=vcluster, after=after, limit=limit, policy=policy)
+    return views.nodes(tx, state=state, vcluster=vcluster, type=type, block=block, after=after, limit=limit,
+                       policy=policy)
 
 
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
@@ -26,10 +27,13 @@ def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
     return found[0]
 
 
-def node_in_full(tx: Tx, name: str, policy: Policy | None = None) -> tuple[NodeView, list[Binding], list[dict[str, Any]]]:
-    """One node with its bindings and its history, oldest transition first."""
+def node_in_full(
+    tx: Tx, name: str, policy: Policy | None = None
+) -> tuple[NodeView, list[Binding], list[dict[str, Any]], list[dict[str, Any]]]:
+    """One node with its bindings, its history (oldest transition first), and the newest conflicts about its MACs."""
     view = node(tx, name, policy)
-    return view, bindings.of_node(tx, view.node.id), nodes.history(tx, view.node.id)
+    return (view, bindings.of_node(tx, view.node.id), nodes.history(tx, view.node.id),
+            conflicts.every(tx, 20, macs=view.macs))
 
 
 def vcluster_list(tx: Tx, *, ended: bool = False) -> list[VclusterView]:

@@ -59,6 +59,24 @@ def _rounded(path: str, value: str, rules: TypeRules) -> str:
     return value
 
 
+def facts(canonical_xml: str) -> list[tuple[str, str]]:
+    """A canonical form for people: ('memory/mib', '4096 MiB'); the flags of a CPU on one line, like parts numbered."""
+    found: list[tuple[str, str]] = []
+    _tell(ElementTree.fromstring(canonical_xml), "", "", found)
+    return found
+
+
+def _tell(element: ElementTree.Element, path: str, shown: str, found: list[tuple[str, str]]) -> None:
+    found += [(shown + name, _value(value, path + name)) for name, value in element.attrib.items()]
+    for tag in dict.fromkeys(child.tag for child in element):
+        same = element.findall(tag)
+        if all(child.text and not child.attrib for child in same):
+            found.append((shown + tag, " ".join(child.text or "" for child in same)))
+            continue
+        for number, child in enumerate(same, 1):
+            _tell(child, f"{path}{tag}/", f"{shown}{tag}{f' {number}' if len(same) > 1 else ''}/", found)
+
+
 # ---------------------------------------------------------------- what has changed
 
 

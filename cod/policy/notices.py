@@ -132,13 +132,17 @@ def node_lost(vcluster: Vcluster, node: str, reason: str) -> News:
                  f"its place as soon as there is one.")
 
 
-def hardware_changed(node: str, before: str, after: str, holder: str | None, lacking: str = "") -> News:
-    """A node reported other hardware than before: its types, by name; `lacking`: what its holder's needs miss now."""
+def hardware_changed(
+    node: str, before: str, after: str, holder: str | None, lacking: str = "", changes: str = ""
+) -> News:
+    """A node reported other hardware than before: its types, by name; `lacking`: what its holder's needs miss now;
+    `changes`: what differs."""
+    what = f" {_sentence(changes)}" if changes else ""
     held = f" It is held by vcluster {holder}." if holder else ""
     misses = f" It does not fit there any more: {_sentence(lacking)}" if lacking else ""
     return _news("hardware", f"node {node}: hardware has changed",
-                 f"Node {node} was of type {before} and is of type {after} now.{held}{misses} If nobody changed it on "
-                 f"purpose, have a look at the machine: `cod node show {node}` has its last report.")
+                 f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If nobody changed it "
+                 f"on purpose, have a look at the machine: `cod node show {node}` has its last report.")
 
 
 def quarantined(node: str, reason: str) -> News:

@@ -2,18 +2,105 @@
 
 from __future__ import annotations
 
-from sqlalchemy import insert, select
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from sqlalchemy import case, func, insert, select, update
+from sqlalchemy import delete as delete_
+
+from cod.states import NodeState, ReclaimState
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id
+from cod.store.engine import Tx, new_id, slices
+
+_n = t.nodes.c
+_b = t.node_blocks.c
+PART = 1000  # nodes that are read at a time
 
 
 def ensure(tx: Tx, name: str) -> int:
     """The id of the block with that name, made now if need be."""
-    found = tx.scalar(select(t.node_blocks.c.id).where(t.node_blocks.c.name == name))
-    return new_id(tx.execute(insert(t.node_blocks).values(name=name))) if found is None else int(found)
+    found = by_name(tx, name)
+    return add(tx, name) if found is None else found
+
+
+def add(tx: Tx, name: str) -> int:
+    """A new block; returns its id."""
+    return new_id(tx.execute(insert(t.node_blocks).values(name=name)))
+
+
+def by_name(tx: Tx, name: str, *, lock: bool = False) -> int | None:
+    """The id of the block with that name; with `lock`, nobody else changes it until this transaction ends."""
+    query = select(_b.id).where(_b.name == name)
+    found = tx.scalar(query.with_for_update() if lock else query)
+    return None if found is None else int(found)
 
 
 def names(tx: Tx) -> dict[int, str]:
     """The names of all blocks, by id."""
-    return {row[0]: row[1] for row in tx.execute(select(t.node_blocks.c.id, t.node_blocks.c.name))}
+    return {row[0]: row[1] for row in tx.execute(select(_b.id, _b.name))}
+
+
+def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
+    """How many nodes of each type (by name; '' for none yet) are in each block, or in the one that is named."""
+    query = (
+        select(_n.block_id, func.coalesce(t.node_types.c.name, ""), func.count()).select_from(t.nodes)
+        .outerjoin(t.node_types, _n.type_id == t.node_types.c.id).group_by(_n.block_id, t.node_types.c.name)
+    )
+    query = query.where(_n.block_id.is_not(None) if block_id is None else _n.block_id == block_id)
+    counts: dict[int, dict[str, int]] = {}
+    for found, name, count in tx.execute(query):
+        counts.setdefault(found, {})[name] = count
+    return counts
+
+
+def delete(tx: Tx, block_id: int) -> bool:
+    """Delete an empty block; False while an open reclaim names it. Those that are over forget that it was of it."""
+    r = t.reclaims
+    if tx.scalar(select(r.c.id).where(r.c.block_id == block_id, r.c.state == ReclaimState.OPEN).limit(1)) is not None:
+        return False
+    tx.execute(update(r).where(r.c.block_id == block_id).values(block_id=None))
+    tx.execute(delete_(t.node_blocks).where(_b.id == block_id))
+    return True
+
+
+def put(tx: Tx, node_ids: Sequence[int], block_id: int | None) -> None:
+    """Put nodes into a block, out of whichever they are in; None: into none."""
+    for part in slices(node_ids):
+        tx.execute(update(t.nodes).where(_n.id.in_(part)).values(block_id=block_id))
+
+
+class Member(NamedTuple):
+    """A node by name, and the id of its block."""
+
+    id: int
+    name: str
+    block_id: int | None
+
+
+def members(tx: Tx) -> list[Member]:
+    """Every node of the site, by name."""
+    return [Member(*row) for row in tx.execute(select(_n.id, _n.name, _n.block_id).order_by(_n.name))]
+
+
+class Seen(NamedTuple):
+    """What the network has told of where a node is: columns of `nodes`; `attributes` only where they tell a switch."""
+
+    name: str
+    block_id: int | None
+    relay: str | None
+    circuit: str | None
+    remote: str | None
+    boot_mac: str
+    attributes: str | None
+
+
+def seen(tx: Tx) -> Iterator[Seen]:
+    """Every node of the site but the retired, by id."""
+    told = case((_n.attributes.like("%<neighbour %"), _n.attributes))
+    query = select(_n.id, _n.name, _n.block_id, _n.relay, _n.circuit, _n.remote, _n.boot_mac, told)
+    query = query.where(_n.state != NodeState.RETIRED).order_by(_n.id).limit(PART)
+    after: int | None = 0
+    while after is not None:
+        rows = tx.execute(query.where(_n.id > after)).all()
+        yield from (Seen(*row[1:]) for row in rows)
+        after = rows[-1][0] if len(rows) == PART else None

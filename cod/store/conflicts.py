@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import insert, select
@@ -16,20 +17,22 @@ def add(
     tx: Tx, kind: str, about: str, now: float, *,
     subnet: str | None = None, address: int | None = None, mac: str | None = None,
 ) -> None:
-    """Record a conflict: `kind` is 'declined', 'exhausted' or 'identity'; `about` one sentence for people."""
+    """Record a conflict: `kind` is 'declined', 'exhausted', 'identity' or 'hardware'; `about` a sentence for people."""
     tx.execute(insert(t.conflicts).values(at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac))
 
 
-def seen_since(tx: Tx, kind: str, since: float, *, subnet: str | None = None, mac: str | None = None) -> bool:
+def seen_since(
+    tx: Tx, kind: str, since: float, *, subnet: str | None = None, mac: str | None = None, about: str | None = None
+) -> bool:
     """Was such a conflict recorded after `since`? Keeps a storm of the same trouble to one row."""
     query = select(_c.id).where(_c.kind == kind, _c.at > since).limit(1)
-    if subnet:
-        query = query.where(_c.subnet == subnet)
-    if mac:
-        query = query.where(_c.mac == mac)
-    return tx.scalar(query) is not None
+    wanted = {_c.subnet: subnet, _c.mac: mac, _c.about: about}
+    return tx.scalar(query.where(*(column == value for column, value in wanted.items() if value))) is not None
 
 
-def every(tx: Tx, limit: int = 200) -> list[dict[str, Any]]:
-    """The newest conflicts first, as dictionaries of the table's columns."""
-    return [dict(row._mapping) for row in tx.execute(select(t.conflicts).order_by(_c.id.desc()).limit(limit))]
+def every(tx: Tx, limit: int = 200, *, macs: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The newest conflicts first, as dictionaries of the table's columns; with `macs`, those about them."""
+    query = select(t.conflicts).order_by(_c.id.desc()).limit(limit)
+    if macs is not None:
+        query = query.where(_c.mac.in_(macs))
+    return [dict(row._mapping) for row in tx.execute(query)]

@@ -356,7 +356,7 @@ conflicts = _table(
     Column("kind", String(16), nullable=False, comment="declined, exhausted, identity, hardware"),
     Column("subnet", Name),
     Column("address", BigInteger),
-    Column("mac", Mac),
+    Column("mac", Mac, index=True),
     Column("about", Text, nullable=False),
     comment="Address and identity trouble, for the API and the administrator.",
 )

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import exc, func, insert, select, update
+from sqlalchemy import delete, exc, func, insert, select, update
 
 from cod.model import NodeType
 from cod.store import tables as t
@@ -48,5 +48,61 @@ def of(tx: Tx, canonical: str, now: float) -> NodeType:
 
 
 def change(tx: Tx, type_id: int, **columns: Any) -> None:
-    """Set a type's name or cost."""
+    """Set columns of a type."""
     tx.execute(update(t.node_types).where(t.node_types.c.id == type_id).values(**columns))
+
+
+def by_name(tx: Tx, name: str, *, lock: bool = False) -> NodeType | None:
+    """The type with that name; with `lock`, nobody else changes it until this transaction ends."""
+    query = select(*_COLUMNS).where(t.node_types.c.name == name)
+    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
+    return _type(row) if row else None
+
+
+def get(tx: Tx, type_id: int) -> NodeType:
+    """The type with that id, as another row names it."""
+    return _type(tx.execute(select(*_COLUMNS).where(t.node_types.c.id == type_id)).one())
+
+
+def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
+    """How many nodes of each type (of one, if it is named) are in each state; types without nodes are left out."""
+    n = t.nodes.c
+    query = select(n.type_id, n.state, func.count()).group_by(n.type_id, n.state)
+    query = query.where(n.type_id.is_not(None) if type_id is None else n.type_id == type_id)
+    counts: dict[int, dict[str, int]] = {}
+    for found, state, count in tx.execute(query):
+        counts.setdefault(found, {})[state] = count
+    return counts
+
+
+def delete_unused(tx: Tx, type_id: int) -> bool:
+    """Delete a type that nothing names; False where a node or a past reclaim does."""
+    try:
+        with tx.begin_nested():
+            tx.execute(delete(t.node_types).where(t.node_types.c.id == type_id))
+    except exc.IntegrityError:
+        return False
+    return True
+
+
+class Reported(NamedTuple):
+    """A node's id, its type, and its last report."""
+
+    id: int
+    type_id: int | None
+    attributes: str
+    reported_at: float
+
+
+def reported(tx: Tx, after: int, limit: int) -> list[Reported]:
+    """Nodes that have reported, by id, those after the id `after`."""
+    n = t.nodes.c
+    query = select(n.id, n.type_id, n.attributes, n.reported_at).where(n.id > after, n.attributes.is_not(None))
+    return [Reported(*row) for row in tx.execute(query.order_by(n.id).limit(limit))]
+
+
+def put(tx: Tx, node: Reported, type_id: int) -> bool:
+    """Give the node its type, unless it has reported again meanwhile, which is newer."""
+    n = t.nodes.c
+    query = update(t.nodes).where(n.id == node.id, n.reported_at == node.reported_at).values(type_id=type_id)
+    return tx.execute(query).rowcount == 1

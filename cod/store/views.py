@@ -21,6 +21,8 @@ from cod.model import (
     RequestView,
     Vcluster,
     VclusterView,
+    Vcm,
+    VcmView,
     dotted,
 )
 from cod.states import OWN_SYSTEM
@@ -43,30 +45,32 @@ def _revision(name: str | None, revision: int | None) -> str | None:
 
 
 def nodes(
-    tx: Tx, *, name: str | None = None, state: str | None = None, vcluster: str | None = None, after: str = "",
-    limit: int = 1000, policy: Policy | None = None,
+    tx: Tx, *, name: str | None = None, state: str | None = None, vcluster: str | None = None, type: str | None = None,
+    block: str | None = None, after: str = "", limit: int = 1000, policy: Policy | None = None,
 ) -> list[NodeView]:
     """Nodes for people, by name, those after the name `after`; filtered by what is not None.
 
     policy  with it, until when nodes are immune is said too
     """
     query = (
-        select(*_NODE, t.groups.c.priority, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
+        select(*_NODE, t.node_blocks.c.name, t.groups.c.priority, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
         .select_from(t.nodes)
         .outerjoin(t.node_types, t.nodes.c.type_id == t.node_types.c.id)
+        .outerjoin(t.node_blocks, t.nodes.c.block_id == t.node_blocks.c.id)
         .outerjoin(t.vclusters, t.nodes.c.vcluster_id == t.vclusters.c.id)
         .outerjoin(t.groups, t.vclusters.c.group_id == t.groups.c.id)
         .outerjoin(t.config_templates, t.nodes.c.template_id == t.config_templates.c.id)
         .where(t.nodes.c.name > after).order_by(t.nodes.c.name).limit(limit)
     )
-    wanted = {t.nodes.c.name: name, t.nodes.c.state: state, t.vclusters.c.live_name: vcluster}
+    wanted = {t.nodes.c.name: name, t.nodes.c.state: state, t.vclusters.c.live_name: vcluster,
+              t.node_types.c.name: type, t.node_blocks.c.name: block}
     query = query.where(*(column == value for column, value in wanted.items() if value is not None))
     rows = tx.execute(query).all()
     found = [Node(*row[: len(_NODE)]) for row in rows]
     macs, addresses = _macs(tx, found), _addresses(tx, found)
     return [
         NodeView(node, tuple(macs.get(node.id, ())), row[-4], row[-3], _revision(row[-2], row[-1]),
-                 addresses.get((node.id, _kind(node))), _immune_until(node, row[-5], policy))
+                 addresses.get((node.id, _kind(node))), _immune_until(node, row[-5], policy), row[len(_NODE)])
         for node, row in zip(found, rows, strict=True)
     ]
 
@@ -255,3 +259,12 @@ def counts(tx: Tx) -> list[tuple[str, str, int]]:
         selects.append(query if where is None else query.where(and_(where)))
     selects.append(rate.where(n.progress_total > 0).group_by(n.state))
     return [(what, label, count) for what, label, count in tx.execute(union_all(*selects))]
+
+
+def vcms(tx: Tx) -> list[VcmView]:
+    """All VCMs with their vclusters' names, by those."""
+    columns = [t.vcms.c[field.name] for field in fields(Vcm)]
+    owed = select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
+    query = (select(t.vclusters.c.name, owed, *columns)
+             .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id).order_by(t.vclusters.c.name))
+    return [VcmView(Vcm(*row[2:]), row[0], row[1]) for row in tx.execute(query)]

@@ -126,6 +126,9 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f('ix_reclaims_state_deadline'), ['state', 'deadline'], unique=False)
         batch_op.create_index(batch_op.f('ix_reclaims_vcluster_id'), ['vcluster_id'], unique=False)
 
+    with op.batch_alter_table('conflicts', schema=None) as batch_op:
+        batch_op.create_index(batch_op.f('ix_conflicts_mac'), ['mac'], unique=False)
+
     with op.batch_alter_table('groups', schema=None) as batch_op:
         batch_op.add_column(sa.Column('email', sa.Text(), server_default='', nullable=False, comment='whom to tell: addresses, separated by commas'))
         batch_op.add_column(sa.Column('webhook', sa.Text(), server_default='', nullable=False, comment="URL that notices are posted to, or ''"))

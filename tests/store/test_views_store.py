@@ -54,7 +54,7 @@ def test_a_node_has_its_names_macs_and_present_address(tx: Tx) -> None:
     assert (view.vcluster, view.template, view.address, view.type) == ("blue", "web@1", "10.77.1.5", None)
     nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="", actor="test", state=NodeState.ACTIVE)
     assert views.node(tx, "n01").address == "10.77.128.0"
-    _, bound, history = views.node_in_full(tx, "n01")
+    _, bound, history, _ = views.node_in_full(tx, "n01")
     assert [row.kind for row in bound] == ["boot", "vcluster"]
     assert [row["event"] for row in history] == ["seen", "registered"]
 

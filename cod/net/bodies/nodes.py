@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from cod import model
 from cod.net.bodies.base import Body, DnsLabel, Query, Reason, Reply
+from cod.net.bodies.server import ConflictReply
 
 
 class NodeQuery(Query):
@@ -16,6 +17,8 @@ class NodeQuery(Query):
 
     state: str | None = Field(default=None, max_length=16)
     vcluster: str | None = Field(default=None, max_length=63)
+    type: str | None = Field(default=None, max_length=63)
+    block: str | None = Field(default=None, max_length=63)
     after: str = Field(default="", max_length=63, description="names after this one: the last page's `next`")
     limit: int = Field(default=1000, ge=1, le=10_000)
 
@@ -83,6 +86,11 @@ class NodeReply(Reply):
     macs: tuple[str, ...]
     uuid: str | None
     type: str | None
+    block: str | None
+    subnet: str | None
+    relay: str | None
+    circuit: str | None
+    remote: str | None
     vcluster: str | None
     template: str | None
     hostname: str | None
@@ -128,23 +136,25 @@ class Transition(Reply):
 
 
 class NodeInFull(NodeReply):
-    """A node with its last hardware report (XML), bindings and history (oldest first)."""
+    """A node with its last hardware report (XML), bindings, history (oldest first), and conflicts (newest first)."""
 
     attributes: str | None
     bindings: list[BindingReply]
     history: list[Transition]
+    conflicts: list[ConflictReply]
 
     @classmethod
     def of_parts(
-        cls, parts: tuple[model.NodeView, list[model.Binding], list[Mapping[str, Any]]]
+        cls, parts: tuple[model.NodeView, list[model.Binding], list[Mapping[str, Any]], list[Mapping[str, Any]]]
     ) -> NodeInFull:
-        """From the view, the bindings and the history's rows."""
-        view, bindings, history = parts
+        """From the view, the bindings, and the rows of history and conflicts."""
+        view, bindings, history, conflicts = parts
         return cls(
             **_node(view),
             attributes=view.node.attributes,
             bindings=[_binding(each) for each in bindings],
             history=[Transition(**{key: row[key] for key in Transition.model_fields}) for row in history],
+            conflicts=[ConflictReply.of(row) for row in conflicts],
         )
 
 
@@ -159,7 +169,8 @@ def _node(view: model.NodeView) -> dict[str, Any]:
     node = view.node
     progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate)
     own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
-    joined = {key: getattr(view, key) for key in ("macs", "type", "vcluster", "template", "address", "immune_until")}
+    names = ("macs", "type", "block", "vcluster", "template", "address", "immune_until")
+    joined = {key: getattr(view, key) for key in names}
     power = Power(state=node.power, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
                   account=node.power_account, watts=node.watts)
     return own | joined | {"power": power, "progress": progress if node.progress_total else None}

@@ -7,8 +7,9 @@ with its arguments; its `shape` makes the reply from the flow's value.
 from __future__ import annotations
 
 from cod.net.routes import Route
-from cod.net.table import energy, groups, nodes, plan, reclaims, server, software, vclusters
+from cod.net.table import energy, groups, hardware, nodes, plan, reclaims, server, software, vclusters
 
 ROUTES: tuple[Route, ...] = (
-    *nodes.NODES, *software.IMAGES, *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *plan.PLAN,
-    *reclaims.RECLAIMS, *groups.GROUPS, *groups.NOTICES, *energy.ENERGY, *server.SERVER)
+    *nodes.NODES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *software.TEMPLATES, *vclusters.VCLUSTERS,
+    *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *groups.GROUPS, *groups.NOTICES, *energy.ENERGY,
+    *server.SERVER)

@@ -1,0 +1,145 @@
+"""`cod block`: which nodes are near each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, console, print_json, said, shown, table
+from cod.client import path
+
+
+@click.group()
+def block() -> None:
+    """Blocks: nodes that are near each other on the network. A request is served from one block if it can be.
+
+    \b
+    Example:
+      cod block propose
+    """
+
+
+def block_table(values: list[Any]) -> Any:
+    """Blocks for people."""
+    return table(("BLOCK", "NODES", "TYPES"), [
+        (v["name"], str(v["nodes"]), ", ".join(f"{count} {name or 'not reported'}"
+                                               for name, count in sorted(v["types"].items()))) for v in values])
+
+
+@block.command("list")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List blocks with their nodes by type.
+
+    \b
+    Example:
+      cod block list
+    """
+    shown(ctx, client(ctx).every("/blocks"), block_table, as_json)
+
+
+@block.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show a block; `cod node list --block NAME` lists its nodes.
+
+    \b
+    Example:
+      cod block show rack1
+    """
+    shown(ctx, client(ctx).get(path("blocks", name)), lambda value: block_table([value]), as_json)
+
+
+@block.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def create(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Create a block without nodes.
+
+    \b
+    Example:
+      cod block create rack1
+    """
+    shown(ctx, client(ctx).post("/blocks", {"name": name}), lambda value: block_table([value]), as_json)
+
+
+@block.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Delete a block that has no nodes.
+
+    \b
+    Example:
+      cod block delete rack1
+    """
+    client(ctx).delete(path("blocks", name))
+    said(None, f"{name}: deleted", as_json)
+
+
+def _change(ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...], as_json: bool) -> None:
+    value = client(ctx).post(path("blocks", name, verb), {"nodes": list(nodes)})
+    shown(ctx, value, lambda value: block_table([value]), as_json)
+
+
+@block.command()
+@click.argument("name")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@as_json
+@click.pass_context
+def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
+    """Put nodes into a block, by names or patterns; all of them, or none.
+
+    \b
+    Example:
+      cod block add rack1 'rack1-*' spare-3
+    """
+    _change(ctx, name, "add", nodes, as_json)
+
+
+@block.command()
+@click.argument("name")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@as_json
+@click.pass_context
+def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
+    """Take nodes out of a block, by names or patterns.
+
+    \b
+    Example:
+      cod block remove rack1 spare-3
+    """
+    _change(ctx, name, "remove", nodes, as_json)
+
+
+@block.command()
+@click.option("--apply", "apply_", is_flag=True, help="Make the blocks, all or those that are named.")
+@click.argument("names", nargs=-1, metavar="[BLOCK]...")
+@as_json
+@click.pass_context
+def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: bool) -> None:
+    """Show which blocks the network suggests for nodes that are in none, and why; with --apply, make them.
+
+    \b
+    Example:
+      cod block propose
+      cod block propose --apply leaf-3 leaf-4
+    """
+    api = client(ctx)
+    if names and not apply_:
+        raise click.UsageError("blocks are named to say which to --apply")
+    value = api.post("/blocks/proposal", {"blocks": list(names) or None}) if apply_ else api.get("/blocks/proposal")
+    if as_json:
+        print_json(value)
+        return
+    console().print(table(("BLOCK", "NODE", "WHY"), [
+        (f"{each['name']}{'' if each['exists'] else ' (new)'}", place["node"], place["why"])
+        for each in value["blocks"] for place in each["places"]]))
+    if value["unknown"]:
+        click.echo(f"nothing is known of: {', '.join(value['unknown'])}")

@@ -1,0 +1,50 @@
+"""Routes about node types and blocks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cod.flows import blocks, types
+from cod.net import bodies as b
+from cod.net.routes import Ask, Flow, listed, route
+
+
+def _type_changes(ask: Ask) -> Flow:
+    said = ask.body.model_dump(exclude_unset=True)
+    said = {"new_name" if key == "name" else key: value for key, value in said.items()}
+    return partial(types.change, name=ask.names["name"], site=ask.site, **said)
+
+
+TYPES = (
+    route("GET", "/types", "List node types with their nodes by state", lambda a: types.every,
+          shape=listed(b.TypeList, b.TypeReply.of), reply=b.TypeList),
+    route("POST", "/types/refresh", "Work out nodes' types anew by the site's rules, some nodes at a time",
+          lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
+          reply=b.TypeRefreshed, body=b.TypeRefresh),
+    route("GET", "/types/{name}", "Show a node type with its attributes and nodes",
+          lambda a: partial(types.show, name=a.names["name"]), reply=b.TypeInFull),
+    route("PATCH", "/types/{name}", "Rename a node type, or change its cost, marks or watts", _type_changes,
+          reply=b.TypeReply, body=b.TypePatch),
+    route("DELETE", "/types/{name}", "Forget a node type that has no nodes",
+          lambda a: partial(types.delete, name=a.names["name"]), status=204),
+)
+BLOCKS = (
+    route("GET", "/blocks", "List blocks with their nodes by type", lambda a: blocks.every,
+          shape=listed(b.BlockList, b.BlockReply.of), reply=b.BlockList),
+    route("POST", "/blocks", "Create a block", lambda a: partial(blocks.create, name=a.body.name),
+          reply=b.BlockReply, body=b.BlockCreate, status=201),
+    route("GET", "/blocks/proposal", "Show which blocks the network suggests, and why", lambda a: blocks.proposal,
+          reply=b.ProposalReply),
+    route("POST", "/blocks/proposal", "Make the blocks that the network suggests, all or some",
+          lambda a: partial(blocks.apply, only=a.body.blocks), reply=b.ProposalReply, body=b.ProposalApply),
+    route("GET", "/blocks/{name}", "Show a block", lambda a: partial(blocks.show, name=a.names["name"]),
+          reply=b.BlockReply),
+    route("DELETE", "/blocks/{name}", "Delete a block that has no nodes",
+          lambda a: partial(blocks.delete, name=a.names["name"]), status=204),
+    route("POST", "/blocks/{name}/add", "Put nodes into a block",
+          lambda a: partial(blocks.put, name=a.names["name"], nodes=a.body.nodes),
+          reply=b.BlockReply, body=b.BlockNodes),
+    route("POST", "/blocks/{name}/remove", "Take nodes out of a block",
+          lambda a: partial(blocks.remove, name=a.names["name"], nodes=a.body.nodes),
+          reply=b.BlockReply, body=b.BlockNodes),
+)
