@@ -85,7 +85,7 @@ class Talk:
             if mail.tls == "starttls":
                 line.starttls(context=self._trust())
             if mail.user:
-                line.login(mail.user, secretfile.first_line(mail.password_file or ""))
+                line.login(mail.user, _plain(secretfile.first_line(mail.password_file or "")))
         except BaseException:
             line.close()
             raise
@@ -123,6 +123,13 @@ def _leave(line: smtplib.SMTP) -> None:
     with suppress(OSError, ValueError):
         line.quit()
     line.close()
+
+
+def _plain(password: str) -> str:
+    """The client can say ASCII only, and its error would show the first character that is none."""
+    if not password.isascii():
+        raise ValueError("the password in smtp.password_file has characters other than ASCII, which cannot be sent")
+    return password
 
 
 def _final(code: int) -> bool:

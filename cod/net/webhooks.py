@@ -7,6 +7,7 @@ not followed. Of the answer nothing but the status is used or shown, and at most
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Callable, Sequence
@@ -61,8 +62,6 @@ class Webhooks:
         signed = wire.headers(key, notice.id, self._clock(), content)
         try:
             code = await self._post(target, {**signed, "User-Agent": AGENT}, content)
-        except (TookTooLong, CancelledError):
-            raise Unsent(f"no answer within {ATTEMPT:.0f} s", dead=True) from None
         except Unsent:
             raise
         except Exception as error:
@@ -137,16 +136,22 @@ class Way:
         ca_file = self._site.notices.ca_file
         if ca_file is None:
             return ssl.optionsForClientTLS(host)
-        try:
-            own = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())]
-        except (OSError, ValueError) as error:
-            raise Unsent(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
-        return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(own))
+        return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(_authorities(ca_file)))
 
     def close(self) -> None:
         """Let the connection go, whatever it still has to say."""
         if self._line is not None:
             self._line.transport.abortConnection()
+
+
+def _authorities(ca_file: str) -> list[Any]:
+    try:
+        found = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())]
+    except Exception as error:  # OpenSSL's errors have no better name here
+        raise Unsent(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
+    if not found:
+        raise Unsent(f"{ca_file} has no certificate in it", dead=True)
+    return found
 
 
 class Limited(ProtocolWrapper):
@@ -179,11 +184,14 @@ def _judge(code: int) -> None:
 def _why(error: Exception) -> str:
     reasons = getattr(error, "reasons", None)  # of those that Agent wraps
     inner = reasons[0].value if reasons else error
+    if isinstance(inner, TookTooLong | CancelledError):
+        return f"no answer within {ATTEMPT:.0f} s"
     if isinstance(inner, net_errors.ConnectionDone | net_errors.ConnectionLost | net_errors.ConnectionAborted):
         return "the webhook closed the connection without an answer"
     name = type(inner).__name__
     if name in ("VerificationError", "Error"):  # of service-identity, and of OpenSSL
         return f"the webhook's certificate or its TLS is not good: {brief(inner)}"
     if isinstance(inner, net_errors.ConnectError):
-        return f"the webhook cannot be reached: {brief(inner.osError or inner)}"
+        code = inner.osError
+        return f"the webhook cannot be reached: {os.strerror(code) if isinstance(code, int) else brief(inner)}"
     return f"the post failed: {name}: {brief(inner)}"
