@@ -167,6 +167,10 @@ class EnergyTable(Table):
     def _coherent(self) -> EnergyTable:
         if self.warm_low > self.warm_high:
             raise ValueError(f"warm_low {self.warm_low} should not be above warm_high {self.warm_high}")
+        watts = [self.watts_off, self.watts_idle, self.watts_busy]
+        if watts != sorted(watts):
+            raise ValueError("watts_off, watts_idle and watts_busy should not fall: "
+                             + ", ".join(f"{each:g}" for each in watts))
         return self
 
 

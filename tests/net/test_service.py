@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,23 @@ import prometheus_client
 import pytest
 from sqlalchemy import text
 
-from cod import init, logs, supervisor
+from cod import config, init, logs, supervisor
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import Policy, PowerRule, Site
 from cod.net.metrics import Mirror
-from cod.service import take_over
+from cod.service import Running, take_over
 from cod.store.engine import connect
 from tests.waiting import until
 
 WAIT = 60.0  # seconds; a busy machine takes its time to start Python
+
+
+CONTRADICTIONS = (
+    ("policy", "inertia = -1", "policy.inertia: should be greater than or equal to 0, not -1"),
+    ("policy", "inertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10: should be greater than"),
+    ("energy", "warm_low = 9", "energy: warm_low 9 should not be above warm_high 4"),
+    ("energy", "watts_off = 100", "energy: watts_off, watts_idle and watts_busy should not fall: 100, 80, 200"),
+)
 
 
 class Serving:
@@ -142,6 +151,11 @@ def test_sighup_reads_the_site_file_again_and_a_bad_one_changes_nothing(serving:
     serving.running.send_signal(signal.SIGHUP)
     serving.says("the old settings stay")
     serving.says("did you mean 'heartbeat'?")
+    for number, (table, line, why) in enumerate(CONTRADICTIONS, 2):
+        serving.site.write_text(good.replace(f"\n[{table}]", f"\n[{table}]\n{line}"))
+        serving.running.send_signal(signal.SIGHUP)
+        serving.says("the old settings stay", number)
+        serving.says(why)
     assert serving.answers()
     serving.site.write_text(good.replace('# log_level = "info"', 'log_level = "debug"'))
     serving.running.send_signal(signal.SIGHUP)
@@ -151,6 +165,41 @@ def test_sighup_reads_the_site_file_again_and_a_bad_one_changes_nothing(serving:
     assert serving.stop() == 0
     lines = [json.loads(line) for line in serving.log.splitlines()]
     assert {line["part"] for line in lines} == {"web"}
+
+
+class Rereading:
+    """What `Running` needs of its ground to read the site file again."""
+
+    def __init__(self, site: Site, settings: config.Settings) -> None:
+        self.site, self.settings, self.reactor = site, settings, None
+
+
+@pytest.mark.parametrize(("table", "line", "why"), CONTRADICTIONS)
+def test_a_contradictory_policy_changes_nothing_on_reread(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, line: str, why: str) -> None:
+    init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0)
+    site, settings = config.load(tmp_path / "site.toml")
+    running = Running("manager", Rereading(site, settings), [])  # type: ignore[arg-type]
+    good = settings.path.read_text()
+    before = site.policy, site.energy
+    settings.path.write_text(good.replace(f"\n[{table}]", f"\n[{table}]\nmanage = true\n{line}" if table == "energy"
+                                          else f"\n[{table}]\nheartbeat = 1.0\n{line}"))
+    running.reread()
+    assert (site.policy, site.energy) == before
+    assert "the old settings stay" in caplog.text
+    assert why in caplog.text
+    settings.path.write_text(good.replace("\n[energy]", "\n[energy]\nmanage = true").replace(
+        "\n[policy]", "\n[policy]\nheartbeat = 1.0"))
+    running.reread()
+    assert (site.policy, site.energy) == (replace(before[0], heartbeat=1.0), replace(before[1], manage=True))
+
+
+def test_a_server_with_a_contradictory_policy_does_not_start(serving: Serving) -> None:
+    good = serving.site.read_text()
+    serving.site.write_text(good.replace("\n[energy]", "\n[energy]\nwarm_low = 9").replace(
+        "\n[policy]", "\n[policy]\ninertia = -1"))
+    refuses(serving, "energy: warm_low 9 should not be above warm_high 4")
+    assert "policy.inertia: should be greater than or equal to 0, not -1" in serving.log
 
 
 def refuses(serving: Serving, words: str) -> None:

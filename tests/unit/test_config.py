@@ -164,6 +164,41 @@ def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key
     assert words in found[0]
 
 
+@pytest.mark.parametrize(("line", "key", "words"), [
+    ("[policy]\ninertia = -1", "policy.inertia", "greater than or equal to 0"),
+    ("[policy]\ninertia = inf", "policy.inertia", "finite"),
+    ("[policy]\ninertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10", "greater than or equal to 0"),
+    ("[policy]\ninertia_by_priority = { high = 5 }", "policy.inertia_by_priority.high.[key]", "valid integer"),
+    ("[policy]\nage_step = 0", "policy.age_step", "greater than 0"),
+    ("[policy]\nreclaim_grace = -1", "policy.reclaim_grace", "greater than or equal to 0"),
+    ("[policy]\ndrain_grace = -1", "policy.drain_grace", "greater than or equal to 0"),
+    ("[policy]\nlease_warnings = [3600, 0]", "policy.lease_warnings.1", "greater than 0"),
+    ("[energy]\nwarm_low = 5\nwarm_high = 4", "energy", "warm_low 5 should not be above warm_high 4"),
+    ("[energy]\nwarm_low = 5", "energy", "warm_low 5 should not be above warm_high 4"),
+    ("[energy]\nwarm_high = 0", "energy", "warm_low 1 should not be above warm_high 0"),
+    ("[energy]\nwarm_low = -1", "energy.warm_low", "greater than or equal to 0"),
+    ("[energy]\nwarm_low = 1.5", "energy.warm_low", "valid integer"),
+    ("[energy]\nidle_time = -1", "energy.idle_time", "greater than or equal to 0"),
+    ("[energy]\nwake_time = 0", "energy.wake_time", "greater than 0"),
+    ("[energy]\nwake_step = -1", "energy.wake_step", "greater than or equal to 0"),
+    ("[energy]\nwatts_off = 100", "energy", "should not fall: 100, 80, 200"),
+    ("[energy]\nwatts_busy = 50", "energy", "should not fall: 5, 80, 50"),
+    ("[energy]\nwatts_off = -1", "energy.watts_off", "greater than or equal to 0"),
+    ("[server]\nkeep_history = -1", "server.keep_history", "greater than or equal to 0"),
+])
+def test_a_contradictory_policy_is_refused(line: str, key: str, words: str) -> None:
+    [found] = problems(f"{line}\n{SUBNET}")
+    assert found.startswith(f"{key}: ")
+    assert words in found
+
+
+def test_marks_may_meet(tmp_path: Path) -> None:
+    text = "[energy]\nmanage = true\nwarm_low = 4\nwarm_high = 4\n[server]\nkeep_history = 30\n" + SUBNET
+    site, made = loaded(tmp_path, text)
+    assert site.energy == model.Energy(manage=True, warm_low=4, warm_high=4)
+    assert made.keep_history == 30 * 86400.0
+
+
 def test_all_errors_are_told_at_once() -> None:
     text = GOOD.replace("heartbeat = 7.5", "heartbeat = -1\npatience = 0").replace('driver = "lab"', 'driver = "x"')
     assert [line.split(":")[0] for line in problems(text)] == ["policy.patience", "policy.heartbeat", "power.0.driver"]
