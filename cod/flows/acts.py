@@ -125,13 +125,16 @@ def _gets_nodes(vcluster: Vcluster) -> bool:
 
 def _picked(tx: Tx, lot: Lot, count: int, site: Site, idle_since: float | None = None) -> list[Node]:
     """`count` nodes of the lot, locked, each still as the lot says; `Stale` when there are fewer."""
-    template, group = lot.cache or (None, None)
-    state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
-    key = census.FreeKey(state, census.Kind(*lot.kind), template, group, lot.reserved)
-    found = census.pick_free(tx, key, count, len(site.subnets) > 1, idle_since)
+    found = census.pick_free(tx, _key(lot), count, len(site.subnets) > 1, idle_since)
     if len(found) < count:
         raise Changed(f"{count} nodes of a kind were free, {len(found)} are left")
     return found
+
+
+def _key(lot: Lot) -> census.FreeKey:
+    template, group = lot.cache or (None, None)
+    state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
+    return census.FreeKey(state, census.Kind(*lot.kind), template, group, lot.reserved)
 
 
 def _set_going(
@@ -201,7 +204,7 @@ def take(tx: Tx, *, taken: Take, claim: Claim, site: Site, now: float) -> Result
         return Result(0)
     if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
         return Result(0)
-    if _surplus(tx, vcluster, request) < taken.count:
+    if _to_spare(tx, vcluster, request, 0) < taken.count:
         raise Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
     chosen = _victims(tx, vcluster, kind, taken.count, site, now)
     if len(chosen) < taken.count:
@@ -215,12 +218,14 @@ def take(tx: Tx, *, taken: Take, claim: Claim, site: Site, now: float) -> Result
     return Result(made.count)
 
 
-def _surplus(tx: Tx, vcluster: Vcluster, request: Request) -> int:
-    """How many nodes may be taken from the vcluster for the request, beside those that are leaving it already."""
+def _to_spare(tx: Tx, vcluster: Vcluster, request: Request, own: int) -> int:
+    """How many nodes may be taken from the vcluster for the request: none below its creation size, beside those that
+    are leaving it already, of which `own` are the request's.
+    """
     ahead = groups.get(tx, vcluster.group_id).priority < request.priority
     if not ahead or vcluster.state != VclusterState.ACTIVE or vcluster.id == request.vcluster_id:
         return 0
-    return vclusters.held(tx, vcluster.id) - reclaims.leaving(tx, vcluster.id) - vcluster.creation_size
+    return vclusters.held(tx, vcluster.id) - reclaims.leaving(tx, vcluster.id) + own - vcluster.creation_size
 
 
 def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now: float) -> list[Node]:
@@ -257,7 +262,7 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
-    count = min(left, left + _surplus(tx, vcluster, request))
+    count = min(left, _to_spare(tx, vcluster, request, left))
     chosen = nodes.lock(tx, list(reservations.of_reclaims(tx, [reclaim.id])))
     held = [node for node in chosen if node.vcluster_id == vcluster.id]
     goes = leases.victims(held, count)
@@ -336,6 +341,9 @@ def _say(tx: Tx, vcluster: Vcluster, said: news.News, now: float) -> None:
 def rouse(tx: Tx, *, part: Rouse, claim: Claim, site: Site, now: float) -> Result:
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim, now)
+    target = NodeState.OFF if part.sleep else NodeState.TRAMPOLINE
+    if census.roused(tx, _key(part.lot), target, len(site.subnets) > 1, now):
+        return Result(0)  # this very act was committed before
     idle_since = now - site.energy.idle_time if part.sleep else None
     picked = _picked(tx, part.lot, part.count, site, idle_since)
     if part.sleep:

@@ -218,9 +218,7 @@ def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | 
 
     idle_since  only those that may be put to sleep (see `free`)
     """
-    cache = and_(_n.disk == Disk.CACHED, _n.cached_template_id == key.template, _n.cached_group_id == key.group)
-    query = select(_n.id).where(_FREE, _n.state == key.state, _of_kind(key.kind, many),
-                                _n.disk != Disk.CACHED if key.template is None else cache, _kept_for(key.reserved))
+    query = select(_n.id).where(_FREE, _n.state == key.state, _alike(key, many))
     if idle_since is not None:
         query = query.where(_idle(idle_since))
     ids = list(tx.scalars(query.order_by(_n.id).limit(count)))
@@ -228,6 +226,18 @@ def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | 
     # Between picking and locking others may have been quicker: what is locked is looked at once more.
     still = {one for part in slices(ids) for one in tx.scalars(query.where(_n.id.in_(part)))}
     return [node for node in locked if node.id in still]
+
+
+def roused(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
+    """How many nodes, alike as `key` says but for their state, came to `state` at that very time and are nobody's."""
+    return tx.scalar(select(func.count()).where(
+        _NOBODYS, _n.released == 0, _n.state == state, _n.since == at, _alike(key, many))) or 0
+
+
+def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
+    cache = and_(_n.disk == Disk.CACHED, _n.cached_template_id == key.template, _n.cached_group_id == key.group)
+    return and_(_of_kind(key.kind, many), _n.disk != Disk.CACHED if key.template is None else cache,
+                _kept_for(key.reserved))
 
 
 def pick_held(tx: Tx, vcluster_id: int, kind: Kind, many: bool, assigned_by: float) -> list[Node]:

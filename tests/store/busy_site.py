@@ -1,0 +1,122 @@
+"""A site on which a pass has something of every kind to do, for the tests of the manager's acts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Engine, event, select, update
+
+from cod.flows import vclusters as owner_flows
+from cod.model import Energy, Site
+from cod.store import groups, tables, vclusters
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.store.manager_world import OWNER, add_node, add_template, arrive, run_pass
+
+GIB = '<requires><memory><mib equal="{}"/></memory></requires>'
+NOW = 130.0  # when everything is due
+EVERY_KIND = ["warn vcluster", "drain vcluster", "expire vcluster", "end vcluster", "grant request", "seize by reclaim",
+              "take for request", "tell requests why not", "wake nodes", "put nodes to sleep"]
+
+
+def ruled(site: Site) -> Site:
+    """The site with rules that let much happen in little time."""
+    policy = replace(site.policy, inertia=10.0, reclaim_grace=20.0, drain_grace=30.0, lease_warnings=(1000.0,),
+                     default_lease=1e6)
+    return replace(site, policy=policy, energy=Energy(manage=True, warm_low=1, warm_high=2, idle_time=50.0,
+                                                      wake_time=100.0, wake_step=10.0))
+
+
+def calm(site: Site) -> Site:
+    """The same site, whose reserve nobody manages."""
+    return replace(site, energy=Energy())
+
+
+def want(tx: Tx, site: Site, name: str, size: int, mib: int, now: float, group: str = "low", **rest: Any) -> int:
+    """A vcluster that waits for nodes with so much memory; its id."""
+    made = owner_flows.create(tx, name=name, size=size, template="debian", group=group, attributes=GIB.format(mib),
+                              site=site, now=now, **rest)
+    return int(made.value[0].vcluster.id)
+
+
+def grow(tx: Tx, site: Site, name: str, size: int, now: float) -> None:
+    """A vcluster of so many active nodes, beyond its creation size."""
+    owner_flows.resize(tx, name=name, size=size, site=site, now=now, actor=OWNER)
+    run_pass(tx, calm(site), now)
+    arrive(tx, now)
+
+
+def people(tx: Tx) -> None:
+    """A group that goes first, one that goes last, and their template."""
+    groups.add(tx, "low", 0.0, priority=0)
+    groups.add(tx, "high", 0.0, priority=9)
+    add_template(tx, "debian")
+
+
+def build(tx: Tx, site: Site) -> None:
+    """Types are told apart by their memory, and each part of the site uses its own."""
+    people(tx)
+    for number, mib in enumerate([4096] * 5 + [8192] * 4 + [16384] * 3 + [65536] * 3):
+        add_node(tx, number, mib=mib)
+    for number in (20, 21):
+        add_node(tx, number, "off", mib=32768)
+    for name in ("warned", "drains", "expires", "ends"):
+        want(tx, site, name, 1, 4096, 1.0)
+    want(tx, site, "loser8", 1, 8192, 1.0)
+    want(tx, site, "loser16", 1, 16384, 1.0)
+    run_pass(tx, calm(site), 2.0)
+    arrive(tx, 3.0)
+    grow(tx, site, "loser8", 4, 4.0)
+    grow(tx, site, "loser16", 3, 5.0)
+    want(tx, site, "winner8", 2, 8192, 100.0, "high")
+    run_pass(tx, calm(site), 100.0)  # takes two nodes, which nobody gives back until 120
+    _come_to(tx, "warned", expires_at=NOW + 500.0, warned=None)
+    _come_to(tx, "drains", expires_at=NOW - 5.0, warned=0.0)
+    _come_to(tx, "expires", expires_at=NOW - 40.0, warned=0.0, drain_until=NOW - 10.0)
+    owner_flows.delete(tx, name="ends", site=site, now=110.0, actor=OWNER)
+    arrive(tx, 111.0)
+    want(tx, site, "granted", 1, 4096, 112.0)
+    want(tx, site, "winner16", 1, 16384, 113.0, "high")
+    want(tx, site, "huge", 60, 4096, 114.0)
+
+
+def _come_to(tx: Tx, name: str, **columns: Any) -> None:
+    tx.execute(update(t.vclusters).where(t.vclusters.c.name == name).values(**columns))
+
+
+def everything(engine: Engine, *, but: tuple[str, ...] = ("claims",)) -> dict[str, list[Any]]:
+    """All rows of all tables."""
+    with engine.begin() as tx:
+        return {table.name: sorted(map(tuple, tx.execute(select(table))), key=repr)
+                for table in tables.metadata.sorted_tables if table.name not in but}
+
+
+def summary(tx: Tx) -> dict[str, tuple[str, int, int]]:
+    """Each vcluster's state, its size, and how many nodes it holds, by name."""
+    rows = tx.execute(select(t.vclusters.c.name, t.vclusters.c.state, t.vclusters.c.size, t.vclusters.c.id))
+    return {name: (state, size, vclusters.held(tx, one)) for name, state, size, one in rows}
+
+
+class Killed(Exception):
+    """The manager dies here."""
+
+
+def killed_at(engine: Engine, step: Any, statement: int, **arguments: Any) -> bool:
+    """Run a flow that dies before its statement of that number; False when it has fewer and went through."""
+    seen = 0
+
+    def count(*_: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > statement:
+            raise Killed
+
+    try:
+        with engine.begin() as tx:
+            event.listen(tx, "before_cursor_execute", count)
+            step(tx, **arguments)
+            event.remove(tx, "before_cursor_execute", count)
+    except Killed:
+        return True
+    return False
