@@ -92,7 +92,7 @@ def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
 def sums(tx: Tx, first: int, last: int, by: str) -> list[Any]:
     """The accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or 'day'.
 
-    The key is a group's name (None: the reserve), a type's name, or a day; rows are in its order.
+    The key is a group's name (None: the reserve), a type's (None: deleted ones) or a day; rows are in its order.
     """
     key: ColumnElement[Any] = {"group": t.groups.c.name, "type": t.node_types.c.name, "day": _e.day}[by]
     query = (select(key, *_SUMS).select_from(t.energy_use)

@@ -115,6 +115,13 @@ def test_a_site_that_has_not_counted_yet(served: Served) -> None:
     assert "--since" in shown(served, "--since", "soon", code=2)
 
 
+def test_a_type_that_was_deleted_keeps_its_account_without_its_name(served: Served) -> None:
+    served.tx(book, int(time.time() // DAY))
+    served.tx(lambda tx: tx.execute(t.node_types.delete()))
+    assert [line["name"] for line in json.loads(shown(served, "--by", "type", "--json"))["items"]] == [None]
+    assert shown(served, "--by", "type").splitlines()[1].startswith("(deleted types)")
+
+
 def test_a_bar_is_as_long_as_its_share_and_rounds_once() -> None:
     line = {"node_hours": 1.0, "kwh": 1.0, "kwh_saved": 1.0}
     assert bar(line, 2.0).plain == "█" * 20 + "░" * 20
