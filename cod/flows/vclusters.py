@@ -97,12 +97,20 @@ def resize(
     return _shrink(tx, vcluster, size, victims, f"the vcluster shrank to {size}", site=site, now=now, actor=actor)
 
 
-def release(tx: Tx, *, name: str, nodes_: Sequence[str], site: Site, now: float, actor: str) -> Result:
-    """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`."""
+def release(
+    tx: Tx, *, name: str, nodes_: Sequence[str], passing_over: bool = False, site: Site, now: float, actor: str
+) -> Result:
+    """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`.
+
+    passing_over  names that it has no nodes of are no error: whoever repeats himself does no harm
+    """
     vcluster = _active(tx, name)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    leaving = [_member(vcluster, held, one) for one in dict.fromkeys(nodes_)]
-    leaving = list(dict.fromkeys(leaving))
+    there = {one for node in held for one in (node.hostname, node.name)}
+    wanted = [one for one in dict.fromkeys(nodes_) if not passing_over or one in there]
+    leaving = list(dict.fromkeys(_member(vcluster, held, one) for one in wanted))
+    if not leaving:
+        return Result(_shown(tx, vcluster))
     if vcluster.size - len(leaving) < 1:
         raise Refused("conflict", f"vcluster {name} would have no node left; delete it instead", "nodes")
     return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, "its owner gave it back", site=site, now=now,

@@ -66,6 +66,16 @@ def by_key(tx: Tx, key: str) -> Request | None:
     return _one(tx, t.node_requests.c.key == key)
 
 
+def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
+    """The keys that clients gave those requests, by id; requests without a key are left out."""
+    r = t.node_requests.c
+    found: dict[int, str] = {}
+    for part in slices(request_ids):
+        query = select(r.id, r.key).where(r.id.in_(part), r.key.is_not(None))
+        found.update({row[0]: row[1] for row in tx.execute(query)})
+    return found
+
+
 def every(
     tx: Tx, *, states: Iterable[str] = (), vcluster_id: int | None = None, limit: int | None = None
 ) -> list[Request]:

@@ -161,7 +161,7 @@ nodes = _table(
     Column("power_wanted", String(8), comment="on, off, soft or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),
     Column("boot_served_at", Time, comment="in boot: when its final boot decision was served"),
-    Index(None, "state", "deadline"),
+    Index(None, "state", "deadline", "power_wanted"),  # overdue nodes; nodes that are waking
     # Covers the manager's census, so that counting a hundred thousand nodes never reads their wide rows.
     Index("ix_nodes_census", "vcluster_id", "released", "state", "type_id", "block_id", "subnet", "disk",
           "cached_template_id", "cached_group_id", "power_driver", "since", "assigned_at"),

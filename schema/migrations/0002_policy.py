@@ -151,9 +151,11 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column('remote', sa.String(length=160), nullable=True, comment='option 82 remote id, hex: its switch'))
         batch_op.add_column(sa.Column('power_account', sa.String(length=63), nullable=True, comment="the site file's account to sign in to its BMC with; null: none"))
         batch_op.add_column(sa.Column('watts', sa.Double(), nullable=True, comment='as last measured by its BMC; null: never'))
+        batch_op.drop_index(batch_op.f('ix_nodes_state_deadline'))
         batch_op.create_index('ix_nodes_census', ['vcluster_id', 'released', 'state', 'type_id', 'block_id', 'subnet', 'disk', 'cached_template_id', 'cached_group_id', 'power_driver', 'since', 'assigned_at'], unique=False)
         batch_op.drop_index(batch_op.f('ix_nodes_vcluster_id'))
         batch_op.create_index(batch_op.f('ix_nodes_request_id'), ['request_id'], unique=False)
+        batch_op.create_index(batch_op.f('ix_nodes_state_deadline_power_wanted'), ['state', 'deadline', 'power_wanted'], unique=False)
 
     with op.batch_alter_table('power_actions', schema=None) as batch_op:
         batch_op.add_column(sa.Column('wished_at', sa.Double(), server_default='0', nullable=False))

@@ -25,8 +25,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
     "cod.flows": ({"cod.policy", "cod.store", *LEAVES}, set()),
     "cod.images": ({"cod.images", "cod.wire.manifest", "cod.model"}, {"zstandard"}),
-    "cod.net": ({"cod.net", "cod.flows", "cod.wire", "cod.pool", "cod.images", "cod.secretfile", *LEAVES},
-                {"twisted", "h11", "pydantic", "prometheus_client", "zope"}),
+    "cod.net": ({"cod.net", "cod.ca", "cod.flows", "cod.wire", "cod.pool", "cod.images", "cod.secretfile", *LEAVES},
+                {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.secretfile", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
     "cod.lab": ({"cod.lab", "cod.model"}, {"click", "rich"}),
@@ -51,6 +51,7 @@ EDGES: dict[str, set[str]] = {
     "cod.net.dhcp": set(), "cod.net.dns": set(), "cod.net.ra": set(), "cod.net.tftp": set(), "cod.net.http": set(),
     "cod.net.confd": {"cod.net.agents"}, "cod.net.manager": set(), "cod.net.ingest": set(), "cod.net.readiness": set(),
     "cod.net.energy": set(), "cod.net.pruning": set(),
+    "cod.net.nmp": {"cod.net.nmpverbs"}, "cod.net.nmptls": set(),
     "cod.net.api": {"cod.net.apibody", "cod.net.apirequest", "cod.net.events"},
 }
 

@@ -1,0 +1,143 @@
+"""What passes between COD and a vcluster's manager: who it is, what it is owed, how things are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
+from cod.states import RequestState, VclusterState
+from cod.store import dues, nodes, reclaims, requests, vclusters, vcms, views
+from cod.store.engine import Tx
+
+own_key = dues.own_key
+request_key = dues.request_key
+own_keys = requests.keys
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """Whom a connection is for. `epoch` is the connection's; `acked`: up to which messages it need not be sent any."""
+
+    vcluster_id: int
+    epoch: int
+    acked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A vcluster as its VCM sees it; `members` as in `store.dues.members`, `keys` of its requests by their ids."""
+
+    vcluster: Vcluster
+    members: list[dict[str, Any]]
+    requests: list[Request]
+    keys: Mapping[int, str]
+    reclaims: list[Reclaim]
+
+
+# ---------------------------------------------------------------- what the administrator does
+
+
+def enrol(tx: Tx, *, vcluster: str, serial: str, address: str, now: float) -> VcmView:
+    """Whoever has the certificate of that serial number (or comes from that address) speaks for the vcluster."""
+    found = _vcluster(tx, vcluster)
+    vcms.enrol(tx, found.id, serial=serial, address=address, now=now)
+    return show(tx, vcluster)
+
+
+def revoke(tx: Tx, *, vcluster: str) -> None:
+    """Nobody speaks for the vcluster any more. Its nodes, requests and reclaims stay as they are."""
+    vcms.revoke(tx, _vcluster(tx, vcluster).id)
+
+
+def every(tx: Tx) -> list[VcmView]:
+    """All VCMs, by vcluster."""
+    return views.vcms(tx)
+
+
+def show(tx: Tx, vcluster: str) -> VcmView:
+    """The vcluster's VCM. Raises `Refused` where it has none."""
+    for view in views.vcms(tx):
+        if view.vcluster == vcluster:
+            return view
+    raise Refused("not_found", f"nobody is enrolled for vcluster {vcluster!r}; `cod vcm enroll {vcluster}`", "vcluster")
+
+
+# ---------------------------------------------------------------- connections
+
+
+def greet(
+    tx: Tx, *, vcluster: str, serial: str, address: str, about: str, seen: int, server: str, now: float
+) -> Greeted:
+    """A VCM has come. Raises `Refused` ('forbidden') when it may not speak for that vcluster.
+
+    serial   of its certificate; '' where it showed none: then its address has to be the one that was enrolled
+    seen     the last message that it says it has dealt with; a number from the future is not believed
+    """
+    found = vclusters.by_name(tx, vcluster)
+    known = vcms.get(tx, found.id, lock=True) if found else None
+    if found is None or known is None:
+        raise Refused("forbidden", f"nobody is enrolled for a vcluster {vcluster!r}")
+    if serial != known.serial:
+        raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted")
+    if known.address and known.address != address:
+        raise Refused("forbidden", f"the VCM of {vcluster} comes from {known.address}, not from {address}")
+    acked = min(max(seen, known.acked), known.sequence)
+    vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about)
+    vcms.acknowledge(tx, found.id, acked)
+    return Greeted(found.id, known.epoch + 1, acked)
+
+
+def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
+    """That connection has ended."""
+    vcms.gone(tx, vcluster_id, server, epoch, now)
+
+
+def fresh(tx: Tx, sent: Mapping[int, tuple[int, int]]) -> tuple[list[Owed], list[int]]:
+    """For a server's connections (vcluster -> its epoch, the last message sent): what else is owed to them; and those
+    that are not the newest any more, or whose VCM is not enrolled any more."""
+    heads = vcms.heads(tx, list(sent))
+    stale = [one for one, (epoch, _) in sent.items() if one not in heads or heads[one][0] != epoch]
+    behind = {one: last for one, (_, last) in sent.items() if one not in stale and heads[one][1] > last}
+    return vcms.owed(tx, behind), stale
+
+
+def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
+    """It has dealt with everything up to `sequence`."""
+    vcms.acknowledge(tx, vcluster_id, sequence)
+
+
+# ---------------------------------------------------------------- how things are
+
+
+def request(tx: Tx, vcluster_id: int, request_id: int) -> Request:
+    """A request of that vcluster's. Raises `Refused` for all others."""
+    found = requests.get(tx, request_id)
+    if found is None or found.vcluster_id != vcluster_id:
+        raise Refused("not_found", f"this vcluster has no request {request_id}", "request")
+    return found
+
+
+def owns_reclaim(tx: Tx, vcluster_id: int, reclaim_id: int) -> None:
+    """Raise `Refused` unless the reclaim is from that vcluster."""
+    found = reclaims.get(tx, reclaim_id)
+    if found is None or found.vcluster_id != vcluster_id:
+        raise Refused("not_found", f"this vcluster has no reclaim {reclaim_id}", "reclaim")
+
+
+def picture(tx: Tx, vcluster_id: int) -> Picture:
+    """The vcluster as it is."""
+    found = vclusters.get(tx, vcluster_id)
+    assert found is not None
+    held = nodes.every(tx, vcluster_id=vcluster_id)
+    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
+    return Picture(found, dues.members(tx, [node.id for node in held]), pending,
+                   requests.keys(tx, [one.id for one in pending]), reclaims.open_(tx, vcluster_id))
+
+
+def _vcluster(tx: Tx, name: str) -> Vcluster:
+    found = vclusters.by_name(tx, name, lock=True)
+    if found is None or found.state == VclusterState.ENDED:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
+    return found

@@ -1,0 +1,104 @@
+"""Virtual cluster managers, and the outbox of what COD owes them.
+
+Sequence numbers are given out under the lock of the VCM's row, so they are committed in their order: a VCM that
+acknowledges 6 has been sent 5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from cod.model import Owed, Vcm
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_v, _o = t.vcms.c, t.outbox.c
+_COLUMNS = [_v[field.name] for field in fields(Vcm)]
+
+
+def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcm | None:
+    """The vcluster's VCM."""
+    query = select(*_COLUMNS).where(_v.vcluster_id == vcluster_id)
+    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
+    return Vcm(*row) if row else None
+
+
+def every(tx: Tx) -> list[Vcm]:
+    """All VCMs, by their vclusters' ids."""
+    return [Vcm(*row) for row in tx.execute(select(*_COLUMNS).order_by(_v.vcluster_id))]
+
+
+def enrol(tx: Tx, vcluster_id: int, *, serial: str, address: str, now: float) -> Vcm:
+    """Let whoever has that certificate (or address) speak for the vcluster; whoever did so before may not any more."""
+    known = get(tx, vcluster_id, lock=True)
+    columns: dict[str, Any] = {"serial": serial, "address": address, "enrolled_at": now}
+    if known is None:
+        tx.execute(insert(t.vcms).values(vcluster_id=vcluster_id, **columns))
+    else:
+        change(tx, known, **columns, epoch=known.epoch + 1, server=None, connected_at=now)
+    found = get(tx, vcluster_id)
+    assert found is not None
+    return found
+
+
+def revoke(tx: Tx, vcluster_id: int) -> None:
+    """Nobody speaks for the vcluster any more; what was owed is forgotten."""
+    tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id))
+    tx.execute(delete(t.vcms).where(_v.vcluster_id == vcluster_id))
+
+
+def change(tx: Tx, vcm: Vcm, **columns: Any) -> None:
+    """Set columns."""
+    tx.execute(update(t.vcms).where(_v.vcluster_id == vcm.vcluster_id).values(**columns))
+
+
+def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
+    """That connection has ended; a newer one is left alone."""
+    tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.server == server, _v.epoch == epoch)
+               .values(server=None, connected_at=now))
+
+
+# ---------------------------------------------------------------- the outbox
+
+
+def owe(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: float) -> bool:
+    """Put a message for the vcluster's VCM in its outbox; False where it has none."""
+    vcm = get(tx, vcluster_id, lock=True)
+    if vcm is None:
+        return False
+    change(tx, vcm, sequence=vcm.sequence + 1)
+    tx.execute(insert(t.outbox).values(
+        vcluster_id=vcluster_id, sequence=vcm.sequence + 1, verb=verb, body=json.dumps(body), at=now))
+    return True
+
+
+def owed(tx: Tx, after: Mapping[int, int], limit: int = 100) -> list[Owed]:
+    """Messages for those vclusters, each after a sequence number, in order; at most `limit` for each."""
+    found: list[Owed] = []
+    for vcluster_id, sequence in after.items():
+        query = select(_o.vcluster_id, _o.sequence, _o.verb, _o.body).where(
+            _o.vcluster_id == vcluster_id, _o.sequence > sequence)
+        found += [Owed(*row[:3], json.loads(row[3])) for row in tx.execute(query.order_by(_o.sequence).limit(limit))]
+    return found
+
+
+def heads(tx: Tx, vcluster_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """(epoch, last sequence number) of those VCMs that there still are: one look for a server's many connections."""
+    found: dict[int, tuple[int, int]] = {}
+    for start in range(0, len(vcluster_ids), 500):
+        query = select(_v.vcluster_id, _v.epoch, _v.sequence).where(
+            _v.vcluster_id.in_(vcluster_ids[start:start + 500]))
+        found.update({row[0]: (row[1], row[2]) for row in tx.execute(query)})
+    return found
+
+
+def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
+    """Everything up to `sequence` is dealt with."""
+    tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.acked < sequence, _v.sequence >= sequence)
+               .values(acked=sequence))
+    tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id, _o.sequence <= sequence))

@@ -1,0 +1,49 @@
+"""How a VCM reaches COD: TLS with its certificate, to one after the other of the site's servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.ssl import Certificate, PrivateCertificate, optionsForClientTLS
+
+from cod.vcm.link import Link
+
+SERVER_NAME = "cod"  # what the site's CA certifies its servers as
+PATIENCE = 15  # seconds for a connection
+
+
+def over_tls(
+    reactor: Any, servers: Sequence[tuple[str, int]], certificate: bytes, key: bytes, authority: bytes
+) -> Callable[[Link], Deferred[Any]]:
+    """What connects a link to the next of `servers`, each an (address, port) pair. All else is PEM.
+
+    Raises ValueError when one of them is not what it should be.
+    """
+    try:
+        options = optionsForClientTLS(
+            SERVER_NAME, Certificate.loadPEM(authority), PrivateCertificate.loadPEM(key + b"\n" + certificate))
+    except Exception as error:  # OpenSSL's own say nothing
+        raise ValueError(f"the certificate, its key or the authority's certificate cannot be used: {error}") from None
+    return _connecting(reactor, servers, lambda endpoint: wrapClientTLS(options, endpoint))
+
+
+def plainly(reactor: Any, servers: Sequence[tuple[str, int]]) -> Callable[[Link], Deferred[Any]]:
+    """The same without TLS, for closed networks where the site knows VCMs by their addresses."""
+    return _connecting(reactor, servers, lambda endpoint: endpoint)
+
+
+def _connecting(
+    reactor: Any, servers: Sequence[tuple[str, int]], wrap: Callable[[Any], Any]
+) -> Callable[[Link], Deferred[Any]]:
+    turns = cycle(servers)
+
+    def connect(link: Link) -> Deferred[Any]:
+        address, port = next(turns)
+        done: Deferred[Any] = connectProtocol(wrap(TCP4ClientEndpoint(reactor, address, port, PATIENCE)), link)
+        return done
+
+    return connect
