@@ -12,8 +12,9 @@ from io import BytesIO
 from typing import Any
 
 from OpenSSL import SSL
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -28,6 +29,7 @@ ANSWER = 15.0
 MOST = 1 << 20  # bytes of an answer
 BUSY = (429, 503)
 TRIES = 3
+GIVEN_UP = (TookTooLong, CancelledError, ConnectingCancelledError)  # a request that was cancelled fails as it likes
 LONGEST_PAUSE = 8.0  # seconds until a busy BMC is asked again, whatever it says
 
 
@@ -76,8 +78,6 @@ class Bmcs:
                 producer)
             response = await asked.addTimeout(ANSWER, self._reactor)
             return response, await _read(response).addTimeout(ANSWER, self._reactor)
-        except TookTooLong:
-            raise PowerError(f"the BMC does not answer within {ANSWER:.0f} s") from None
         except PowerError:
             raise
         except Exception as error:
@@ -129,6 +129,8 @@ def _unheard(error: Exception) -> PowerError:
         if any("certificate verify failed" in str(each) or "Verif" in type(each).__name__ for each in inner):
             return PowerError("the BMC's certificate is not one that is trusted here", lasting=True)
         return PowerError("the BMC does not speak TLS as it is spoken here")
+    if any(isinstance(each, GIVEN_UP) for each in inner):
+        return PowerError(f"the BMC does not answer within {ANSWER:.0f} s")
     if isinstance(error, ResponseFailed):
         return PowerError("the BMC broke the connection off")
     return PowerError(f"the BMC does not answer: {' '.join(str(error).split())[:200]}")

@@ -29,14 +29,13 @@ SUITES = ("3", "17")  # those with a key, integrity and encryption that BMCs hav
 OUTPUT = 1 << 16  # bytes kept of what ipmitool says
 TO_GO_OFF = 12.0  # seconds
 
-LASTING = {  # what ipmitool says, and what it means
+LASTING = {  # what ipmitool says of a session that did not come about, and what it means
     "RAKP 2 HMAC is invalid": "the BMC refuses the password",
     "unauthorized name": "the BMC does not know the user",
     "invalid authentication algorithm": "the BMC refuses the cipher suite",
     "invalid integrity algorithm": "the BMC refuses the cipher suite",
     "no matching cipher suite": "the BMC refuses the cipher suite",
     "invalid role": "the account has not the rights of an operator",
-    "Insufficient privilege level": "the account has not the rights of an operator",
 }
 SILENT = "Unable to establish"
 
@@ -141,7 +140,10 @@ def trouble(said: str) -> PowerError:
     if SILENT in said:
         return PowerError("the BMC does not answer")
     told = [line.strip() for line in said.splitlines() if "failed" in line]
-    return Refusal(f"the BMC says: {told[-1] if told else 'no'}"[:300])
+    said = told[-1] if told else "no"
+    if "Insufficient privilege" in said:
+        return Refusal("the account has not the rights of an operator", lasting=True)
+    return Refusal(f"the BMC says: {said}"[:300])
 
 
 def reading(said: str) -> float | None:

@@ -1,8 +1,8 @@
 """The driver `pdu`: switched outlets, by SNMP. It needs the package pysnmp (`pip install cod[pdu]`).
 
 Address: ``HOST[:PORT]/MODEL/OUTLET`` for a MODEL in `MODELS`, or ``HOST[:PORT]/OID?on=N&off=N`` for any outlet that has
-one object, an integer, to be read and to be set. With an account that has a user, SNMPv3 is spoken (authPriv; SHA and AES-128, both
-keys made of the password); with one that has none, v2c with the password as community.
+one object, an integer, to be read and to be set. With an account that has a user, SNMPv3 is spoken (authPriv; SHA and
+AES-128, both keys made of the password); with one that has none, v2c with the password as community.
 
 The machine behind the outlet must be set to switch on when power returns. Off is sudden: no system is asked.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
+from twisted.internet.defer import Deferred, fail
 
 from cod.power import address
 from cod.power.driver import Plain, PowerError, SignIn, Target, off_then_on
@@ -44,10 +45,11 @@ class Outlet:
 
 
 class PduDriver(Plain):
-    """Speaks to outlets. pysnmp wants an asyncio loop of its own, so each exchange runs in a thread."""
+    """Speaks to outlets."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
+        self._snmp = Snmp(reactor)
 
     def status(self, target: Target) -> Deferred[str]:
         """'on', 'off', or 'unknown' for any other value."""
@@ -67,19 +69,12 @@ class PduDriver(Plain):
 
     async def _status(self, target: Target) -> str:
         outlet = parse(target.address)
-        value = await self._exchange(outlet, target.sign_in, None)
+        value = await self._snmp.exchange(outlet, target.sign_in, None)
         return {outlet.on: "on", outlet.off: "off"}.get(value, "unknown")
 
     async def _set(self, target: Target, wanted: str) -> None:
         outlet = parse(target.address)
-        await self._exchange(outlet, target.sign_in, outlet.on if wanted == "on" else outlet.off)
-
-    async def _exchange(self, outlet: Outlet, sign_in: SignIn | None, value: int | None) -> int:
-        if sign_in is None:
-            raise PowerError("the pdu driver needs an account: see [[account]] of the site file", lasting=True)
-        run = deferToThreadPool(
-            self._reactor, self._reactor.getThreadPool(), lambda: asyncio.run(exchange(outlet, sign_in, value)))
-        return int(await run)
+        await self._snmp.exchange(outlet, target.sign_in, outlet.on if wanted == "on" else outlet.off)
 
 
 def parse(text: str) -> Outlet:
@@ -95,27 +90,61 @@ def parse(text: str) -> Outlet:
     raise address.malformed(text, FORM)
 
 
-async def exchange(outlet: Outlet, sign_in: SignIn, value: int | None) -> int:
-    """Set the outlet's object to `value` (None: only read it); returns what it is. Raises `PowerError`."""
-    try:
-        from pysnmp.hlapi.v3arch import asyncio as snmp
-    except ImportError:
-        raise PowerError("the pdu driver needs the package pysnmp on this server: pip install cod[pdu]") from None
-    engine = snmp.SnmpEngine()
-    try:
-        where = await snmp.UdpTransportTarget.create((outlet.host, outlet.port), timeout=TIMEOUT, retries=RETRIES)
-        words = [] if value is None else [snmp.Integer32(value)]
-        asked = snmp.ObjectType(snmp.ObjectIdentity(outlet.oid), *words)
-        command = snmp.get_cmd if value is None else snmp.set_cmd
-        silence, error, _index, found = await command(
-            engine, _credentials(snmp, sign_in), where, snmp.ContextData(), asked, lookupMib=False)
-    except PowerError:
-        raise
-    except Exception as problem:  # names that are not found, passwords that are too short for a key
-        raise PowerError(f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}") from None
-    finally:
-        engine.close_dispatcher()
-    return _answer(outlet, sign_in, silence, error, found)
+class Snmp:
+    """SNMP by pysnmp, which wants an asyncio loop: one in a thread of its own, begun with the first exchange.
+
+    An engine is dear to make and remembers the keys of users by their names: there is one for each account.
+    """
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._engines: dict[SignIn, Any] = {}
+
+    def exchange(self, outlet: Outlet, sign_in: SignIn | None, value: int | None) -> Deferred[int]:
+        """Set the outlet's object to `value` (None: only read it); what it is. Fails with `PowerError`."""
+        if sign_in is None:
+            return fail(PowerError("the pdu driver needs an account: see [[account]] of the site file", lasting=True))
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="snmp", daemon=True).start()
+        task = asyncio.run_coroutine_threadsafe(self._exchange(outlet, sign_in, value), self._loop)
+
+        def cancel(_done: object) -> None:
+            task.cancel()
+
+        done: Deferred[int] = Deferred(cancel)
+        task.add_done_callback(lambda ended: self._reactor.callFromThread(_pass_on, ended, done))
+        return done
+
+    async def _exchange(self, outlet: Outlet, sign_in: SignIn, value: int | None) -> int:
+        try:
+            from pysnmp.hlapi.v3arch import asyncio as snmp
+        except ImportError:
+            raise PowerError("the pdu driver needs the package pysnmp on this server: pip install cod[pdu]") from None
+        try:
+            if sign_in not in self._engines:
+                self._engines[sign_in] = snmp.SnmpEngine()
+            engine = self._engines[sign_in]
+            where = await snmp.UdpTransportTarget.create((outlet.host, outlet.port), timeout=TIMEOUT, retries=RETRIES)
+            words = [] if value is None else [snmp.Integer32(value)]
+            asked = snmp.ObjectType(snmp.ObjectIdentity(outlet.oid), *words)
+            command = snmp.get_cmd if value is None else snmp.set_cmd
+            silence, error, _index, found = await command(
+                engine, _credentials(snmp, sign_in), where, snmp.ContextData(), asked, lookupMib=False)
+        except Exception as problem:  # names that are not found, passwords that are too short for a key
+            raise PowerError(f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}") from None
+        return _answer(outlet, sign_in, silence, error, found)
+
+
+def _pass_on(ended: Future[int], done: Deferred[int]) -> None:
+    if done.called or ended.cancelled():
+        return
+    error = ended.exception()
+    if error is None:
+        done.callback(ended.result())
+    else:
+        done.errback(error)
 
 
 def _credentials(snmp: Any, sign_in: SignIn) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from OpenSSL import SSL
+from OpenSSL import SSL, crypto
 from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.web.iweb import IPolicyForHTTPS
@@ -63,7 +63,7 @@ def _authorities(file: str) -> str:
         text = Path(file).read_text()
         for pem in (found := _PEM.findall(text)):
             ssl.Certificate.loadPEM(pem)
-    except (OSError, ValueError, SSL.Error) as error:
+    except (OSError, ValueError, crypto.Error) as error:
         why = getattr(error, "strerror", None) or "it holds something else"
         raise PowerError(f"no certificates can be read from {file}: {why}") from None
     if not found:
