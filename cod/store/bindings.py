@@ -107,7 +107,8 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
         raise Refused("conflict", f"vcluster {vcluster.name} has no block of addresses yet")
     release(tx, node.id)
     block = range(vcluster.first_address, vcluster.last_address + 1)
-    there = at(tx, list(block))
+    there = {row.address: row for row in
+             _read(tx, _SELECT.where(_b.address.between(block[0], block[-1])).with_for_update())}
     for address in block:
         row = there.get(address)
         if address & 0xFF in (0, 0xFF) or (row is not None and row.expires_at > now):
