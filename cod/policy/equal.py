@@ -51,7 +51,7 @@ def _rounded(path: str, value: str, rules: TypeRules) -> str:
         return value
     if path == "memory/mib":
         # Up, because firmware and kernel keep some; a power of two as the step, so that sizes land where they are sold.
-        step = max(1, (1 << int(value).bit_length()) // rules.memory_parts)
+        step = max(1, (1 << (int(value) - 1).bit_length()) // rules.memory_parts)
         return str(-(-int(value) // step) * step)
     if path == "cpu/mhz":
         # Plates say multiples of 50 MHz; half a plate's step off the middle, no plate sits on a rounding boundary.

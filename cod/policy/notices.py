@@ -137,7 +137,7 @@ def hardware_changed(
 ) -> News:
     """A node reported other hardware than before: its types, by name; `lacking`: what its holder's needs miss now;
     `changes`: what differs."""
-    what = f" {_sentence(changes)}" if changes else ""
+    what = f" What has changed: {_sentence(changes)}" if changes else ""
     held = f" It is held by vcluster {holder}." if holder else ""
     misses = f" It does not fit there any more: {_sentence(lacking)}" if lacking else ""
     return _news("hardware", f"node {node}: hardware has changed",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LONGEST_NAME = 63
 
@@ -76,8 +76,20 @@ def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
         elif each.block is None:
             unknown.append(each.node)
     taken = set(blocks)
-    proposed = [made for key in sorted(groups) if (made := _proposed(key, groups[key], taken))]
-    return Proposal(tuple(sorted(proposed, key=lambda each: each.name)), tuple(unknown))
+    proposed: dict[str, Proposed] = {}
+    for key in sorted(groups):
+        made = _proposed(key, groups[key], taken)
+        if made is not None:
+            proposed[made.name] = _together(proposed.get(made.name), made)
+    return Proposal(tuple(proposed[name] for name in sorted(proposed)), tuple(unknown))
+
+
+def _together(one: Proposed | None, other: Proposed) -> Proposed:
+    """Nodes of several switches that are drawn into one block."""
+    if one is None:
+        return other
+    places = sorted((*one.places, *other.places), key=lambda place: place.node)
+    return replace(one, about=f"{one.about}, {other.about}", places=tuple(places))
 
 
 def _switches(seen: Sequence[Sighting]) -> Mapping[str, str]:

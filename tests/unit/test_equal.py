@@ -76,6 +76,13 @@ def test_memory_lands_on_sizes_as_sold(measured: int, sold: int) -> None:
     assert f'mib="{sold}"' in canonical(f'<node><memory mib="{measured}"/></node>')
 
 
+@pytest.mark.parametrize(("parts", "measured", "rounded"), [
+    (1, 4096, 4096), (1, 4097, 8192), (1, 3000, 4096), (2, 4100, 8192), (4, 4100, 6144), (1024, 4100, 4104), (1024, 7, 7),
+])
+def test_memory_is_rounded_as_the_site_says(parts: int, measured: int, rounded: int) -> None:
+    assert f'mib="{rounded}"' in canonical(f'<node><memory mib="{measured}"/></node>', TypeRules(memory_parts=parts))
+
+
 @pytest.mark.parametrize("plate", range(800, 5000, 50))
 def test_a_clock_measured_anew_is_the_same_clock(plate: int) -> None:
     forms = {canonical(f'<node><cpu mhz="{plate + drift}"/></node>') for drift in range(-10, 11)}
