@@ -18,6 +18,7 @@ from cod.pool import Pool, in_transaction
 from cod.store import groups, nodes
 
 NOW = 1_000_000.0
+WEBHOOK_KEY = bytes(range(32))
 ADMIN, READER, STALE = "cod_admin", "cod_reader", "cod_stale"
 
 
@@ -60,7 +61,7 @@ def serving(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
     clock = Clock()
     effects: list[Effect] = []
     server = ApiServer(reactor, pool, site, folder / "api.sock", [("127.0.0.1", 0)], folder / "images",
-                       folder / "incoming", 4 * 2**20, effects.extend, clock)
+                       folder / "incoming", 4 * 2**20, effects.extend, clock, WEBHOOK_KEY)
     for name, token, scope, lifetime in (("ci", ADMIN, "admin", None), ("eye", READER, "read", None),
                                          ("old", STALE, "admin", 1.0)):
         in_transaction(pool.engine, tokens.create, name, token, scope, lifetime, NOW - 10)
