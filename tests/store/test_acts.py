@@ -215,7 +215,8 @@ def test_an_act_whose_rows_have_changed_is_stale(
     ("grant request", withdraw, "granted"), ("take for request", withdraw, "winner16"),
     ("seize by reclaim", withdraw, "winner8"), ("warn vcluster", extend, "warned"),
     ("drain vcluster", extend, "drains"), ("expire vcluster", extend, "expires"),
-    ("expire vcluster", withdraw, "expires"), ("warn vcluster", withdraw, "warned"), ("drain vcluster", withdraw, "drains"),
+    ("expire vcluster", withdraw, "expires"), ("warn vcluster", withdraw, "warned"),
+    ("drain vcluster", withdraw, "drains"),
 ])
 def test_an_act_that_is_not_needed_any_more_does_nothing(
     engine: Engine, busy: Site, acts: dict[str, flow.Act], kind: str, trouble: Callable[..., None], name: str

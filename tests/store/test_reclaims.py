@@ -1,0 +1,291 @@
+"""A reclaim's life: answered early, in part, with other nodes, or not at all; and what follows for the request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select, update
+
+from cod.flows import nodes as node_flows
+from cod.flows import reclaims as flow
+from cod.flows import requests as request_flows
+from cod.flows import vclusters as owner_flows
+from cod.model import Reclaim, Refused, Site
+from cod.states import Disk
+from cod.store import nodes, reclaims, requests, reservations, vclusters
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.store.busy_site import calm, grow, people, ruled, summary, want
+from tests.store.manager_world import OWNER, add_node, arrive, check_world, rest, run_pass
+
+DUE = 120.0  # the reclaim's deadline
+
+
+@pytest.fixture
+def quiet(site: Site) -> Site:
+    """Grace of 20 s, inertia of 10 s; the reserve is not managed."""
+    return calm(ruled(site))
+
+
+def contended(tx: Tx, site: Site, wanted: int = 2, **rest_: Any) -> Reclaim:
+    """loser has created with 1 and has 4 nodes of the same type, winner wants some of them: the reclaim at 100."""
+    people(tx)
+    for number in range(4):
+        add_node(tx, number)
+    want(tx, site, "loser", 1, 4096, 1.0)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    grow(tx, site, "loser", 4, 4.0)
+    want(tx, site, "winner", wanted, 4096, 99.0, "high", **rest_)
+    assert run_pass(tx, site, 100.0) == ["take for request", "tell requests why not"]
+    check_world(tx)
+    return reclaims.open_(tx)[0]
+
+
+def reclaim(tx: Tx, one: int) -> tuple[str, int, int]:
+    """Its state, how many it wants, and how many were given."""
+    found = reclaims.get(tx, one)
+    assert found is not None
+    return found.state, found.count, found.given
+
+
+def answer(tx: Tx, site: Site, one: int, *names: str, now: float = 105.0) -> Any:
+    """Whoever answers names nodes."""
+    return flow.answer(tx, reclaim_id=one, nodes_=names, site=site, now=now, actor=OWNER)
+
+
+def kept(tx: Tx) -> dict[str, int | None]:
+    """Which nodes are kept, and by which reclaim they were taken, by name."""
+    names = {node.id: node.name for node in nodes.every(tx)}
+    return {names[one.node_id]: one.reclaim_id for one in reservations.every(tx)}
+
+
+def test_exactly_what_is_short_is_taken(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    assert (one.count, one.given, one.deadline, one.created_at) == (2, 0, DUE, 100.0)
+    # None is inside its inertia any more: the newest members go first, names settle what is left.
+    assert kept(tx) == {"node1": one.id, "node2": one.id}
+    assert requests.every(tx)[-1].reason.startswith("waits for 2 nodes")
+    assert run_pass(tx, quiet, 101.0) == []
+    view = flow.show(tx, one.id)
+    assert (view.vcluster, view.wanted_by, view.block, view.chosen) == ("loser", "winner", "", ("node1", "node2"))
+    assert flow.every(tx, vcluster="loser", state="open") == [view]
+    assert flow.every(tx, vcluster="winner") == []
+
+
+def test_not_answered_it_is_seized_at_the_deadline_by_power(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    assert run_pass(tx, quiet, DUE - 0.1) == []
+    assert run_pass(tx, quiet, DUE) == ["seize by reclaim"]
+    assert reclaim(tx, one.id) == ("done", 2, 2)
+    for name in ("node1", "node2"):
+        node = nodes.by_name(tx, name)
+        assert node is not None
+        assert (node.state, node.power_wanted, node.disk, node.vcluster_id) == ("trampoline", "cycle", Disk.DIRTY, None)
+    check_world(tx)
+    assert summary(tx)["loser"] == ("active", 2, 2)
+    arrive(tx, 130.0)
+    assert run_pass(tx, quiet, 130.0) == ["grant request"]
+    assert {node.name for node in nodes.every(tx, vcluster_id=requests.every(tx)[-1].vcluster_id)} == {"node1", "node2"}
+    assert kept(tx) == {}
+    check_world(tx)
+
+
+def test_answered_early_with_other_nodes(tx: Tx, quiet: Site) -> None:
+    """The host names of a vcluster do, and the site's names; those that were chosen stay."""
+    one = contended(tx, quiet)
+    done = answer(tx, quiet, one.id, "n1", "node3")
+    assert reclaim(tx, one.id) == ("done", 2, 2)
+    assert {effect.what for effect in done.effects} == {"manager", "orders", "power"}
+    assert kept(tx) == {"node0": one.id, "node3": one.id}
+    assert [node.name for node in nodes.every(tx, ["active"])] == ["node1", "node2"]
+    check_world(tx)
+    arrive(tx, 110.0)
+    assert run_pass(tx, quiet, 111.0) == ["grant request"]
+    assert summary(tx) == {"loser": ("active", 2, 2), "winner": ("active", 2, 2)}
+
+
+def test_answered_in_part_the_rest_is_seized(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    answer(tx, quiet, one.id, "node3")
+    assert reclaim(tx, one.id) == ("open", 2, 1)
+    assert kept(tx) == {"node2": one.id, "node3": one.id}, "one of the chosen is spared for it"
+    arrive(tx, 110.0)
+    assert run_pass(tx, quiet, 111.0) == ["tell requests why not"], "it keeps its node, and waits for the other"
+    assert run_pass(tx, quiet, 112.0) == []
+    assert run_pass(tx, quiet, DUE) == ["seize by reclaim"]
+    arrive(tx, 130.0)
+    assert run_pass(tx, quiet, 130.0) == ["grant request"]
+    check_world(tx)
+
+
+def test_an_answer_repeated_changes_nothing(engine: Engine, quiet: Site) -> None:
+    with engine.begin() as tx:
+        one = contended(tx, quiet)
+        first = answer(tx, quiet, one.id, "node3")
+    with engine.begin() as tx:
+        again = answer(tx, quiet, one.id, "node3", now=106.0)
+        assert (again.value, again.effects) == (first.value, ())
+        assert summary(tx)["loser"] == ("active", 3, 3)
+
+
+@pytest.mark.parametrize(("names", "code", "sentence"), [
+    (["node9"], "not_found", "vcluster loser has no node 'node9'"),
+    (["other"], "conflict", "node other is not of the type and block that reclaim"),
+    (["node1", "other"], "conflict", "node other is not of the type and block that reclaim"),
+    (["node1", "node2", "node3"], "conflict", "wants 2 more, not 3"),
+])
+def test_what_is_no_answer_is_refused_whole(
+    engine: Engine, quiet: Site, names: list[str], code: str, sentence: str
+) -> None:
+    with engine.begin() as tx:
+        one = contended(tx, quiet)
+        node_flows.change(tx, name="node0", site=quiet, block="elsewhere", new_name="other")
+    with pytest.raises(Refused, match=sentence) as refused, engine.begin() as tx:
+        answer(tx, quiet, one.id, *names)
+    assert refused.value.code == code
+    with engine.begin() as tx:
+        assert reclaim(tx, one.id) == ("open", 2, 0)
+        assert len(nodes.every(tx, ["active"])) == 4
+
+
+def test_there_is_no_such_reclaim_or_it_is_over(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    with pytest.raises(Refused, match="there is no reclaim 77"):
+        answer(tx, quiet, 77, "node1")
+    with pytest.raises(Refused, match="there is no reclaim 77"):
+        flow.show(tx, 77)
+    answer(tx, quiet, one.id, "node1", "node2")
+    with pytest.raises(Refused, match=f"reclaim {one.id} is done"):
+        answer(tx, quiet, one.id, "node0")
+
+
+def test_giving_back_and_shrinking_are_answers(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    owner_flows.release(tx, name="loser", nodes_=["node0"], site=quiet, now=105.0, actor=OWNER)
+    assert reclaim(tx, one.id) == ("open", 2, 1)
+    assert sorted(kept(tx)) == ["node0", "node2"]
+    owner_flows.resize(tx, name="loser", size=2, site=quiet, now=106.0, actor=OWNER)
+    assert reclaim(tx, one.id) == ("done", 2, 2)
+    assert sorted(kept(tx)) == ["node0", "node2"], "what was chosen goes first"
+    check_world(tx)
+    arrive(tx, 110.0)
+    assert run_pass(tx, quiet, 111.0) == ["grant request"]
+    assert summary(tx) == {"loser": ("active", 2, 2), "winner": ("active", 2, 2)}
+
+
+def test_a_vcluster_that_is_deleted_gives_what_was_wanted_of_it(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    owner_flows.delete(tx, name="loser", site=quiet, now=105.0, actor=OWNER)
+    assert reclaim(tx, one.id) == ("done", 2, 2)
+    assert kept(tx) == {"node1": one.id, "node2": one.id}
+    arrive(tx, 110.0)
+    assert "grant request" in run_pass(tx, quiet, 111.0)
+    check_world(tx)
+
+
+def test_a_chosen_node_that_breaks_on_its_way_is_made_good(tx: Tx, quiet: Site) -> None:
+    """It counted as given; the request is short of one again, and one more is taken."""
+    one = contended(tx, quiet)
+    run_pass(tx, quiet, DUE)
+    node_flows.quarantine(tx, name="node1", reason="smoke", site=quiet, now=121.0, actor=OWNER)
+    assert kept(tx) == {"node2": one.id}
+    assert "take for request" in run_pass(tx, quiet, 122.0)
+    assert [(each.count, each.given) for each in reclaims.open_(tx)] == [(1, 0)]
+    rest(tx, quiet, 130.0, step=40.0)
+    assert summary(tx) == {"loser": ("active", 1, 1), "winner": ("active", 2, 2)}
+
+
+def test_withdrawn_midway_nothing_is_seized(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    answer(tx, quiet, one.id, "node3")
+    owner_flows.delete(tx, name="winner", site=quiet, now=106.0, actor=OWNER)
+    assert reclaim(tx, one.id) == ("cancelled", 2, 1)
+    assert kept(tx) == {}
+    rest(tx, quiet, 107.0, step=40.0)
+    assert summary(tx)["loser"] == ("active", 3, 3)
+
+
+def test_granted_otherwise_nothing_is_seized(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    for number in (20, 21):
+        add_node(tx, number)
+    assert run_pass(tx, quiet, 105.0) == ["grant request"]
+    assert (reclaim(tx, one.id), kept(tx)) == (("cancelled", 2, 0), {})
+    rest(tx, quiet, 107.0, step=40.0)
+    assert summary(tx)["loser"] == ("active", 4, 4)
+
+
+def test_free_nodes_are_counted_in(tx: Tx, quiet: Site) -> None:
+    """Two of three are free: one is taken."""
+    people(tx)
+    for number in range(5):
+        add_node(tx, number)
+    want(tx, quiet, "loser", 1, 4096, 1.0)
+    run_pass(tx, quiet, 2.0)
+    arrive(tx, 3.0)
+    grow(tx, quiet, "loser", 3, 4.0)
+    want(tx, quiet, "winner", 3, 4096, 99.0, "high")
+    run_pass(tx, quiet, 100.0)
+    assert [each.count for each in reclaims.open_(tx)] == [1]
+    want(tx, quiet, "late", 1, 4096, 101.0)
+    run_pass(tx, quiet, 101.0)
+    assert summary(tx)["late"][2] == 0, "the free ones are kept for whoever waits for the rest"
+    rest(tx, quiet, 102.0, step=40.0)
+    assert summary(tx)["winner"] == ("active", 3, 3)
+
+
+@pytest.mark.parametrize(("priority", "inertia", "expected"), [
+    (0, 200.0, "busy"), (9, 10.0, "busy"), (0, 10.0, "taken")])
+def test_inertia_and_priority_protect(tx: Tx, quiet: Site, priority: int, inertia: float, expected: str) -> None:
+    site = replace(quiet, policy=replace(quiet.policy, inertia=1.0, inertia_by_priority={priority: inertia}))
+    people(tx)
+    tx.execute(update(t.groups).where(t.groups.c.name == "low").values(priority=priority))
+    for number in range(2):
+        add_node(tx, number)
+    want(tx, site, "loser", 1, 4096, 1.0)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    grow(tx, site, "loser", 2, 4.0)
+    want(tx, site, "winner", 1, 4096, 99.0, "high")
+    acts = run_pass(tx, site, 100.0)
+    assert ("take for request" in acts) == (expected == "taken")
+    if expected == "busy":
+        assert requests.every(tx)[-1].reason
+        later = run_pass(tx, site, 205.0)
+        assert ("take for request" in later) == (priority == 0), "its inertia is over; its priority is not"
+
+
+def test_a_draining_vcluster_gets_nothing_more_and_takes_nothing_more(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    tx.execute(update(t.vclusters).where(t.vclusters.c.name == "winner").values(
+        state="active", expires_at=110.0, warned=0.0))
+    assert run_pass(tx, quiet, 111.0)[:1] == ["drain vcluster"]
+    assert (reclaim(tx, one.id)[0], kept(tx)) == ("cancelled", {})
+    assert "seize by reclaim" not in run_pass(tx, quiet, 125.0)
+    winner = vclusters.by_name(tx, "winner")
+    assert winner is not None
+    assert winner.drain_until == 141.0
+    assert "lease" in requests.every(tx)[-1].reason
+    owner_flows.extend(tx, name="winner", lease=500.0, site=quiet, now=126.0)
+    assert run_pass(tx, quiet, 127.0)[0] == "take for request"
+    assert tx.scalar(select(t.vclusters.c.drain_until).where(t.vclusters.c.name == "winner")) is None
+
+
+def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -> None:
+    people(tx)
+    for number in range(2):
+        add_node(tx, number)
+    want(tx, quiet, "loser", 1, 4096, 1.0)
+    run_pass(tx, quiet, 2.0)
+    arrive(tx, 3.0)
+    grow(tx, quiet, "loser", 2, 4.0)
+    want(tx, quiet, "winner", 1, 4096, 99.0, "high", wait=False)
+    assert run_pass(tx, quiet, 100.0) == ["tell requests why not"]
+    assert requests.every(tx)[-1].state == "rejected"
+    assert summary(tx)["winner"][0] == "ended"
+    asked = request_flows.submit(tx, vcluster="loser", wanted=[request_flows.Asked(1)], wait=False, now=101.0).value
+    run_pass(tx, quiet, 102.0)
+    assert requests.get(tx, asked.request.id).state == "rejected"  # type: ignore[union-attr]
