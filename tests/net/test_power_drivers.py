@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from twisted.internet.protocol import Factory, Protocol
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
@@ -239,12 +240,25 @@ def test_a_bmc_that_is_silent_or_gone(
     with pytest.raises(PowerError, match="does not answer within") as raised:
         driver("status")
     assert not raised.value.lasting
+    monkeypatch.undo()
+    bmc.silent = False
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(PowerError, match=r"does not answer: .*refused"):
         in_reactor(RedfishDriver(reactor).status, Target(f"http://127.0.0.1:{port}", ADMIN))
-    with pytest.raises(PowerError, match=r"TLS|broke"):
-        in_reactor(RedfishDriver(reactor).status, Target(bmc.address.replace("http", "https"), ADMIN))  # type: ignore[attr-defined]
+
+
+def test_what_listens_there_is_something_else(reactor: Any, in_reactor: InReactor) -> None:
+    class Other(Protocol):
+        def connectionMade(self) -> None:
+            self.transport.write(b"SSH-2.0-other\r\n")  # type: ignore[union-attr, call-arg]
+
+    port = in_reactor(reactor.listenTCP, 0, Factory.forProtocol(Other), 50, "127.0.0.1")
+    for scheme, sentence in (("https", "does not speak TLS"), ("http", "broke the connection off")):
+        with pytest.raises(PowerError, match=sentence) as raised:
+            in_reactor(RedfishDriver(reactor).status, Target(f"{scheme}://127.0.0.1:{port.getHost().port}", ADMIN))
+        assert not raised.value.lasting
+    in_reactor(port.stopListening)
 
 
 @pytest.mark.parametrize("address", [
