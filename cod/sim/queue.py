@@ -16,6 +16,9 @@ from cod.sim.world import World
 from cod.states import NodeState
 
 
+PENDING = 8  # requests of one queue that wait; what is short beyond them is asked for later
+
+
 class QueueOwner(Quiet):
     """Jobs start in their order, each when as many nodes idle as it wants.
 
@@ -120,7 +123,7 @@ class QueueOwner(Quiet):
             return
         short, head = self._short(cluster)
         asked = sum(ask.count for ask in self._asks.values())
-        if short > asked:
+        if short > asked and len(self._asks) < PENDING:
             # What the head lacks is asked for whole: half of it would only idle.
             first = min(max(head - asked, 0), short - asked)
             for count in [*filter(None, [first]), *parts(short - asked - first)]:

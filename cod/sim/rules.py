@@ -77,8 +77,9 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
         by_holding[take.vcluster_id, take.kind] += take.count
         yield from _may_take(take, wishes, seen)
     for vcluster, count in by_holder.items():
-        if count > seen.holders[vcluster].surplus:
-            yield f"vcluster {vcluster}: {count} are taken, {seen.holders[vcluster].surplus} are above its creation size"
+        surplus = seen.holders[vcluster].surplus
+        if count > surplus:
+            yield f"vcluster {vcluster}: {count} are taken, {surplus} are above its creation size"
     for key, count in by_holding.items():
         if count > mobile.get(key, 0):
             yield f"vcluster {key[0]}: {count} are taken, {mobile.get(key, 0)} are outside their inertia"
@@ -97,22 +98,24 @@ def _may_take(take: Take, wishes: Mapping[int, Wish], seen: Snapshot) -> Iterato
 
 
 def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Wish]) -> Iterator[str]:
-    """With what is being taken for it and what is reserved for it, it never has more in sight than it wants."""
-    sight: Counter[int] = Counter()
-    for taking in seen.takings:
-        sight[taking.request_id] += taking.open
-    for lot in seen.lots:
-        sight[lot.reserved] += lot.count
-    for coming in seen.coming:
-        sight[coming.reserved] += coming.count
+    """With what is reserved and being taken for it where nodes are taken now, it never has more than it wants.
+
+    What it has elsewhere does not count: a request that has lost its place in one block may begin anew in another.
+    """
     taken: Counter[int] = Counter()
+    where: dict[int, set[Kind]] = defaultdict(set)
     for take in planned.takes:
         taken[take.request_id] += take.count
+        where[take.request_id].add(take.kind)
+    granted = {grant.request_id for grant in planned.grants}
     for request, count in taken.items():
+        there = sum(one.open for one in seen.takings if one.request_id == request and one.kind in where[request])
+        for one in (*seen.lots, *seen.coming):
+            there += one.count if one.reserved == request and one.kind in where[request] else 0
         wanted = sum(one.count for one in wishes[request].tuples)
-        if count + sight[request] > wanted:
-            yield f"request {request}: {count} are taken, {sight[request]} are in sight, {wanted} wanted"
-        if any(grant.request_id == request for grant in planned.grants):
+        if count + there > wanted:
+            yield f"request {request}: {count} are taken, {there} are on their way, {wanted} wanted"
+        if request in granted:
             yield f"request {request}: is granted and takes"
 
 

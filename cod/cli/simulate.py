@@ -1,0 +1,271 @@
+"""`cod simulate`: replay a site's demand on a virtual clock, with the manager's own policy."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cod.cli.show import as_json, console, duration, print_json, table
+
+if TYPE_CHECKING:
+    from cod.sim.run import Simulation
+    from cod.sim.scenario import Scenario
+
+SLICES = 500  # of a run, between looks at the wall clock
+QUIET = 2.0  # seconds before progress is shown
+
+
+@click.command()
+@click.argument("scenario", required=False)
+@click.option("--swf", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+              help="Replay a trace in Standard Workload Format (plain or gzip) instead of a scenario.")
+@click.option("--nodes", metavar="N", type=click.IntRange(1), help="With --swf: nodes of the site. [default: the "
+              "trace's MaxNodes]")
+@click.option("--cores", metavar="N", type=click.IntRange(1), help="With --swf: processors of a node. [default: "
+              "MaxProcs / MaxNodes of the trace]")
+@click.option("--by", type=click.Choice(["queue", "user", "group", "job"]), default="queue", show_default=True,
+              help="With --swf: a batch queue in one growing and shrinking vcluster for each queue, user or group of "
+              "the trace, or a vcluster for each job.")
+@click.option("--seed", metavar="N", type=int, help="Of all random numbers. [default: the scenario's]")
+@click.option("--days", metavar="D", type=click.FloatRange(0.001), help="Simulated days. [default: the scenario's, or "
+              "the trace's]")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a key of the scenario: "
+              "policy.inertia=600, energy.warm_low=4, type.thin.cost=2, demand.web.high=40.")
+@click.option("--rules", metavar="SITEFILE", type=click.Path(exists=True, dir_okay=False),
+              help="Take policy and energy from this site file.")
+@click.option("--sweep", metavar="KEY=V,V,...", help="Run once for each value; KEY+KEY=V,V sets both.")
+@click.option("--curve", metavar="FIGURE,FIGURE", help="With --sweep: what to draw, such as "
+              "reallocation.taken,waiting.ready.top.p95 (names as in --json; top: the highest priority).")
+@click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Write charts (SVG) and result.json.")
+@click.option("--check", is_flag=True, help="Hold every plan against the policy's promises; exit 1 if one is broken.")
+@as_json
+def simulate(**options: Any) -> None:
+    """Replay a year of a site's demand in minutes, with the resource manager's own policy.
+
+    SCENARIO is a TOML file, or the name of one that ships with COD: campus, web, bursts. Equal seeds give equal
+    results.
+
+    \b
+    Example:
+      cod simulate campus --days 7
+      cod simulate campus --set policy.inertia=600 --json
+      cod simulate campus --sweep policy.inertia=0,60,300,900,3600 --out /tmp/inertia
+      cod simulate --swf ~/traces/log.swf.gz --nodes 128 --by queue
+    """
+    from cod.sim.fields import Bad
+    from cod.sim.swf import Malformed
+
+    try:
+        _simulate(**options)
+    except (Bad, Malformed) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _simulate(
+    *, scenario: str | None, sweep: str | None, curve: str | None, out: str | None, check: bool, as_json: bool,
+    settings: tuple[str, ...], rules: str | None, seed: int | None, days: float | None, **trace: Any,
+) -> None:
+    from cod.sim import tables as files
+    from cod.sim.plots import curve_of, of_run, of_sweep
+
+    if (scenario is None) == (trace["swf"] is None):
+        raise click.UsageError("name one scenario, or give --swf FILE")
+    tables = _of_trace(**trace) if scenario is None else files.load(scenario)
+    folder = Path(scenario).parent if scenario else Path()
+    _change(tables, settings, seed, days)
+    key, _, listed = (sweep or "").partition("=")
+    values = [one.strip() for one in listed.split(",")] if sweep else [""]
+    if sweep and not (key and all(values)):
+        raise click.UsageError("--sweep should be KEY=VALUE,VALUE,…")
+    figures = _curve(curve, curve_of(key))
+    runs: list[tuple[str, Simulation, dict[str, Any]]] = []
+    for value in values:
+        mine = copy.deepcopy(tables)
+        for one in filter(None, key.split("+")):
+            files.change(mine, one, value)
+        made = _with_rules(files.read(mine, folder), rules)
+        runs.append((value, *_run(made, check, f"{key}={value}" if sweep else made.name)))
+    results = [(value, result) for value, _, result in runs]
+    charts = of_sweep(runs[0][1].scenario.name, key, results, _known(results[0][1], figures)) if sweep else of_run(
+        runs[0][1])
+    answer = {"sweep": key, "runs": [{"value": value, **result} for value, result in results]} if sweep else runs[0][2]
+    if out:
+        _write(Path(out), charts, answer)
+    if as_json:
+        print_json(answer)
+    elif sweep:
+        console().print(_swept(key, results))
+    else:
+        _show(runs[0][2])
+
+
+# ---------------------------------------------------------------- what is run
+
+
+def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dict[str, Any]:
+    """A scenario around a trace: nodes of one type in one block."""
+    from cod.sim.swf import load
+
+    log = load(Path(swf))
+    most = log.number("MaxNodes") or log.number("MaxProcs")
+    if nodes is None and not most:
+        raise click.UsageError("the trace does not say how many nodes its system has: give --nodes")
+    if cores is None:
+        cores = max(1, (log.number("MaxProcs") or 1) // (log.number("MaxNodes") or log.number("MaxProcs") or 1))
+    demand = {"name": "trace", "model": "trace", "group": "trace", "file": str(Path(swf).absolute()), "cores": cores,
+              "by": by}
+    return {"name": Path(swf).name, "days": round(max(log.days, 0.001), 3), "type": [{"name": "node", "blocks": [
+        nodes or most]}], "group": [{"name": "trace"}], "demand": [demand]}
+
+
+def _change(tables: dict[str, Any], settings: tuple[str, ...], seed: int | None, days: float | None) -> None:
+    from cod.sim.tables import change
+
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"--set {setting!r} should be KEY=VALUE, such as policy.inertia=600")
+        change(tables, key.strip(), value.strip())
+    tables.update({key: value for key, value in (("seed", seed), ("days", days)) if value is not None})
+
+
+def _with_rules(scenario: Scenario, rules: str | None) -> Scenario:
+    if rules is None:
+        return scenario
+    from cod.config import ConfigError, load
+
+    try:
+        site, _ = load(Path(rules))
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    return dataclasses.replace(scenario, policy=site.policy, energy=site.energy)
+
+
+def _curve(said: str | None, default: tuple[str, str]) -> tuple[str, str]:
+    if said is None:
+        return default
+    left, comma, right = (part.strip() for part in said.partition(","))
+    if not (left and comma and right):
+        raise click.UsageError("--curve should name two figures: LEFT,RIGHT")
+    return left, right
+
+
+def _known(result: dict[str, Any], curve: tuple[str, str]) -> tuple[str, str]:
+    from cod.sim.plots import metric
+
+    for path in curve:
+        try:
+            metric(result, path)
+        except (KeyError, TypeError, ValueError):
+            raise click.UsageError(f"--curve: there is no figure {path!r}; --json shows all") from None
+    return curve
+
+
+def _run(scenario: Scenario, check: bool, label: str) -> tuple[Simulation, dict[str, Any]]:
+    """Run it through, with progress for whoever waits longer than a moment."""
+    from cod.sim.rules import broken
+    from cod.sim.run import Simulation
+
+    def watch(seen: Any, planned: Any, now: float) -> None:
+        if sentences := broken(seen, planned, scenario.policy, now):
+            raise click.ClickException("\n".join(f"at {now:.0f} s: {one}" for one in sentences))
+
+    simulation = Simulation(scenario, watch if check else None)
+    with _Progress(label) as progress:
+        for part in range(1, SLICES + 1):
+            simulation.advance(simulation.end * part / SLICES)
+            progress.at(part / SLICES)
+    return simulation, simulation.result()
+
+
+class _Progress:
+    """A bar on standard error, from two seconds on."""
+
+    def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._label, self._clock, self._since = label, clock, clock()
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def at(self, done: float) -> None:
+        """So much of the run is done, of 1."""
+        if self._bar is None and done < 1 and self._clock() - self._since > QUIET:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=sys.stderr.isatty())
+            self._task = self._bar.add_task(self._label, total=1.0)
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done)
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def _write(folder: Path, charts: dict[str, str], answer: dict[str, Any]) -> None:
+    import json
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in charts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "result.json").write_text(json.dumps(answer, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else duration(value)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _show(result: dict[str, Any]) -> None:
+    """One run, for people."""
+    moved, power, used = result["reallocation"], result["power"], result["utilisation"]
+    rows = []
+    for priority, asked in result["requests"].items():
+        ready, jobs = result["waiting"]["ready"].get(priority, {}), result["waiting"]["jobs"].get(priority, {})
+        farm = result["farms"].get(priority, {})
+        rows.append((priority, asked["submitted"], _share(result["satisfied"][priority]), asked["rejected"],
+                     _seconds(ready.get("mean")), _seconds(ready.get("median")), _seconds(ready.get("p95")),
+                     _seconds(jobs.get("mean")), _share(farm.get("share"))))
+    out = console()
+    out.print(f"{result['scenario']}: {result['nodes']} nodes, {result['days']:g} days, seed {result['seed']}")
+    out.print(table(("PRIORITY", "REQUESTS", "GRANTED", "REJECTED", "WAIT MEAN", "MEDIAN", "P95", "JOBS' WAIT",
+                     "FARM SERVED"), rows))
+    shares = ", ".join(f"{name} {_share(used[name])}" for name in ("active", "moving", "warm", "cold", "aside"))
+    per_hour = moved["reallocations_per_node_hour"] or 0.0
+    out.print(f"nodes: {shares}")
+    out.print(f"taken: {moved['taken']} nodes in {moved['reclaims']} reclaims ({per_hour:.4f} per node-hour), "
+              f"{moved['given_back']} given back, {moved['seized']} seized; {moved['leases_expired']} leases ran out")
+    out.print(f"energy: {power['kwh']:,.0f} kWh, {power['kwh_saved']:,.0f} saved; {power['wakes']} wakes "
+              f"({power['wakes_failed']} failed), {result['failures']} failures")
+
+
+def _swept(key: str, runs: list[tuple[str, dict[str, Any]]]) -> Any:
+    """A line for each run."""
+    from cod.sim.plots import metric
+
+    rows = []
+    for value, result in runs:
+        moved, power = result["reallocation"], result["power"]
+        top = metric(result, "waiting.ready.top.mean"), metric(result, "waiting.ready.top.p95")
+        rows.append((value, moved["taken"], f"{moved['reallocations_per_node_hour'] or 0:.4f}", *map(_seconds, top),
+                     _seconds(result["waiting"]["ready"]["all"]["mean"]), f"{power['kwh']:,.0f}",
+                     f"{power['kwh_saved']:,.0f}", str(power["wakes"]), _share(result["utilisation"]["active"])))
+    return table((key.upper(), "TAKEN", "PER NODE-HOUR", "WAIT OF TOP", "P95 OF TOP", "WAIT", "KWH", "SAVED", "WAKES",
+                  "ACTIVE"), rows)

@@ -1,0 +1,88 @@
+"""What simulations show, as charts: each function returns SVG text by file name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cod.sim.run import Simulation
+from cod.sim.svg import Axis, Line, areas, lines
+
+STATES = (("active", "active"), ("moving", "in motion"), ("warm", "warm reserve"), ("cold", "cold reserve"),
+          ("aside", "set aside"))
+# What a sweep shows unless it is told otherwise: (left, right), by the table that the swept key is in.
+CURVES = {"energy": ("power.kwh", "waiting.ready.all.mean")}
+CURVE = ("reallocation.reallocations_per_node_hour", "waiting.ready.top.mean")
+TITLES = {
+    "reallocation.reallocations_per_node_hour": "reallocations per node-hour",
+    "reallocation.assignments_per_node_hour": "assignments per node-hour",
+    "waiting.ready.top.mean": "mean wait of the highest priority, s",
+    "waiting.ready.top.p95": "95th percentile of the highest priority's wait, s",
+    "waiting.ready.all.mean": "mean wait, s", "waiting.ready.all.p95": "95th percentile of waits, s",
+    "power.kwh": "energy, kWh", "power.kwh_saved": "energy saved, kWh", "utilisation.active": "share of nodes active",
+}
+
+
+def of_run(simulation: Simulation) -> dict[str, str]:
+    """The charts of one run: nodes by state, power and waiting requests over time, waits by priority."""
+    series, name = simulation.series, simulation.scenario.name
+    days = Axis("days", from_zero=False)
+
+    def curve(key: str, factor: float = 1.0) -> list[tuple[float, float]]:
+        return [(one["time"] / 86400, one[key] * factor) for one in series]
+
+    return {
+        "nodes.svg": areas(f"{name}: nodes by state", [(label, curve(key)) for key, label in STATES], days,
+                           Axis("nodes")),
+        "power.svg": lines(f"{name}: power, and requests that wait",
+                           [Line("power", curve("watts", 0.001)), Line("requests", curve("pending"), right=True)],
+                           days, Axis("kW"), Axis("requests")),
+        "waiting.svg": _waits(name, simulation.world.tally.ready),
+    }
+
+
+def _waits(name: str, samples: Mapping[int, Sequence[float]]) -> str:
+    drawn = []
+    for priority in sorted(samples, reverse=True):
+        order = sorted(max(one, 1.0) for one in samples[priority])
+        step = max(1, len(order) // 300)
+        points = [(one, (number + 1) / len(order)) for number, one in enumerate(order)]
+        drawn.append(Line(f"priority {priority}", [*points[::step], *points[-1:]]))
+    return lines(f"{name}: how long until all nodes of a request run", drawn, Axis("seconds", log=True),
+                 Axis("share of requests"))
+
+
+def metric(result: Mapping[str, Any], path: str) -> float:
+    """A figure by its path, such as 'power.kwh'; 'top' is the highest priority there. Raises KeyError."""
+    value: Any = result
+    for part in path.split("."):
+        if part == "top":
+            part = max((one for one in value if one != "all"), key=int)
+        value = value[part]
+    if value is not None and not isinstance(value, int | float):
+        raise KeyError(path)
+    return float(value or 0.0)
+
+
+def curve_of(key: str) -> tuple[str, str]:
+    """The two figures that a sweep of `key` is about."""
+    return CURVES.get(key.partition(".")[0], CURVE)
+
+
+def of_sweep(
+    name: str, key: str, runs: Sequence[tuple[str, Mapping[str, Any]]], curve: tuple[str, str]
+) -> dict[str, str]:
+    """The charts of a sweep: both figures over the swept value (evenly spaced), and one against the other."""
+    titles = [TITLES.get(path, path) for path in curve]
+    values = [[metric(result, path) for _, result in runs] for path in curve]
+    texts = [text for text, _ in runs]
+    ticks = list(enumerate(texts))
+    drawn = [Line(titles[side], list(enumerate(values[side])), right=bool(side), dots=[""] * len(runs))
+             for side in (0, 1)]
+    against = Line(key, list(zip(*values, strict=True)), dots=texts)
+    return {
+        "sweep.svg": lines(f"{name}: {key}", drawn, Axis(key, ticks=[(float(n), text) for n, text in ticks]),
+                           Axis(titles[0]), Axis(titles[1])),
+        "tradeoff.svg": lines(f"{name}: {key}", [against], Axis(titles[0], from_zero=False),
+                              Axis(titles[1], from_zero=False)),
+    }

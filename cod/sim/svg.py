@@ -1,0 +1,157 @@
+"""Charts as SVG: lines, stacked areas, one or two axes upwards. Text in, text out; equal input, equal bytes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 760, 420
+LEFT, RIGHT, TOP, BOTTOM = 78, 78, 48, 62
+# Told apart by people who see colours otherwise, too (Okabe and Ito's palette).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b")
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: (x, y) pairs. `right`: its y is on the right axis. `dots`: a dot, with its text, at each point."""
+
+    label: str
+    points: Points
+    right: bool = False
+    dots: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What an axis shows. `ticks`: (where, text) instead of round numbers; `log`: decades are equally wide."""
+
+    title: str
+    ticks: Sequence[tuple[float, str]] | None = None
+    log: bool = False
+    from_zero: bool = True
+
+
+def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | None = None) -> str:
+    """A chart of lines."""
+    across = _Scale(x, [p[0] for line in drawn for p in line.points], LEFT, WIDTH - RIGHT)
+    ups = [_Scale(axis, [p[1] for line in drawn if line.right == right for p in line.points], HEIGHT - BOTTOM, TOP)
+           for axis, right in ((y, False), (y_right or y, True))]
+    parts = [*_frame(title, across, ups[0], ups[1] if y_right else None)]
+    for number, line in enumerate(drawn):
+        up, colour = ups[line.right], COLOURS[number % len(COLOURS)]
+        way = " ".join(f"{across(px):.1f},{up(py):.1f}" for px, py in line.points)
+        dash = ' stroke-dasharray="7 4"' if line.right else ""
+        parts.append(f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
+        for (px, py), text in zip(line.points, line.dots or (), strict=False):
+            parts.append(f'<circle cx="{across(px):.1f}" cy="{up(py):.1f}" r="4" fill="{colour}"/>')
+            parts.append(_text(across(px) + 7, up(py) - 7, text, "start"))
+    return _document([*parts, *_legend([line.label for line in drawn])])
+
+
+def areas(title: str, stacked: Sequence[tuple[str, Points]], x: Axis, y: Axis) -> str:
+    """Areas on top of each other: all have the same x."""
+    where = [px for px, _ in stacked[0][1]]
+    sums = [0.0] * len(where)
+    levels = [list(sums)]
+    for _, points in stacked:
+        sums = [below + py for below, (_, py) in zip(sums, points, strict=True)]
+        levels.append(list(sums))
+    across, up = _Scale(x, where, LEFT, WIDTH - RIGHT), _Scale(y, levels[-1], HEIGHT - BOTTOM, TOP)
+    parts = list(_frame(title, across, up, None))
+    for number, (low, high) in enumerate(itertools.pairwise(levels)):
+        rim = [*zip(where, high, strict=True), *reversed(list(zip(where, low, strict=True)))]
+        way = " ".join(f"{across(px):.1f},{up(py):.1f}" for px, py in rim)
+        parts.append(f'<polygon points="{way}" fill="{COLOURS[number % len(COLOURS)]}" fill-opacity="0.8"/>')
+    return _document([*parts, *_legend([label for label, _ in stacked])])
+
+
+# ---------------------------------------------------------------- parts
+
+
+class _Scale:
+    """From values to places on the page."""
+
+    def __init__(self, axis: Axis, values: Iterable[float], start: float, end: float) -> None:
+        self.axis, self._start, self._end = axis, start, end
+        self._f: Callable[[float], float] = (lambda v: math.log10(max(v, 1e-9))) if axis.log else float
+        known = [*values, *(at for at, _ in axis.ticks or ())] or [0.0]
+        low, high = min(known), max(known)
+        if axis.log:
+            low, high = 10 ** math.floor(self._f(max(low, 1e-3))), 10 ** math.ceil(self._f(max(high, 1e-3)))
+        elif axis.ticks is None:
+            low = min(low, 0.0) if axis.from_zero else low
+            step = _step(high - low)
+            low, high = math.floor(low / step) * step, math.ceil(high / step) * step
+        self.low, self.high = low, high if high > low else low + 1.0
+
+    def __call__(self, value: float) -> float:
+        part = (self._f(value) - self._f(self.low)) / (self._f(self.high) - self._f(self.low))
+        return self._start + part * (self._end - self._start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Where there is a number, and which."""
+        if self.axis.ticks is not None:
+            return list(self.axis.ticks)
+        if self.axis.log:
+            first, last = round(self._f(self.low)), round(self._f(self.high))
+            return [(10.0**power, f"{10.0**power:g}") for power in range(first, last + 1)]
+        step = _step(self.high - self.low)
+        count = round((self.high - self.low) / step)
+        return [(self.low + n * step, f"{round(self.low + n * step, 9):g}") for n in range(count + 1)]
+
+
+def _step(span: float) -> float:
+    """A round number that goes four to ten times into `span`."""
+    if span <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(span / 4))
+    return next(power * n for n in (1, 2, 5, 10) if span / (power * n) <= 10)
+
+
+def _frame(title: str, across: _Scale, up: _Scale, right: _Scale | None) -> Iterable[str]:
+    yield _text(WIDTH / 2, 22, title, "middle", 15)
+    for value, text in up.ticks():
+        place = up(value)
+        yield f'<line x1="{LEFT}" y1="{place:.1f}" x2="{WIDTH - RIGHT}" y2="{place:.1f}" stroke="#dddddd"/>'
+        yield _text(LEFT - 8, place + 4, text, "end")
+    for value, text in across.ticks():
+        place, floor = across(value), HEIGHT - BOTTOM
+        yield f'<line x1="{place:.1f}" y1="{floor}" x2="{place:.1f}" y2="{floor + 5}" stroke="#333"/>'
+        yield _text(place, floor + 19, text, "middle")
+    if right is not None:
+        for value, text in right.ticks():
+            yield _text(WIDTH - RIGHT + 8, right(value) + 4, text, "start")
+        yield _upright(WIDTH - 14, right.axis.title)
+    yield f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#333"/>'
+    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 38, across.axis.title, "middle")
+    yield _upright(18, up.axis.title)
+
+
+def _legend(labels: Sequence[str]) -> Iterable[str]:
+    place = float(LEFT)
+    for number, label in enumerate(labels):
+        colour = COLOURS[number % len(COLOURS)]
+        yield f'<rect x="{place:.1f}" y="{HEIGHT - 18}" width="12" height="10" fill="{colour}"/>'
+        yield _text(place + 17, HEIGHT - 9, label, "start")
+        place += 34 + 6.6 * len(label)
+
+
+def _text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _upright(x: float, text: str) -> str:
+    y = (TOP + HEIGHT - BOTTOM) / 2
+    return (f'<text x="{x}" y="{y}" font-size="12" text-anchor="middle" transform="rotate(-90 {x} {y})">'
+            f"{escape(text)}</text>")
+
+
+def _document(parts: Iterable[str]) -> str:
+    head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+            f'height="{HEIGHT}" font-family="sans-serif" fill="#222">')
+    return "\n".join([head, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>', *parts, "</svg>", ""])
