@@ -21,6 +21,7 @@ from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, V
 from cod.store import (
     census,
     claims,
+    dues,
     groups,
     holding,
     nodes,
@@ -107,6 +108,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
         held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, template_id=share.template_id,
                             hostname=next(hostnames), now=now)
         effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
+    dues.granted(tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now)
     return Result(len(seats), tuple(effects))
 
 
@@ -180,6 +182,7 @@ def _do_without(tx: Tx, no: No, now: float) -> None:
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     assert vcluster is not None
     _say(tx, vcluster, news.request_rejected(vcluster, request.id, no.sentence), now)
+    dues.refused(tx, request, no.sentence, now)
     if vcluster.state == VclusterState.PENDING:
         vclusters.end(tx, vcluster, now)
     elif request.kind == "replace":
@@ -215,6 +218,8 @@ def take(tx: Tx, *, taken: Take, claim: Claim, site: Site, now: float) -> Result
         attributes=attributes.pop() if len(attributes) == 1 else "", nodes=chosen,
         deadline=now + site.policy.reclaim_grace, now=now)
     _say(tx, vcluster, news.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline), now)
+    would_do = census.pick_held(tx, vcluster.id, census.Kind(*kind), len(site.subnets) > 1, now)
+    dues.reclaimed(tx, made, f"request {request.id} has priority {request.priority}", [*chosen, *would_do], now)
     return Result(made.count)
 
 
@@ -285,6 +290,7 @@ def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) 
         return Result(0)
     _say(tx, vcluster, news.lease_warning(vcluster, vcluster.expires_at - now), now)
     vclusters.change(tx, vcluster, warned=seconds)
+    dues.leased(tx, vcluster, "warning", now)
     return Result(1)
 
 
@@ -297,6 +303,7 @@ def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> 
     drained = vclusters.change(tx, vcluster, drain_until=now + site.policy.drain_grace)
     requests.suspend(tx, vcluster.id, now)
     _say(tx, drained, news.lease_ended(drained), now)
+    dues.leased(tx, drained, "draining", now)
     return Result(1)
 
 
@@ -312,6 +319,7 @@ def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) ->
     effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="the lease ran out", now=now, actor=ACTOR,
                             policy=site.policy)
     _say(tx, vclusters.change(tx, vcluster, state=VclusterState.RELEASING), news.drained(vcluster), now)
+    dues.leased(tx, vcluster, "ended", now)
     return Result(1, effects)
 
 

@@ -20,6 +20,7 @@ from cod.model import (
     Result,
     Site,
     Template,
+    TypeRules,
     Vcluster,
     VclusterView,
 )
@@ -28,6 +29,7 @@ from cod.policy import notices as news
 from cod.states import RequestState, VclusterState
 from cod.store import (
     census,
+    dues,
     groups,
     nodes,
     notices,
@@ -61,7 +63,7 @@ def create(
         return Result(_repeated(tx, before, name))
     leases.check(lease)
     owner, wanted = _group(tx, group), _template(tx, template)
-    _check(tx, name, attributes)
+    _check(tx, name, attributes, site.types)
     vcluster = _with_block(
         tx, site, size, name=name, group_id=owner.id, template_id=wanted.id, attributes=attributes,
         lease_time=leases.granted_time(lease, owner, site.policy), now=now)
@@ -129,6 +131,7 @@ def extend(tx: Tx, *, name: str, lease: float, site: Site, now: float) -> Result
         vcluster = vclusters.change(tx, vcluster, expires_at=until, drain_until=None,
                                     warned=leases.begun(until - now, site.policy))
         notices.add(tx, **news.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+        dues.leased(tx, vcluster, "extended", now)
     return Result(_shown(tx, vcluster), _WAKE)
 
 
@@ -205,11 +208,11 @@ def _repeated(tx: Tx, before: Request, name: str) -> tuple[VclusterView, list[No
 # ---------------------------------------------------------------- checks
 
 
-def _check(tx: Tx, name: str, attributes: str) -> None:
+def _check(tx: Tx, name: str, attributes: str, rules: TypeRules) -> None:
     names.check_label(name)
     if vclusters.by_name(tx, name):
         raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
-    match.check(attributes)
+    match.check(attributes, rules)
 
 
 def _check_size(size: int, room: int) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import Select, delete, insert, select, update
 from cod import states
 from cod.model import Node, PowerAction
 from cod.states import Disk, NodeEvent, NodeState
+from cod.store import dues
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 
@@ -189,6 +190,7 @@ def move(
         tx.execute(update(t.sessions).where(t.sessions.c.node_id == node.id)
                    .values(reported=False, epoch=t.sessions.c.epoch + int(asked)))
     moved = replace(node, **values)
+    dues.moved(tx, moved, moved.vcluster_id, target, cause, now)
     written = node.progress_done if node.state in states.WORKING else None
     tx.execute(insert(t.node_history).values(
         node_id=node.id, at=now, event=event, from_state=node.state, to_state=target, generation=moved.generation,

@@ -15,7 +15,7 @@ from sqlalchemy import Select, func, insert, select, update
 
 from cod.model import Node, Reclaim
 from cod.states import ReclaimState
-from cod.store import reservations
+from cod.store import dues, reservations
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 
@@ -92,6 +92,8 @@ def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Recla
     reservations.drop(tx, [*spared, *instead])
     reservations.add(tx, instead, reclaim.request_id, reclaim.id, now)
     whole = reclaim.given + len(given) >= reclaim.count
+    if whole:
+        dues.over(tx, reclaim, ReclaimState.DONE, now)
     return _change(tx, reclaim, given=reclaim.given + len(given),
                    **{"state": ReclaimState.DONE, "ended_at": now} if whole else {})
 
@@ -128,12 +130,15 @@ def close(tx: Tx, reclaim: Reclaim, now: float) -> Reclaim:
         reservations.drop(tx, list(tx.scalars(
             select(n.id).where(n.id.in_(part), n.vcluster_id == reclaim.vcluster_id))))
     state = ReclaimState.DONE if reclaim.given else ReclaimState.CANCELLED
+    dues.over(tx, reclaim, state, now)
     return _change(tx, reclaim, state=state, ended_at=now)
 
 
 def cancel(tx: Tx, request_ids: Sequence[int], now: float) -> None:
     """Those requests have ended: nothing more is taken for them."""
     for part in slices(request_ids):
+        for reclaim in _read(tx, select(*_COLUMNS).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN)):
+            dues.over(tx, reclaim, ReclaimState.CANCELLED, now)
         tx.execute(update(t.reclaims).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN)
                    .values(state=ReclaimState.CANCELLED, ended_at=now))
 

@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 
 from cod.model import Effect, Node, Policy, Wanted
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
-from cod.store import holding, nodes, requests, reservations, sessions
+from cod.store import dues, holding, nodes, requests, reservations, sessions
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -33,6 +33,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     if aside or step.frees:
         reservations.drop(tx, [node.id])
         requests.replace(tx, node, now)
+        dues.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
         node = holding.give_back(tx, node)
     moved = nodes.move(
         tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
@@ -59,6 +60,7 @@ def release(
         stuck = node.power_driver in CANNOT_SWITCH_OFF and node.state in OWN_SYSTEM
         step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": BY_HAND if stuck else ""}, "cycle")
         runs = wanted(tx, node)
+        dues.moved(tx, node, node.vcluster_id, "lost", cause, now)
         given = holding.give_back(tx, node, keep_disk=runs is not None and may_keep(node, runs.document))
         if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:
             moved = apply(tx, given, step, now=now, actor=actor, policy=policy)
@@ -97,6 +99,8 @@ def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:
     effects = []
     if after_.generation != before.generation:
         effects.append(Effect("wake", "orders"))
+        if after_.vcluster_id is not None:
+            effects.append(Effect("wake", "vcms"))
     if after_.state != before.state and after_.state in (NodeState.INACTIVE, NodeState.QUARANTINED, NodeState.OFF):
         effects.append(Effect("wake", "manager"))
     if after_.power_seq != before.power_seq:

@@ -79,7 +79,7 @@ class Terms:
 class Keeper(Service):
     """Runs a pool.
 
-    reactor   needs callLater and a thread pool of its own is `threads`
+    reactor   needs callLater; `threads` is a running thread pool for what may block
     connect   makes a connection for a protocol; fires when it is there
     clock     seconds since the epoch
     """
@@ -143,11 +143,14 @@ class Keeper(Service):
 
     # ------------------------------------------------------------ what COD says
 
-    def _told(self, sequence: int, body: Body) -> None:
+    def _told(self, sequence: int, body: Body | None) -> None:
         if sequence and sequence <= self.memory.seen:
             return self._acknowledge()  # heard before: the acknowledgement was lost
-        self.memory.hear(body)
-        self._also(body)
+        if body is None:
+            self._known = False  # whatever it was: the whole picture has it
+        else:
+            self.memory.hear(body)
+            self._also(body)
         if sequence:
             self.memory.seen = sequence
             store.save(self.memory, self._terms.state)
@@ -208,13 +211,10 @@ class Keeper(Service):
             self._wake(0.0 if again else min(AFTER_TROUBLE, self._terms.interval))
 
     async def _learn(self) -> None:
-        """Nothing is remembered: COD knows which nodes are the vcluster's."""
+        """Not everything is remembered: COD knows which nodes are the vcluster's."""
         now = await self._ask(Status())
         assert isinstance(now, Vcluster)
-        for member in now.members:
-            self.memory.nodes.setdefault(member.node, Ours(member))
-        for reclaim in now.reclaims:
-            self.memory.reclaims.setdefault(reclaim.reclaim, reclaim)
+        self.memory.learn(now)
         self._known = True
         self._remember()
 

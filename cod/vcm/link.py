@@ -44,7 +44,8 @@ class Link(Protocol):
     reactor   needs callLater
     hello     what is said first
     welcomed  called with the Welcome
-    told      called with (sequence, body) for what COD says unasked; sequence 0 where it is not kept
+    told      called with (sequence, body) for what COD says unasked; sequence 0 where it is not kept, None for a body
+              that cannot be understood
     lost      called with a sentence when the connection has ended
     """
 
@@ -52,7 +53,7 @@ class Link(Protocol):
 
     def __init__(
         self, reactor: Any, hello: Hello, *, welcomed: Callable[[Welcome], object],
-        told: Callable[[int, Body], object], lost: Callable[[str], object],
+        told: Callable[[int, Body | None], object], lost: Callable[[str], object],
     ) -> None:
         self._reactor, self._hello = reactor, hello
         self._welcomed, self._told, self._lost = welcomed, told, lost
@@ -112,7 +113,12 @@ class Link(Protocol):
 
     def _hear(self, message: Message) -> None:
         self._talk.hears(message)
-        body = nmpxml.read(message)
+        try:
+            body = nmpxml.read(message)
+        except Fault as fault:
+            log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
+            self._told(message.sequence, None)
+            return
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
             if isinstance(body, Error):

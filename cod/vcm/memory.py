@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cod.wire.nmpbodies import Body, Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Refusal
+from cod.wire.nmpbodies import Body, Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Refusal, Vcluster
 
 
 @dataclass(slots=True)
@@ -69,6 +69,18 @@ class Memory:
             self.reclaims[body.reclaim] = body
         elif isinstance(body, ReclaimOver):
             self._over(body)
+
+    def learn(self, now: Vcluster) -> None:
+        """Take in the whole picture: what it does not show is not so."""
+        there = {member.node: member for member in now.members}
+        for name, ours in self.nodes.items():
+            ours.member = there.get(name, replace(ours.member, state="lost"))
+        for name, member in there.items():
+            self.nodes.setdefault(name, Ours(member))
+        pending = {request.request for request in now.requests}
+        self.requests = {key: asked for key, asked in self.requests.items()
+                         if not asked.request or asked.request in pending}
+        self.reclaims = {reclaim.reclaim: reclaim for reclaim in now.reclaims}
 
     def _came_to(self, told: NodeState) -> None:
         ours = self.nodes.get(told.node)

@@ -384,7 +384,6 @@ def _pass(engine: Engine, site: Site) -> None:
     in_transaction(engine, world.arrive, NOW)
 
 
-@pytest.mark.skip(reason="grants are not put into the outbox yet")
 def test_a_pool_grows_and_shrinks(keep: Callable[[], tuple[Keeper, Toy]], engine: Engine, site: Site) -> None:
     _, toy = keep()
     until(lambda: toy.members.keys() == {"n1"})  # with no memory, it learns what there is

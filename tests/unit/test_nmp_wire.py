@@ -81,7 +81,7 @@ def test_a_body_is_waited_for_but_not_a_byte_more() -> None:
 # ---------------------------------------------------------------- bodies
 
 WANT = '<requires><memory><mib min="4GiB"/></memory></requires>'
-REPORT = ('<node version="1"><cpu arch="x86_64" count="2"/></node>')
+REPORT = '<node><cpu arch="x86_64" count="2"/></node>'
 MEMBER = b.Member("node7", "n1", "10.0.0.5", "prime", "batch@3", "type2")
 BODIES: list[b.Body] = [
     b.Hello("pool", "cod-vcm-sge 1.0", 811, "1.0", "drain"),
@@ -90,7 +90,8 @@ BODIES: list[b.Body] = [
     b.RequestStatus(17),
     b.Withdraw(17),
     b.Request(17, "grow-7", "pending", "waits for 2 nodes on their way back"),
-    b.Grant(17, "grow-7", 1763643600.0, (MEMBER, b.Member("node8", "n2", "", "trampoline", "batch@3"))),
+    b.Grant(17, "grow-7", 1763643600.0, (
+        b.Member("a", "b", "10.0.0.9", "prime", "t@1", "x", REPORT), MEMBER, b.Member("node8", "n2", "", "trampoline", "batch@3"))),
     b.Refusal(17, "grow-7", "4 nodes wanted, the site has 2 that would do"),
     b.NodeState("node7", "n1", "10.0.0.5", "active"),
     b.Progress("node7", "write", 2**31, 2**32),
