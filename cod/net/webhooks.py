@@ -59,7 +59,7 @@ class Webhooks:
         notice, target = delivery.notice, delivery.send.target
         content = wire.body(self._site.name, notice, delivery.group, delivery.vcluster)
         key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "")
-        signed = wire.headers(key, notice.id, self._clock(), content)
+        signed = wire.headers(key, self._site.name, notice, self._clock(), content)
         try:
             code = await self._post(target, {**signed, "User-Agent": AGENT}, content)
         except Unsent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.headerregistry import Address
@@ -11,6 +10,7 @@ from email.policy import SMTP
 from email.utils import format_datetime
 
 from cod.model import Notice
+from cod.wire.webhook import unique
 
 WRITTEN = SMTP.clone(max_line_length=78)
 
@@ -26,7 +26,7 @@ def message(site: str, domain: str, notice: Notice, group: str | None, sender: s
     mail["To"] = tuple(Address(addr_spec=each) for each in to)
     mail["Subject"] = _one_line(f"[{site}] {notice.subject}")
     mail["Date"] = format_datetime(datetime.fromtimestamp(int(notice.at), UTC))
-    mail["Message-ID"] = f"<{_own(site, notice)}@{domain}>"
+    mail["Message-ID"] = f"<{unique(site, notice)}@{domain}>"
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no vacation notices in return
     mail["X-COD-Notice"] = str(notice.id)
     mail["X-COD-Kind"] = _one_line(notice.kind)
@@ -34,11 +34,6 @@ def message(site: str, domain: str, notice: Notice, group: str | None, sender: s
     mail.set_content(f"{notice.about}\n\n-- \nNotice {notice.id} of Cluster-on-Demand at {site}, for {for_whom}.\n",
                      cte="quoted-printable")
     return mail.as_bytes()
-
-
-def _own(site: str, notice: Notice) -> str:
-    """What no other notice has, also after the database began anew."""
-    return f"{notice.id}.{hashlib.blake2b(f'{site} {notice.at!r}'.encode(), digest_size=8).hexdigest()}"
 
 
 def _one_line(text: str) -> str:

@@ -40,9 +40,15 @@ def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict
             "subject": notice.subject, "about": notice.about}
 
 
-def headers(key: bytes, notice_id: int, now: float, content: bytes) -> dict[str, str]:
-    """The headers of one attempt at `now`. The id is the same at each attempt: by it a receiver knows a repeat."""
-    stamp = str(int(now))
-    signature = hmac.digest(key, f"{notice_id}.{stamp}.".encode() + content, hashlib.sha256)
-    return {"Content-Type": "application/json", "X-COD-Notice": str(notice_id), "webhook-id": str(notice_id),
+def headers(key: bytes, site: str, notice: Notice, now: float, content: bytes) -> dict[str, str]:
+    """The headers of one attempt at `now`."""
+    name, stamp = unique(site, notice), str(int(now))
+    signature = hmac.digest(key, f"{name}.{stamp}.".encode() + content, hashlib.sha256)
+    return {"Content-Type": "application/json", "X-COD-Notice": str(notice.id), "webhook-id": name,
             "webhook-timestamp": stamp, "webhook-signature": "v1," + b64encode(signature).decode()}
+
+
+def unique(site: str, notice: Notice) -> str:
+    """By this a receiver knows a repeat. The row's id alone is none: a database that was restored gives it again."""
+    digest = hashlib.blake2b(f"{site} {notice.at!r}".encode(errors="replace"), digest_size=8).hexdigest()
+    return f"{notice.id}-{digest}"

@@ -19,6 +19,7 @@ from cod.net.unsent import Unsent
 from cod.pool import Pool, in_transaction
 from cod.store import groups, notices, tables
 from cod.store.engine import Tx
+from cod.wire.webhook import unique
 from tests.net.test_mailer import serving
 from tests.net.test_webhooks import listening
 from tests.waiting import until
@@ -272,7 +273,7 @@ def test_with_real_servers(
             in_reactor(post.stopService)
     assert len(listener.got) == 2
     ids = [{name.lower(): value for name, value in headers.items()}["webhook-id"] for _, headers, _ in listener.got]
-    assert ids == [str(told.value.notice.id)] * 2
+    assert ids == [unique(used.name, told.value.notice)] * 2
     assert listener.got[0][2] == listener.got[1][2]
 
 

@@ -278,6 +278,9 @@ def test_a_group_that_owns_nothing_is_removed_with_what_it_was_told(tx: Tx) -> N
     assert [view.notice.id for view in flow.every(tx)] == [kept]
     with pytest.raises(Refused, match="no group 'physics'"):
         group_flows.delete(tx, "physics")
+    newest = tell(tx, add_group(tx, webhook=HOOK))
+    group_flows.delete(tx, "physics")
+    assert tell(tx, keep) > newest, "no id is given twice"
 
 
 def test_a_group_that_owns_something_stays(tx: Tx, site: Site) -> None:

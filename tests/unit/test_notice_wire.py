@@ -37,7 +37,7 @@ def test_a_webhooks_body() -> None:
 
 def test_a_receiver_can_verify_the_signature() -> None:
     key, body = webhook.group_key(KEY, 3, "physics"), webhook.body("lab", NOTICE, "physics", "web")
-    headers = webhook.headers(key, 17, 1_000_000_500.9, body)
+    headers = webhook.headers(key, "lab", NOTICE, 1_000_000_500.9, body)
     assert headers["webhook-timestamp"] == "1000000500"
     assert headers["X-COD-Notice"] == "17"
     assert verified(webhook.secret(key), headers, body)
@@ -51,8 +51,10 @@ def test_a_known_signature() -> None:
     """So that a change of the form is seen."""
     assert webhook.secret(webhook.group_key(b"\0" * 32, 1, "site")) == (
         "whsec_" + base64.b64encode(hmac.new(b"\0" * 32, b"webhook 1 site", hashlib.sha256).digest()).decode())
-    assert webhook.headers(b"k", 1, 2.0, b"{}")["webhook-signature"] == (
-        "v1," + base64.b64encode(hmac.new(b"k", b"1.2.{}", hashlib.sha256).digest()).decode())
+    made = webhook.headers(b"k", "lab", NOTICE, 2.0, b"{}")
+    assert made["webhook-id"] == "17-" + hashlib.blake2b(b"lab 1000000000.25", digest_size=8).hexdigest()
+    assert made["webhook-signature"] == "v1," + base64.b64encode(
+        hmac.new(b"k", f"{made['webhook-id']}.2.{{}}".encode(), hashlib.sha256).digest()).decode()
 
 
 def test_each_group_has_its_own_key() -> None:
@@ -77,7 +79,7 @@ def test_a_mail_has_what_a_mail_should_have() -> None:
     assert [each.addr_spec for each in found["To"].addresses] == ["ann@x.org", "bob@y.org"]
     assert found["Subject"] == "[lab] web: lease ends in 1 hour"
     assert found["Date"].datetime.timestamp() == 1_000_000_000
-    assert re.fullmatch(r"<17\.[0-9a-f]{16}@cod\.example>", found["Message-ID"])
+    assert re.fullmatch(r"<17-[0-9a-f]{16}@cod\.example>", found["Message-ID"])
     assert found["Auto-Submitted"] == "auto-generated"
     assert found.get_content_type() == "text/plain"
     assert "The lease ends. Do: `x`." in found.get_content()
@@ -90,6 +92,7 @@ def test_a_repeat_is_the_same_mail_and_another_notice_is_not() -> None:
     later = Notice(17, 2_000_000_000.0, *[getattr(NOTICE, name) for name in (
         "kind", "group_id", "vcluster_id", "subject", "about")])  # a database that began anew
     assert read(sent())["Message-ID"] != read(sent(later))["Message-ID"]
+    assert webhook.unique("lab", NOTICE) != webhook.unique("lab", later)
 
 
 @given(st.text(max_size=200), st.text(max_size=300), st.text(min_size=1, max_size=63))
