@@ -91,7 +91,8 @@ BODIES: list[b.Body] = [
     b.Withdraw(17),
     b.Request(17, "grow-7", "pending", "waits for 2 nodes on their way back"),
     b.Grant(17, "grow-7", 1763643600.0, (
-        b.Member("a", "b", "10.0.0.9", "prime", "t@1", "x", REPORT), MEMBER, b.Member("node8", "n2", "", "trampoline", "batch@3"))),
+        b.Member("a", "b", "10.0.0.9", "prime", "t@1", "x", REPORT), MEMBER,
+        b.Member("node8", "n2", "", "trampoline", "batch@3"))),
     b.Refusal(17, "grow-7", "4 nodes wanted, the site has 2 that would do"),
     b.NodeState("node7", "n1", "10.0.0.5", "active"),
     b.Progress("node7", "write", 2**31, 2**32),
