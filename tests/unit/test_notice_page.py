@@ -1,0 +1,51 @@
+"""The page on notices: it names every kind, and its examples verify what COD signs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod.policy.notices import KINDS
+from cod.wire import webhook
+from tests.unit.test_notice_wire import NOTICE
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/notices.md").read_text()
+KEY = webhook.group_key(bytes(32), 3, "physics")
+
+
+def example(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_it_names_every_kind() -> None:
+    assert re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE) == list(KINDS)
+
+
+def test_its_python_verifies() -> None:
+    names: dict[str, Any] = {}
+    exec(example("python"), names)
+    body = webhook.body("lab", NOTICE, "physics", "web")
+    headers = webhook.headers(KEY, "lab", NOTICE, time.time(), body)
+    assert names["is_genuine"](webhook.secret(KEY), headers, body)
+    assert not names["is_genuine"](webhook.secret(KEY), headers, body + b" ")
+    assert not names["is_genuine"](webhook.secret(bytes(32)), headers, body)
+    old = webhook.headers(KEY, "lab", NOTICE, time.time() - 1000, body)
+    assert not names["is_genuine"](webhook.secret(KEY), old, body)
+
+
+@pytest.mark.parametrize("body", [webhook.body("lab", NOTICE, "physics", "web"), b"\0\xff\n"])
+def test_its_shell_verifies(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / "body").write_bytes(body)
+    headers = webhook.headers(KEY, "lab", NOTICE, 1e9, body)
+    done = subprocess.run(
+        ["sh", "-euc", example("sh")], cwd=tmp_path, capture_output=True, check=True, text=True,
+        env={"PATH": "/usr/bin:/bin", "secret": webhook.secret(KEY), "id": headers["webhook-id"],
+             "timestamp": headers["webhook-timestamp"]})
+    assert "v1," + done.stdout.strip() == headers["webhook-signature"]
