@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, Vcluster
+from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, TypeRules, Vcluster
 from cod.policy import leases, match
 from cod.states import RequestState, VclusterState
 from cod.store import groups, requests, templates, vclusters, views
@@ -27,18 +27,19 @@ class Asked:
 
 def submit(
     tx: Tx, *, vcluster: str, wanted: Sequence[Asked], spread: bool = False, wait: bool = True, key: str | None = None,
-    now: float,
+    rules: TypeRules | None = None, now: float,
 ) -> Result:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
 
     spread  the nodes of one tuple may be of several types and blocks
     wait    False: the request is rejected if it cannot be met at once
+    rules   what makes the site's node types: what takes no part cannot be asked for
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
         return Result(_shown(tx, before))
     holder = _holder(tx, vcluster)
-    tuples = [_tuple(tx, holder, one) for one in wanted]
+    tuples = [_tuple(tx, holder, one, f"tuples.{place}.", rules) for place, one in enumerate(wanted)]
     _check_room(tx, holder, sum(one.count for one in tuples))
     request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
                            tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
@@ -69,13 +70,13 @@ def _holder(tx: Tx, name: str) -> Vcluster:
     return holder
 
 
-def _tuple(tx: Tx, holder: Vcluster, one: Asked) -> RequestTuple:
+def _tuple(tx: Tx, holder: Vcluster, one: Asked, place: str, rules: TypeRules | None) -> RequestTuple:
     if one.count < 1:
-        raise Refused("invalid", "a request is for one node at least", "count")
-    match.check(one.attributes)
+        raise Refused("invalid", "a request is for one node at least", f"{place}count")
+    match.check(one.attributes, rules, field=f"{place}attributes")
     template = templates.find(tx, one.template) if one.template else templates.get(tx, holder.template_id)
     if template is None or (one.template and template.retired_at is not None):
-        raise Refused("not_found", f"there is no template {one.template!r} in use", "template")
+        raise Refused("not_found", f"there is no template {one.template!r} in use", f"{place}template")
     return RequestTuple(one.count, one.attributes or holder.attributes, template.id)
 
 

@@ -77,7 +77,8 @@ def test_memory_lands_on_sizes_as_sold(measured: int, sold: int) -> None:
 
 
 @pytest.mark.parametrize(("parts", "measured", "rounded"), [
-    (1, 4096, 4096), (1, 4097, 8192), (1, 3000, 4096), (2, 4100, 8192), (4, 4100, 6144), (1024, 4100, 4104), (1024, 7, 7),
+    (1, 4096, 4096), (1, 4097, 8192), (1, 3000, 4096), (2, 4100, 8192), (4, 4100, 6144), (1024, 4100, 4104),
+    (1024, 7, 7),
 ])
 def test_memory_is_rounded_as_the_site_says(parts: int, measured: int, rounded: int) -> None:
     assert f'mib="{rounded}"' in canonical(f'<node><memory mib="{measured}"/></node>', TypeRules(memory_parts=parts))

@@ -16,10 +16,11 @@ def _vcluster_wanted(ask: Ask) -> Flow:
 
 
 def _nodes_wanted(ask: Ask) -> Flow:
-    wanted = [requests.Asked(each.count, checked(each.attributes, "requires", "attributes"), each.template)
-              for each in ask.body.tuples]
+    wanted = [
+        requests.Asked(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
+        for place, each in enumerate(ask.body.tuples)]
     return partial(requests.submit, vcluster=ask.names["name"], key=ask.key, now=ask.now, wanted=wanted,
-                   spread=ask.body.spread, wait=ask.body.wait)
+                   spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
 
 
 VCLUSTERS = (
