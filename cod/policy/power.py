@@ -37,7 +37,7 @@ def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
     agent  an agent runs on it that has been told to power down
     """
     if desired in ("off", "soft"):
-        asks = ASK_SYSTEM if desired == "soft" else ASK_AGENT if agent else 0
+        asks = ASK_AGENT if agent else ASK_SYSTEM if desired == "soft" else 0
         return None if power == "off" else "soft" if stage < asks else "off"
     if power == "on" and (desired == "on" or stage > 0):  # a cycle that took long to show is not asked for again
         return None

@@ -41,7 +41,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         moved = replace(moved, power_wanted=step.power, power_seq=moved.power_seq + 1)
         if step.power == "on":  # should it be up after all, its agent has to come back and report
             sessions.forget(tx, node.id)
-        else:
+        elif target is not NodeState.OFF:  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
 

@@ -133,12 +133,14 @@ class IpmiSim:
         return f"127.0.0.1:{self.port}?suite=3"
 
     @contextmanager
-    def run(self) -> Iterator[IpmiSim]:
-        """The BMC's own power is on as long as the block runs."""
-        argv = ["ipmi_sim", "-n", "-c", f"{self.folder}/lan.conf", "-f", f"{self.folder}/emulated", "-s",
+    def run(self, namespace: str = "") -> Iterator[IpmiSim]:
+        """The BMC's own power is on as long as the block runs, in that network namespace."""
+        inside = ["ip", "netns", "exec", namespace] if namespace else []
+        argv = [*inside, "ipmi_sim", "-n", "-c", f"{self.folder}/lan.conf", "-f", f"{self.folder}/emulated", "-s",
                 f"{self.folder}/state"]
-        with running(argv, self.folder / "said"):
-            until(lambda: f":{self.port:04X} " in Path("/proc/net/udp").read_text(), "ipmi_sim listens", 10)
+        with running(argv, self.folder / "said") as process:
+            heard = Path(f"/proc/{process.pid}/net/udp")
+            until(lambda: f":{self.port:04X} " in heard.read_text(), "ipmi_sim listens", 10)
             yield self
 
     def log(self) -> list[str]:

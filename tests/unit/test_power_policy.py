@@ -29,7 +29,7 @@ FULFILLED = {("on", "on"), ("off", "off"), ("soft", "off")}
     ("off", "off", True, [None, None]),
     ("off", "on", True, ["soft", "off", "off"]),
     ("soft", "on", False, ["soft"] * ASK_SYSTEM + ["off", "off"]),
-    ("soft", "on", True, ["soft"] * ASK_SYSTEM + ["off"]),
+    ("soft", "on", True, ["soft"] * ASK_AGENT + ["off"]),
     ("soft", "off", False, [None]),
     ("cycle", "on", False, ["cycle", None, None]),
     ("cycle", "unknown", False, ["cycle", "cycle"]),
