@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cod import news
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy import energy, leases, lifecycle
-from cod.policy import notices as news
 from cod.policy.world import WARM, Grant, Kind, Lot, No, Plan, Rouse, Share, Take
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
 from cod.store import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from cod import news
 from cod.model import Effect, Notice, NoticeView, Refused, Result, Send
 from cod.policy import delivery as policy
-from cod.policy import notices as news
 from cod.policy.delivery import Target, addresses, host, may_reach
 from cod.store import groups
 from cod.store import notices as store

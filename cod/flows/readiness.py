@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cod import news
 from cod.model import Effect, Policy, dotted
-from cod.policy import notices as news
 from cod.policy import template
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import bindings, nodes, notices, steps, templates, vclusters

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cod import news
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy import equal, identity, lifecycle
-from cod.policy import notices as news
 from cod.policy.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import conflicts, nodes, notices, reservations, sessions, steps, types, vclusters

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cod import news
 from cod.model import (
     Effect,
     Group,
@@ -25,7 +26,6 @@ from cod.model import (
     VclusterView,
 )
 from cod.policy import leases, lifecycle, match, names
-from cod.policy import notices as news
 from cod.states import RequestState, VclusterState
 from cod.store import (
     census,

@@ -31,7 +31,7 @@ def add(
     tx: Tx, *, kind: str, group_id: int | None, vcluster_id: int | None = None, subject: str, about: str, now: float
 ) -> Notice:
     """Tell a group (None: the site's administrators) something, by each channel that it has. For texts see
-    `policy.notices`; delivery follows the commit (`flows.notices`)."""
+    `cod.news`; delivery follows the commit (`flows.notices`)."""
     values = dict(at=now, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject, about=about)
     notice_id = new_id(tx.execute(insert(t.notices).values(values)))
     targets = _targets(groups.get(tx, group_id)) if group_id is not None else [(EMAIL, ADMINISTRATORS)]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cod import news as notices
 from cod.model import Refused, Vcluster
-from cod.policy import delivery, notices
+from cod.policy import delivery
 from cod.policy.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
 
 WEB = Vcluster(

@@ -141,8 +141,8 @@ def hardware_changed(
     held = f" It is held by vcluster {holder}." if holder else ""
     misses = f" It does not fit there any more: {_sentence(lacking)}" if lacking else ""
     return _news("hardware", f"node {node}: hardware has changed",
-                 f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If nobody changed it "
-                 f"on purpose, have a look at the machine: `cod node show {node}` has its last report.")
+                 f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If nobody "
+                 f"changed it on purpose, have a look at the machine: `cod node show {node}` has its last report.")
 
 
 def quarantined(node: str, reason: str) -> News:
