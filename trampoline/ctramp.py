@@ -23,7 +23,7 @@ from xml.etree import ElementTree as ET
 
 from cod.model import Order
 from cod.wire import confd
-from trampoline import inventory
+from trampoline import inventory, lldp
 from trampoline.agent import Agent, Disconnect, Tell
 from trampoline.errors import PrimeError
 
@@ -122,6 +122,7 @@ class Shell:
         self._waker.setblocking(False)
         self.was_welcomed = False
         self._session_file = Path(f"{options.secret}.session")
+        self._heard = lldp.Listener().neighbours if options.root == Path("/") else lldp.deaf
         self.agent = Agent(mac, self._secrets(), self._scan, self._act, self._wake, log, self._keep)
 
     # ------------------------------------------------------------ secrets
@@ -152,7 +153,7 @@ class Shell:
         return inventory.disks(self._options.root)
 
     def _scan(self) -> str:
-        return ET.tostring(inventory.report(self._options.root, self._mac, self._disks()), "unicode")
+        return ET.tostring(inventory.report(self._options.root, self._mac, self._disks(), self._heard), "unicode")
 
     def _act(self, order: Order, tell: Tell) -> Mapping[str, float]:
         from trampoline import cprime  # late: a machine that only reports need not load it

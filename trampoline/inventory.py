@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
+from trampoline.lldp import Heard, deaf
+
 # The CPU features that software is built for or needs; the other hundred would only make node types differ.
 FLAGS = frozenset({
     "aes", "amx_tile", "avx", "avx2", "avx512_vnni", "avx512f", "ept", "fma", "hypervisor", "la57", "lm", "npt", "nx",
@@ -61,17 +63,22 @@ class Nic:
     speed: int = 0
 
 
-def report(root: Path, boot_mac: str, disks: tuple[Disk, ...]) -> Element:
+def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = deaf) -> Element:
     """The `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC it booted from."""
     node = Element("node", version="1")
     _put(node, "system", system(root))
-    _put(node, "firmware", {"kind": "uefi" if (root / "sys/firmware/efi").is_dir() else "bios"})
+    _put(node, "firmware", {"kind": "uefi" if (root / "sys/firmware/efi").is_dir() else "bios",
+                            "version": _read(root / "sys/class/dmi/id/bios_version")})
     _put(node, "memory", {"mib": str(memory(root))})
     _add_cpu(node, root)
-    for nic in nics(root, boot_mac):
+    wired = nics(root, boot_mac)
+    neighbours = heard([nic.name for nic in wired])
+    for nic in wired:
         boot = "yes" if nic.mac == boot_mac else "no"
-        _put(node, "nic", {"name": nic.name, "mac": nic.mac, "driver": nic.driver, "link": nic.link,
-                           "speed": str(nic.speed or ""), "boot": boot})
+        element = _put(node, "nic", {"name": nic.name, "mac": nic.mac, "driver": nic.driver, "link": nic.link,
+                                     "speed": str(nic.speed or ""), "boot": boot})
+        if nic.name in neighbours:
+            _put(element, "neighbour", neighbours[nic.name]._asdict())
     for disk in disks:
         _add_disk(node, disk)
     _put(node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or os.uname().release})

@@ -1,0 +1,115 @@
+"""Which switch, and which port of it, is at the other end of each cable: what LLDP says (IEEE 802.1AB).
+
+Switches tell it every half a minute. So a socket listens from the agent's start, the first report goes out without it,
+and the agent, which looks at the machine again at every heartbeat, reports once more when a switch has been heard. The
+first neighbour that a NIC hears is kept until the next boot: a hub with several switches behind it is no reason to
+report again and again.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+ETHERTYPE = 0x88CC
+GROUP = bytes.fromhex("0180c200000e")  # nearest bridge: no switch passes it on
+LONGEST = 200  # characters of a name
+MOST = 1000  # frames that are read at once
+_SOL_PACKET, _ADD_MEMBERSHIP, _MULTICAST, _OUTGOING = 263, 1, 0, 4  # linux/if_packet.h
+_END, _CHASSIS, _PORT, _SYSTEM_NAME = 0, 1, 2, 5
+_MAC = {_CHASSIS: 4, _PORT: 3}  # subtypes whose value is a MAC; an address (5, 4) begins with its family
+_ADDRESS = {_CHASSIS: 5, _PORT: 4}
+
+
+class Neighbour(NamedTuple):
+    """A switch, by its system name if it says one, else by its chassis id; and its port's id."""
+
+    switch: str
+    port: str
+
+
+Heard = Callable[[Iterable[str]], Mapping[str, Neighbour]]
+"""Tells the neighbours that were heard on the interfaces of those names, as far as any were."""
+
+
+def deaf(names: Iterable[str]) -> Mapping[str, Neighbour]:
+    """Hears nothing."""
+    return {}
+
+
+def parse(frame: bytes) -> Neighbour | None:
+    """What an Ethernet frame says; None for one that is not LLDP, is malformed, or bids farewell (time to live 0)."""
+    if len(frame) < 16 or frame[12:14] != ETHERTYPE.to_bytes(2, "big"):
+        return None
+    found: dict[int, bytes] = {}
+    at = 14
+    while at + 2 <= len(frame):
+        (head,) = struct.unpack_from("!H", frame, at)
+        kind, end = head >> 9, at + 2 + (head & 0x1FF)
+        if kind == _END:
+            break
+        if end > len(frame):
+            return None
+        found.setdefault(kind, frame[at + 2:end])
+        at = end
+    if found.get(3) in (None, b"\0\0"):
+        return None
+    switch = _clean(found.get(_SYSTEM_NAME, b"")) or _identifier(_CHASSIS, found.get(_CHASSIS, b""))
+    port = _identifier(_PORT, found.get(_PORT, b""))
+    return Neighbour(switch, port) if switch and port else None
+
+
+def _identifier(kind: int, value: bytes) -> str:
+    if len(value) < 2:
+        return ""
+    subtype, body = value[0], value[1:]
+    if subtype == _MAC[kind]:
+        return body.hex(":")[:LONGEST]
+    if subtype == _ADDRESS[kind] and body[0] == 1 and len(body) == 5:
+        return socket.inet_ntoa(body[1:])
+    return _clean(body)
+
+
+def _clean(value: bytes) -> str:
+    text = value.decode("utf-8", "replace")
+    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[:LONGEST]
+
+
+class Listener:
+    """Hears LLDP on all interfaces; frames wait in the kernel until somebody asks. Without the right, it is deaf."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Neighbour] = {}
+        self._joined: set[str] = set()
+        self._socket: socket.socket | None = None
+        with suppress(OSError):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
+            self._socket.setblocking(False)
+
+    def neighbours(self, nics: Iterable[str]) -> Mapping[str, Neighbour]:
+        """The neighbours heard so far, by interface name; interfaces that are new among `nics` are listened on."""
+        if self._socket is None:
+            return {}
+        for name in {*nics} - self._joined:
+            with suppress(OSError):  # it is gone again
+                self._join(self._socket, name)
+        self._drain(self._socket)
+        return dict(self._seen)
+
+    def _join(self, listener: socket.socket, name: str) -> None:
+        """NICs drop frames to groups that nobody has joined."""
+        wish = struct.pack("iHH8s", socket.if_nametoindex(name), _MULTICAST, len(GROUP), GROUP)
+        listener.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
+        self._joined.add(name)
+
+    def _drain(self, listener: socket.socket) -> None:
+        for _ in range(MOST):
+            try:
+                frame, address = listener.recvfrom(2048)
+            except OSError:  # nothing more waits; or an interface went down
+                return
+            if address[2] != _OUTGOING and (neighbour := parse(frame)):
+                self._seen.setdefault(address[0], neighbour)
