@@ -70,6 +70,11 @@ class Settings:
         return self.data / "webhook.key"
 
     @property
+    def authority(self) -> Path:
+        """The site's certificate authority for its VCMs; servers that share a database share it, too."""
+        return self.data / "ca"
+
+    @property
     def run(self) -> Path:
         """Sockets and the metrics of running processes; nothing that must survive a restart."""
         return self.data / "run"
@@ -162,6 +167,7 @@ def _site(file: SiteFile) -> model.Site:
         domain=file.domain,
         subnets=tuple(_subnet(each, file.dns.port == 53) for each in file.subnet),
         policy=model.Policy(**file.policy.model_dump()),
+        nmp_port=file.nmp.port,
         dns=model.Dns(file.dns.port, tuple(map(str, file.dns.forward))),
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),

@@ -193,6 +193,7 @@ class Site:
     """Everything a flow may want to know about the site. Built once by `cod.config` from the site file.
 
     domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
+    nmp_port   where VCMs connect, on each subnet's `server` address; 0: nowhere
     http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server` address
     bios_loader, uefi_loader   file names of the NBPs under the boot root
     console    kernel console argument for the trampoline, '' for none
@@ -213,6 +214,7 @@ class Site:
     power: tuple[PowerRule, ...] = ()
     energy: Energy = field(default_factory=Energy)
     dns: Dns = field(default_factory=Dns)
+    nmp_port: int = 8071
     mail: Mail = field(default_factory=Mail)
     notices: NoticeRules = field(default_factory=NoticeRules)
     accounts: tuple[Account, ...] = ()

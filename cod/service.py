@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cod import config, logs, secretfile, supervisor
+from cod.ca import Ca
 from cod.config import ConfigError, Settings
 from cod.model import Site
 from cod.store.engine import connect
@@ -56,7 +57,7 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
         site, settings = config.load(site_file)
         logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
         _check_database(settings)
-        _prepare(settings)
+        _prepare(site, settings)
     except ConfigError as error:
         logs.set_up("info", "text", "serve")
         for problem in str(error).splitlines():
@@ -91,7 +92,7 @@ def _check_database(settings: Settings) -> None:
         engine.dispose()
 
 
-def _prepare(settings: Settings) -> None:
+def _prepare(site: Site, settings: Settings) -> None:
     """The run folder, and the files that the processes of this host count in (before prometheus_client is imported)."""
     counters = settings.run / "metrics"
     try:
@@ -99,6 +100,7 @@ def _prepare(settings: Settings) -> None:
         os.chmod(settings.run, 0o700)
         counters.mkdir(exist_ok=True)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
+        Ca(settings.authority, site.name)
     except OSError as error:
         raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None
     except secretfile.Unreadable as error:
@@ -214,6 +216,7 @@ def edge(ground: Ground) -> list[Any]:
     confd = ConfdServer(g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port, g.clock,
                         effects=g.wake.effects)
     g.wake.on("orders", confd.poll)
+    nmp = [_nmp(g, list(by_address))] if g.site.nmp_port else []
     LoopingCall(metrics.Mirror(metrics.CONFD, confd.counts)).start(METRICS_EVERY)
     return [
         *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in local.values()),
@@ -222,7 +225,20 @@ def edge(ground: Ground) -> list[Any]:
           for address in by_address if g.site.dns.port),
         *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
         confd,
+        *nmp,
     ]
+
+
+def _nmp(g: Ground, addresses: list[str]) -> Any:
+    """The server that VCMs connect to."""
+    from cod.net import nmptls
+    from cod.net.nmp import NmpServer
+
+    listen = nmptls.listening(g.reactor, Ca(g.settings.authority, g.site.name), addresses, g.site.nmp_port)
+    server = NmpServer(
+        g.reactor, g.pool, g.site, g.settings.name, listen, nmptls.identity, g.clock, g.wake.effects)
+    g.wake.on("vcms", server.poll)
+    return server
 
 
 def images(ground: Ground) -> list[Any]:
@@ -269,7 +285,7 @@ def web(ground: Ground) -> list[Any]:
     settings = ground.settings
     return [ApiServer(ground.reactor, ground.pool, ground.site, settings.socket, settings.listen,
                       settings.images, settings.incoming, settings.upload_limit, ground.wake.effects, ground.clock,
-                      secretfile.key(settings.webhook_key))]
+                      secretfile.key(settings.webhook_key), Ca(settings.authority, ground.site.name))]
 
 
 PARTS: dict[str, Callable[[Ground], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}

@@ -123,6 +123,12 @@ class DnsTable(Table):
                                              "site's networks; none: such questions are refused")
 
 
+class NmpTable(Table):
+    """Where virtual cluster managers (VCMs) connect, on each subnet's server address."""
+
+    port: int = Field(8071, ge=0, le=65535, description="0: no VCM can connect")
+
+
 class PolicyTable(Table):
     """The site's rules. Re-read on SIGHUP."""
 
@@ -300,6 +306,7 @@ class SiteFile(Table):
     server: ServerTable = ServerTable.model_validate({})
     api: ApiTable = ApiTable.model_validate({})
     boot: BootTable = BootTable.model_validate({})
+    nmp: NmpTable = NmpTable.model_validate({})
     dns: DnsTable = DnsTable.model_validate({})
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})

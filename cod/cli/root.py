@@ -26,6 +26,7 @@ COMMANDS = {
     "request": ("cod.cli.request", "request", "Requests for nodes, and why they wait."),
     "plan": ("cod.cli.plan", "plan", "What the resource manager's next pass would do."),
     "reclaim": ("cod.cli.reclaim", "reclaim", "Nodes that are taken for requests of higher priority."),
+    "vcm": ("cod.cli.vcm", "vcm", "Virtual cluster managers: enrol them, run one."),
     "group": ("cod.cli.group", "group", "Groups: owners of vclusters, their priority, how they are told things."),
     "notice": ("cod.cli.notice", "notice", "What groups were told, and whether it reached them."),
     "energy": ("cod.cli.energy", "energy", "What nodes used, and what the reserve's sleep has saved."),

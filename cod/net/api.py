@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.web import http
 
+from cod.ca import Ca
 from cod.flows import images, tokens
 from cod.model import ApiToken, Image, Site
 from cod.net import metrics
@@ -41,15 +42,16 @@ class Api(http.HTTPFactory):
     wake          carries out the effects of a flow
     metrics       makes the text of `/metrics`, or None
     webhook_key   the secret that webhooks' keys are derived from
+    authority     the site's certificate authority for VCMs
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, *, local: bool, images: Path, incoming: Path, upload_limit: int,
         wake: Callable[[Any], object], metrics: Callable[[], Deferred[bytes]] | None = None,
-        clock: Callable[[], float] = time.time, webhook_key: bytes = b"",
+        clock: Callable[[], float] = time.time, webhook_key: bytes = b"", authority: Ca | None = None,
     ) -> None:
         super().__init__(timeout=60, reactor=reactor)
-        self.webhook_key = webhook_key
+        self.webhook_key, self.authority = webhook_key, authority
         self.pool, self.site, self.local, self.clock, self.wake = pool, site, local, clock, wake
         self.images, self.incoming, self.upload_limit, self.metrics = images, incoming, upload_limit, metrics
         self.real_reactor = reactor
@@ -96,12 +98,13 @@ class ApiServer(Service):
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, path: Path, listen: Sequence[tuple[str, int]], images: Path,
         incoming: Path, upload_limit: int, wake: Callable[[Any], object], clock: Callable[[], float] = time.time,
-        webhook_key: bytes = b"",
+        webhook_key: bytes = b"", authority: Ca | None = None,
     ) -> None:
         self._reactor, self._path, self._listen = reactor, path, listen
         self._apis = [
             Api(reactor, pool, site, local=local, images=images, incoming=incoming, upload_limit=upload_limit,
-                wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key)
+                wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key,
+                authority=authority)
             for local in (True, False)
         ]
         self._incoming, self._pool = incoming, pool

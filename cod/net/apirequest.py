@@ -75,7 +75,7 @@ class ApiRequest(Arriving):
             raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
         api = self.api
         ask = Ask(api.site, api.clock(), caller.actor, api.images, names, self._body(route), self._query(route.query),
-                  await self._finished_upload(route), self._key(), api.webhook_key)
+                  await self._finished_upload(route), self._key(), api.webhook_key, api.authority)
         value = await (api.pool.run if route.changes else api.pool.read)(route.call(ask))
         if route.upload:
             self._let_go()  # a row names it now

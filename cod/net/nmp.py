@@ -59,7 +59,7 @@ class NmpServer(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, server: str, listen: Callable[[Factory], Sequence[Any]],
+        self, reactor: Any, pool: Pool, site: Site, server: str, listen: Callable[[Any], Sequence[Any]],
         identity: Identity, clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object],
     ) -> None:
         self.reactor, self.pool, self.site, self.server = reactor, pool, site, server

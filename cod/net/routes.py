@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from cod.ca import Ca
 from cod.model import Site
 
 Flow = Callable[..., Any]
@@ -26,6 +27,7 @@ class Ask:
     actor   who asks, as the history shows it
     key     the Idempotency-Key header: the client's id for a request, repeating which is harmless
     webhook_key   the secret that webhooks' keys are derived from
+    authority     the site's certificate authority for VCMs
     """
 
     site: Site
@@ -38,6 +40,7 @@ class Ask:
     upload: Path | None = None
     key: str | None = None
     webhook_key: bytes = field(default=b"", repr=False)
+    authority: Ca | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

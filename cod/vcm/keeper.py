@@ -22,7 +22,7 @@ from twisted.internet.threads import deferToThreadPool
 from cod.vcm import memory as store
 from cod.vcm.link import Link, Lost, Refusal
 from cod.vcm.memory import Asked, Memory, Ours
-from cod.vcm.pool import Pool, Wish
+from cod.vcm.pool import NotYet, Pool, Wish
 from cod.wire.nmpbodies import (
     Body,
     Done,
@@ -91,6 +91,7 @@ class Keeper(Service):
         self._reactor, self._threads, self._terms, self._pool = reactor, threads, terms, pool
         self._connect, self._clock = connect, clock
         self.memory = Memory(terms.vcluster)
+        self.began = False
         self._known = False  # is the memory all there is to know?
         self._link: Link | None = None
         self._open = False
@@ -109,6 +110,7 @@ class Keeper(Service):
         found = store.load(self._terms.state, self._terms.vcluster)
         if found is not None:
             self.memory, self._known = found, True
+        self.began = True
         self._call()
         self._wake(0.0)
 
@@ -120,6 +122,20 @@ class Keeper(Service):
         if self._link is not None:
             self._link.leave("the VCM is being stopped")
         return self._work
+
+    def page(self) -> str:
+        """How things are, in Prometheus's text format."""
+        nodes = self.memory.nodes.values()
+        counts = {
+            "cod_vcm_connected": int(self._open),
+            "cod_vcm_members": sum(ours.added for ours in nodes),
+            "cod_vcm_coming": self.memory.coming(),
+            "cod_vcm_leaving": sum(bool(ours.leaving) for ours in nodes),
+            "cod_vcm_reclaims": len(self.memory.reclaims),
+            "cod_vcm_last_message": self.memory.seen,
+        }
+        label = f'{{vcluster="{self._terms.vcluster}"}}'
+        return "".join(f"# TYPE {name} gauge\n{name}{label} {value}\n" for name, value in counts.items())
 
     def _call(self) -> None:
         if not self.running:
@@ -330,9 +346,12 @@ class Keeper(Service):
         return deferToThreadPool(self._reactor, self._threads, function, *args)
 
     async def _tried(self, what: str, function: Callable[..., None], *args: Any) -> bool:
-        """Call a function of the pool's; False, and a line in the log, when it raised."""
+        """Call a function of the pool's; False, and mostly a line in the log, when it raised."""
         try:
             await self._in_thread(partial(function, *args))
+        except NotYet as reason:
+            log.debug("%s: not yet: %s", what, reason)
+            return False
         except Exception as error:
             log.error("%s: %s: %s", what, type(error).__name__, error)
             return False

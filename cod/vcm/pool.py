@@ -28,6 +28,10 @@ class Wish:
     why: str = ""
 
 
+class NotYet(Exception):
+    """Raised by one of the four functions: ask again in a few seconds; nothing is wrong."""
+
+
 class Pool(Protocol):
     """A pool that runs on a vcluster's nodes."""
 

@@ -33,7 +33,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.lab": ({"cod.lab", "cod.model"}, {"click", "rich"}),
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data"}, {"rich"}),
     "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.wire.nmptalk", "cod.wire.nmpxml", "cod.wire.nmpbodies", "cod.model"},
-                {"lxml", "twisted"}),
+                {"lxml", "twisted", "pydantic"}),
     "cod.ca": (set(), {"cryptography"}),
     "cod.client": (set(), set()),
     "cod.cli": ({"cod.cli", "cod.client"}, {"click", "rich"}),
@@ -45,7 +45,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
 COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefile", "cod.init", "cod.logs",
                "cod.__main__"}
 # The local commands (init, serve, trampoline, db, token) compose too: they are the program's other way in.
-LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate"}
+LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate",
+         "cod.cli.vcm"}
 NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
 # The edges' heads, with what belongs to each: no protocol imports another.
 EDGES: dict[str, set[str]] = {

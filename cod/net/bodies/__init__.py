@@ -84,6 +84,7 @@ from cod.net.bodies.vclusters import (
     VclusterReply,
     WebhookSecret,
 )
+from cod.net.bodies.vcms import VcmEnrol, VcmEnrolled, VcmList, VcmReply
 
 __all__ = [
     "Arrow",
@@ -165,6 +166,10 @@ __all__ = [
     "VclusterList",
     "VclusterQuery",
     "VclusterReply",
+    "VcmEnrol",
+    "VcmEnrolled",
+    "VcmList",
+    "VcmReply",
     "Verified",
     "WebhookSecret",
 ]

@@ -1,0 +1,53 @@
+"""Bodies about virtual cluster managers."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from pydantic import Field
+
+from cod.model import VcmView
+from cod.net.bodies.base import Body, Reply
+
+
+class VcmEnrol(Body):
+    """Who shall speak for a vcluster."""
+
+    address: IPv4Address | None = Field(default=None, description="the only address it may come from; null: any")
+
+
+class VcmReply(Reply):
+    """A VCM. `server` holds its connection, null while it is away; `owed` messages are not acknowledged yet."""
+
+    vcluster: str
+    serial: str
+    address: str | None
+    about: str
+    server: str | None
+    since: float | None
+    enrolled_at: float
+    owed: int
+
+    @classmethod
+    def of(cls, view: VcmView) -> VcmReply:
+        """From a view."""
+        vcm = view.vcm
+        return cls(vcluster=view.vcluster, serial=vcm.serial, address=vcm.address or None, about=vcm.about,
+                   server=vcm.server, since=vcm.connected_at, enrolled_at=vcm.enrolled_at, owed=view.owed)
+
+
+class VcmList(Reply):
+    """All VCMs."""
+
+    items: list[VcmReply]
+
+
+class VcmEnrolled(Reply):
+    """What a VCM needs, shown once: its key is not kept. All but `servers` and `serial` are PEM."""
+
+    vcluster: str
+    serial: str
+    key: str
+    certificate: str
+    authority: str
+    servers: list[str]

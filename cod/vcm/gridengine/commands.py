@@ -1,0 +1,156 @@
+"""Grid Engine's own commands, and what they mean when they say no.
+
+Several of them say "no" with exit status 0, and others say "it is so already" with status 1 (both seen with Son of Grid
+Engine 8.1.9), so status and text are read together. Each function says what shall be: done twice, it does no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cod.vcm.gridengine.view import NotUnderstood, View, read
+
+PATIENCE = 60.0  # seconds for one command
+
+
+class CommandFailed(Exception):
+    """A command of Grid Engine's failed; the sentence has what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridEngine:
+    """A cell. `environment`: SGE_ROOT, SGE_CELL, ports, where they are not the process's own; `path`: of the commands.
+    """
+
+    queue: str
+    hostgroup: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
+
+    # ------------------------------------------------------------ looking
+
+    def view(self) -> View:
+        """The pool now. Raises `NotUnderstood`, or `CommandFailed` when the master does not answer."""
+        return read(self._output("qstat", "-f", "-r", "-u", "*", "-xml"), self.queue)
+
+    def execution_hosts(self) -> set[str]:
+        """Short names of all hosts that the master knows as execution hosts."""
+        return self._hosts("-sel")
+
+    def administrative_hosts(self) -> set[str]:
+        """Short names of all administrative hosts."""
+        return self._hosts("-sh")
+
+    def members(self) -> set[str]:
+        """Short names of the hosts in the host group."""
+        listed = self._output("qconf", "-shgrp_resolved", self.hostgroup).decode(errors="replace")
+        return {name.split(".")[0] for name in listed.split()}
+
+    def values(self, host: str) -> dict[str, str]:
+        """The complex values that a host offers, as `qhost -F` shows them: what -l can ask for."""
+        listed = self._output("qhost", "-F", "-h", host).decode(errors="replace")
+        return {found[1]: found[2] for found in re.finditer(r"^\s+\w\w:(\w+)=(\S+)", listed, re.MULTILINE)}
+
+    def whole_environments(self) -> frozenset[str]:
+        """Parallel environments whose jobs have to fit on one host."""
+        names = self._output("qconf", "-spl", nothing_is_fine=True).decode(errors="replace").split()
+        rules = {name: self._output("qconf", "-sp", name).decode(errors="replace") for name in names}
+        return frozenset(name for name, text in rules.items()
+                         if re.search(r"^allocation_rule\s+\$pe_slots", text, re.MULTILINE))
+
+    def _hosts(self, option: str) -> set[str]:
+        listed = self._output("qconf", option, nothing_is_fine=True).decode(errors="replace")
+        return {line.split(".")[0] for line in listed.split()}
+
+    # ------------------------------------------------------------ joining
+
+    def admit(self, host: str) -> None:
+        """Make it an administrative host: without that its execution daemon is turned away."""
+        if host not in self.administrative_hosts():
+            self._do("qconf", "-ah", host, meaning=r"added|already exists")
+
+    def join(self, host: str, slots: int) -> None:
+        """Put it into the host group, with its slots, disabled until it has reported."""
+        if host not in self.members():
+            self._do("qconf", "-aattr", "hostgroup", "hostlist", host, self.hostgroup, meaning="modified|exists")
+        self._do("qconf", "-rattr", "queue", "slots", str(slots), self._instance(host), meaning="modified|unchanged")
+
+    def enable(self, host: str) -> None:
+        """Let it take jobs."""
+        self._do("qmod", "-e", self._instance(host), meaning="enabled|already in the specified state")
+
+    # ------------------------------------------------------------ leaving
+
+    def disable(self, host: str) -> None:
+        """Let it take no more jobs."""
+        self._do("qmod", "-d", self._instance(host), meaning="disabled|already in the specified state")
+
+    def reschedule(self, job: int, task: int) -> None:
+        """Put a running job back into the queue, also one whose owner said that it should not be run again: its host is
+        going, with or without it."""
+        name = f"{job}.{task}" if task else str(job)
+        self._do("qmod", "-f", "-rj", name, meaning="rescheduling|not running|does not exist|not allow")
+
+    def stop_daemon(self, host: str) -> None:
+        """Shut its execution daemon down, with what still runs under it."""
+        self._do("qconf", "-kej", host, meaning="sent|unknown|not.*known|denied", any_status=True)
+
+    def expel(self, host: str) -> None:
+        """Remove every trace of the host, in the order that Grid Engine wants."""
+        if host in self.members():
+            self._do("qconf", "-dattr", "hostgroup", "hostlist", host, self.hostgroup, meaning="modified|not exist")
+        self._do("qconf", "-purge", "queue", "*", self._instance(host), meaning="modified|not.*exist|No",
+                 any_status=True)
+        if host in self.execution_hosts():
+            self._do("qconf", "-de", host, meaning="removed|does not exist")
+        if host in self.administrative_hosts():
+            self._do("qconf", "-dh", host, meaning="removed|does not exist")
+        self._do("qconf", "-dconf", host, meaning="removed|not defined|does not exist", any_status=True)
+
+    # ------------------------------------------------------------ setting up
+
+    def ensure_hostgroup(self) -> None:
+        """Make the host group if there is none."""
+        listed = self._output("qconf", "-shgrpl", nothing_is_fine=True).decode(errors="replace").split()
+        if self.hostgroup not in listed:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "hostgroup"
+                file.write_text(f"group_name {self.hostgroup}\nhostlist NONE\n")
+                self._do("qconf", "-Ahgrp", str(file), meaning="added|already exists")
+
+    # ------------------------------------------------------------ running them
+
+    def _instance(self, host: str) -> str:
+        return f"{self.queue}@{host}"
+
+    def _do(self, *command: str, meaning: str, any_status: bool = False) -> None:
+        done = self._run(command)
+        said = (done.stdout + done.stderr).decode(errors="replace").strip()
+        if not re.search(meaning, said, re.IGNORECASE) and not (any_status and done.returncode):
+            raise CommandFailed(f"{' '.join(command)}: {said or f'exit status {done.returncode}'}")
+
+    def _output(self, *command: str, nothing_is_fine: bool = False) -> bytes:
+        done = self._run(command)
+        if done.returncode and not nothing_is_fine:
+            said = (done.stderr or done.stdout).decode(errors="replace").strip()
+            raise CommandFailed(f"{' '.join(command)}: {said or f'exit status {done.returncode}'}")
+        return done.stdout if not done.returncode else b""
+
+    def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+        program = f"{self.path}/{command[0]}" if self.path else command[0]
+        try:
+            return subprocess.run([program, *command[1:]], capture_output=True, timeout=PATIENCE, check=False,
+                                  env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            raise CommandFailed(f"{command[0]} does not answer: is the master up?") from None
+        except OSError as error:
+            raise CommandFailed(f"{program}: {error.strerror}; set [gridengine] path") from None
+
+
+__all__ = ["CommandFailed", "GridEngine", "NotUnderstood"]

@@ -1,0 +1,68 @@
+"""The configuration file of a VCM: TOML; the tables that every VCM has. What it says beside them is the pool's own.
+
+File names are relative to the file itself, so that a folder as `cod vcm enroll` writes it can be put anywhere.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Server = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")]
+
+
+class Table(BaseModel):
+    """Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Settings(Table):
+    """What every VCM needs to know."""
+
+    vcluster: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="for whom it speaks")
+    servers: tuple[Server, ...] = Field(min_length=1, description="ADDRESS:PORT of the site's servers, tried in turn")
+    certificate: str = Field("vcm.crt", description="its certificate")
+    key: str = Field("vcm.key", description="the certificate's key")
+    authority: str = Field("ca.crt", description="the site's authority")
+    tls: bool = Field(True, description="false: plain TCP, where the site knows VCMs by their addresses")
+    state: str = Field("state.json", description="what it must not forget")
+    interval: Seconds = Field(15.0, description="seconds between looks at the pool")
+    template: str = Field("", description="of the nodes that it asks for; empty: the vcluster's own")
+    requires: str = Field("", description="requirements of its nodes (XML); empty: the vcluster's own")
+    extend: float = Field(0.0, ge=0, le=1e9, description="seconds by which it extends the lease when it is warned; 0: "
+                          "the lease may end")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
+    metrics: str = Field("", pattern=r"^$|^[0-9.]+:[0-9]{1,5}$", description="ADDRESS:PORT for Prometheus; empty: none")
+
+
+class Unusable(Exception):
+    """The file cannot be used; the sentences say what to do."""
+
+
+T = TypeVar("T", bound=Settings)
+
+
+def load(path: Path, kind: type[T]) -> T:
+    """The settings in a file. Raises `Unusable`."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Unusable(f"{path}: cannot be read ({error.strerror}); `cod vcm enroll` writes one") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Unusable(f"{path}: is not TOML: {error}") from None
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise Unusable("\n".join(_sentence(path, each) for each in error.errors(include_url=False))) from None
+
+
+def _sentence(path: Path, error: Any) -> str:
+    key = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"{path}: {key}: no such key"
+    return f"{path}: {key}: {error['msg']}"
