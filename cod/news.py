@@ -126,10 +126,10 @@ def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> News:
 
 
 def node_lost(vcluster: Vcluster, node: str, reason: str) -> News:
-    """A node that it holds is set aside; another is asked for in its place."""
+    """A node that it holds cannot be used by it any more; another is asked for in its place."""
     return _news("node-lost", f"{vcluster.name}: node {node} is lost",
-                 f"Node {node} of vcluster {vcluster.name} is out of service: {_sentence(reason)} Another one takes "
-                 f"its place as soon as there is one.")
+                 f"Node {node} has left vcluster {vcluster.name}: {_sentence(reason)} Another one takes its place as "
+                 f"soon as there is one.")
 
 
 def hardware_changed(

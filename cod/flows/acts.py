@@ -252,6 +252,7 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
     answered = reclaims.answer(tx, reclaim, leaving, now)
     if answered.state == ReclaimState.OPEN:
         reclaims.close(tx, answered, now)
+        reclaims.spared(tx, answered, now)
     cause = f"taken for request {reclaim.request_id}, of higher priority"
     effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:

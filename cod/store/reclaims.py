@@ -13,9 +13,10 @@ from typing import Any
 
 from sqlalchemy import Select, func, insert, select, update
 
+from cod import news
 from cod.model import Node, Reclaim
-from cod.states import ReclaimState
-from cod.store import dues, reservations
+from cod.states import ReclaimState, VclusterState
+from cod.store import dues, notices, reservations, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 
@@ -139,8 +140,17 @@ def cancel(tx: Tx, request_ids: Sequence[int], now: float) -> None:
     for part in slices(request_ids):
         for reclaim in _read(tx, select(*_COLUMNS).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN)):
             dues.over(tx, reclaim, ReclaimState.CANCELLED, now)
+            spared(tx, reclaim, now)
         tx.execute(update(t.reclaims).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN)
                    .values(state=ReclaimState.CANCELLED, ended_at=now))
+
+
+def spared(tx: Tx, reclaim: Reclaim, now: float) -> None:
+    """Tell the vcluster's group that what the reclaim still wanted may stay."""
+    vcluster, left = vclusters.get(tx, reclaim.vcluster_id), reclaim.count - reclaim.given
+    if vcluster is not None and vcluster.state == VclusterState.ACTIVE and left > 0:
+        notices.add(tx, **news.reclaim_dropped(vcluster, left), group_id=vcluster.group_id, vcluster_id=vcluster.id,
+                    now=now)
 
 
 def _change(tx: Tx, reclaim: Reclaim, **columns: Any) -> Reclaim:

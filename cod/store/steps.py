@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from sqlalchemy import func, select, update
 
+from cod import news
 from cod.model import Effect, Node, Policy, Wanted
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
-from cod.store import dues, holding, nodes, requests, reservations, sessions
+from cod.store import dues, holding, nodes, notices, requests, reservations, sessions, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -24,13 +25,16 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
 
     With the transition go: the power wish; the installation that a prime order begins or that trouble ends; and for a
     node that is set aside or that the step frees, the end of its holder's hold on it, with a request for another in its
-    place, and of its reservation.
+    place, and of its reservation. Its holder is told, and of a quarantine the site's administrators.
     Raises as `nodes.move` does.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
     aside = target in (NodeState.QUARANTINED, NodeState.RETIRED)
+    if target is NodeState.QUARANTINED and ":" not in actor:  # not if it was a person, user:NAME: they know
+        notices.add(tx, **news.quarantined(node.name, step.cause), group_id=None, now=now)
     if aside or step.frees:
+        _tell_loss(tx, node, step.cause, now)
         reservations.drop(tx, [node.id])
         requests.replace(tx, node, now)
         dues.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
@@ -44,6 +48,15 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         elif target is not NodeState.OFF:  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
+
+
+def _tell_loss(tx: Tx, node: Node, cause: str, now: float) -> None:
+    """Tell who holds the node that it goes. Call it before `holding.give_back`."""
+    vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+    if vcluster is not None:
+        name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
+        notices.add(tx, **news.node_lost(vcluster, name, cause), group_id=vcluster.group_id, vcluster_id=vcluster.id,
+                    now=now)
 
 
 def release(
