@@ -15,7 +15,6 @@ from cod.sim.scenario import Queue
 from cod.sim.world import World
 from cod.states import NodeState
 
-
 PENDING = 8  # requests of one queue that wait; what is short beyond them is asked for later
 
 

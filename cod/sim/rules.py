@@ -110,8 +110,8 @@ def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Wish
     granted = {grant.request_id for grant in planned.grants}
     for request, count in taken.items():
         there = sum(one.open for one in seen.takings if one.request_id == request and one.kind in where[request])
-        for one in (*seen.lots, *seen.coming):
-            there += one.count if one.reserved == request and one.kind in where[request] else 0
+        there += sum(one.count for one in seen.lots if one.reserved == request and one.kind in where[request])
+        there += sum(one.count for one in seen.coming if one.reserved == request and one.kind in where[request])
         wanted = sum(one.count for one in wishes[request].tuples)
         if count + there > wanted:
             yield f"request {request}: {count} are taken, {there} are on their way, {wanted} wanted"

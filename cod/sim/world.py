@@ -1,7 +1,8 @@
 """The simulated site: what owners may do, what the manager sees, and when it looks.
 
-The manager looks a second after something has changed that may matter to it, when a time has come that it waits for,
-and at least each `period` seconds. Its passes take no time. What a plan changes is in `acts`.
+The manager looks a second after something has changed that may matter to a request, when a time has come that it waits
+for, within a minute where it is about the reserve alone, and at least each `period` seconds. Its passes take no time.
+What a plan changes is in `acts`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cod.sim.tally import Tally
 from cod.states import NodeState, RequestState, VclusterState
 
 DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's own period
+MINUTE = 60.0
 
 Watch = Callable[[Snapshot, Plan, float], None]
 
@@ -45,6 +47,7 @@ class World:
         self.ended = 0
         self._watch, self._period = watch, scenario.period
         self._look_at = float("inf")
+        self._minutes: set[float] = set()
         self._ids = 0
         self.look(0.0)
 
@@ -194,10 +197,11 @@ class World:
 
     def _free(self, machine: Machine) -> None:
         self._is_back(machine)
-        if self.pending or self.energy.manage:
+        if self.pending:
             self.stir()
         if self.energy.manage:
-            self.clock.after(self.energy.idle_time, self.stir)
+            self._look_at_reserve(self.clock.now)
+            self._look_at_reserve(self.clock.now + self.energy.idle_time)
 
     def _is_back(self, machine: Machine) -> None:
         cluster = self.clusters.get(machine.released)
@@ -233,6 +237,18 @@ class World:
             self._look_at = at
             self.clock.at(at, self._look, at)
 
+    def _look_at_reserve(self, time: float) -> None:
+        """Have it look at the next full minute after that time: the reserve alone is in no hurry, and many nodes may
+        come to it within the minute."""
+        minute = (time // MINUTE + 1) * MINUTE
+        if minute not in self._minutes:
+            self._minutes.add(minute)
+            self.clock.at(minute, self._minute, minute)
+
+    def _minute(self, minute: float) -> None:
+        self._minutes.discard(minute)
+        self.look(minute)
+
     def _look(self, meant: float) -> None:
         if meant != self._look_at:
             return
@@ -244,8 +260,10 @@ class World:
             self._watch(seen, planned, self.clock.now)
         acts.apply(self, planned)
         moved = planned.grants or planned.takes or planned.rouses or planned.expired or planned.overdue
-        if moved and (self.pending or self.energy.manage):
+        if moved and self.pending:
             self.stir()
+        elif moved and self.energy.manage:
+            self._look_at_reserve(self.clock.now)
         self.look(self._next())
 
     def _next(self) -> float:
