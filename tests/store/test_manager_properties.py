@@ -7,9 +7,9 @@ after any act, and the claim may change hands in between.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,16 +17,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cod.flows import acts as act_flows
 from cod.flows import nodes as node_flows
 from cod.flows import plan as flow
+from cod.flows import reclaims as reclaim_flows
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as owner_flows
-from cod.model import Node, Policy, Refused, Site
+from cod.model import Energy, Node, Policy, Refused, Site
 from cod.states import Disk, NodeEvent, WrongEvent
-from cod.store import nodes, requests, tables, vclusters
+from cod.store import groups, nodes, reclaims, requests, reservations, tables, vclusters
 from cod.store.engine import Tx, connect
 from tests.conftest import SUBNET
-from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, planned, run_pass
+from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, planned, rest
 
-SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=Policy())
+POLICY = Policy(inertia=5.0, inertia_by_priority={9: 15.0}, reclaim_grace=20.0, drain_grace=20.0,
+                lease_warnings=(50.0,))
+ENERGY = Energy(manage=True, warm_low=1, warm_high=2, idle_time=10.0)
+SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=POLICY, energy=ENERGY)
 BIG = '<requires><memory><mib min="8192"/></memory></requires>'
 NAMES = st.sampled_from(["one", "two"])
 NODES = st.sampled_from([f"node{number}" for number in range(6)])
@@ -44,6 +48,7 @@ class World(RuleBasedStateMachine):
         self.plans: dict[str, tuple[Any, list[act_flows.Act]]] = {}
         with self.engine.begin() as tx:
             furnish(tx, 4)
+            groups.add(tx, "first", 0.0, priority=9)
             add_node(tx, 4, mib=8192)
             add_node(tx, 5, "off", mib=8192)
 
@@ -53,18 +58,38 @@ class World(RuleBasedStateMachine):
         with contextlib.suppress(Refused, act_flows.Stale, act_flows.Lost, WrongEvent), self.engine.begin() as tx:
             return step(tx, now=self.now, **arguments)
 
-    @initialize(size=st.integers(1, 3), template=st.sampled_from(["debian", "kept"]))
-    def begins(self, size: int, template: str) -> None:
+    @initialize(size=st.integers(1, 3), template=st.sampled_from(["debian", "kept"]), contended=st.booleans())
+    def begins(self, size: int, template: str, contended: bool) -> None:
         """A vcluster that runs: most of what can happen happens to those."""
         self.create(name="one", size=size, template=template, attributes="", lease=300.0)
         self.makes_a_pass("a")
+        if contended:
+            self.contend(size=4)
 
     # owners
 
     @rule(name=NAMES, size=st.integers(1, 4), template=st.sampled_from(["debian", "kept"]),
-          attributes=st.sampled_from(["", BIG]), lease=st.floats(20, 300))
-    def create(self, **arguments: Any) -> None:
-        self.do(owner_flows.create, group="site", site=SITE, **arguments)
+          attributes=st.sampled_from(["", BIG]), lease=st.floats(20, 300), group=st.sampled_from(["site", "first"]),
+          spread=st.booleans(), wait=st.booleans())
+    def create(self, group: str = "site", **arguments: Any) -> None:
+        self.do(owner_flows.create, group=group, site=SITE, **arguments)
+
+    @rule(size=st.integers(2, 4))
+    def contend(self, size: int) -> None:
+        """Who goes last has grown, some time ago; who goes first wants most of the site."""
+        self.do(owner_flows.resize, name="one", size=size, spread=True, site=SITE, actor=OWNER)
+        self.makes_a_pass("a")
+        self.now += 20.0
+        self.create(group="first", name="two", size=3, template="debian", attributes="", lease=300.0, spread=True)
+        self.makes_a_pass("a")
+
+    @rule(number=st.integers(1, 4), members=st.lists(NODES, min_size=1, max_size=2, unique=True))
+    def answers(self, number: int, members: list[str]) -> None:
+        self.do(reclaim_flows.answer, reclaim_id=number, nodes_=members, site=SITE, actor=OWNER)
+
+    @rule(name=NAMES)
+    def extend(self, name: str) -> None:
+        self.do(owner_flows.extend, name=name, lease=100.0, site=SITE)
 
     @rule(name=NAMES, size=st.integers(1, 4))
     def resize(self, name: str, size: int) -> None:
@@ -129,7 +154,11 @@ class World(RuleBasedStateMachine):
         if not acts:
             return
         before = self.everybody()
-        self.do(acts.pop(0).flow, claim=claim)
+        act = acts.pop(0)
+        done = self.do(act.flow, claim=claim)
+        if done is not None and done.value:
+            with self.engine.begin() as tx:
+                _check_act(tx, act, before, self.now)
         for name, node in self.everybody().items():
             if node.vcluster_id not in (None, before[name].vcluster_id):
                 assert (before[name].vcluster_id, before[name].released) == (None, 0), "taken from its holder"
@@ -160,18 +189,14 @@ class World(RuleBasedStateMachine):
         with self.engine.begin() as tx:
             check_world(tx)
             _check_grants(tx)
+            _check_kept(tx)
 
     def teardown(self) -> None:
         """From wherever it stands, managers bring the site to rest: every request answered, nothing left to do."""
         with self.engine.begin() as tx:
             self.now += 1000.0  # every claim and lease has run out
-            for _ in range(12):
-                arrive(tx, self.now)
-                if not run_pass(tx, SITE, self.now):
-                    break
-            else:
-                pytest.fail("the site does not come to rest")
-            check_world(tx)
+            rest(tx, SITE, self.now, step=30.0)
+            _check_kept(tx)
             waiting = {request.vcluster_id for request in requests.every(tx, states=["pending"])}
             assert {one.id for one in vclusters.every(tx, ["pending"])} <= waiting
             assert not vclusters.every(tx, ["releasing"])
@@ -192,6 +217,56 @@ def _check_grants(tx: Tx) -> None:
         if node.disk == Disk.CACHED:
             assert node.cached_template_id is not None
             assert node.cached_group_id is not None
+
+
+def _check_kept(tx: Tx) -> None:
+    """Nodes are kept, and taken, for requests that wait only, and never more than they want."""
+    waiting = {one.id: sum(each.count for each in one.tuples) for one in requests.every(tx, states=["pending"])}
+    holders = {node.id: node.vcluster_id for node in nodes.every(tx)}
+    kept = reservations.every(tx)
+    for request_id, count in Counter(one.request_id for one in kept).items():
+        assert count <= waiting[request_id], "more is taken than is short"
+    for reclaim in reclaims.open_(tx):
+        assert reclaim.request_id in waiting
+        assert 0 <= reclaim.given < reclaim.count
+        chosen = [one for one in kept if one.reclaim_id == reclaim.id
+                  and holders[one.node_id] == reclaim.vcluster_id]
+        assert len(chosen) <= reclaim.count - reclaim.given
+
+
+def _check_act(tx: Tx, act: act_flows.Act, before: dict[str, Node], now: float) -> None:
+    """A grant is whole; what is taken for contention is taken from whom, and only as far as, it may be."""
+    if act.name.startswith("grant"):
+        request = requests.get(tx, act.request_id or 0)
+        assert request is not None
+        got = [node for node in nodes.every(tx) if node.request_id == request.id]
+        assert len(got) == sum(one.count for one in request.tuples), "all or nothing"
+    if act.name.startswith(("take", "seize")):
+        for name, node in before.items():
+            after = nodes.by_name(tx, name)
+            assert after is not None
+            if act.name.startswith("seize") and node.vcluster_id not in (None, after.vcluster_id):
+                _check_taken(tx, node, now)
+    if act.name.startswith("take"):
+        for reclaim in reclaims.open_(tx):
+            if reclaim.created_at == now:
+                _check_taken(tx, None, now, reclaim.vcluster_id, reclaim.request_id)
+
+
+def _check_taken(tx: Tx, node: Node | None, now: float, holder: int | None = None, request: int | None = None) -> None:
+    one = vclusters.get(tx, holder or (node.vcluster_id if node else 0) or 0)
+    assert one is not None
+    priority = groups.get(tx, one.group_id).priority
+    assert vclusters.held(tx, one.id) - reclaims.leaving(tx, one.id) >= one.creation_size, "below its creation size"
+    kept = {each.node_id: each.request_id for each in reservations.every(tx)}
+    wanted = requests.get(tx, request or kept[node.id if node else 0])
+    assert wanted is not None
+    assert priority < wanted.priority, "taken from equal or higher priority"
+    chosen = [node] if node else [each for each in nodes.every(tx, vcluster_id=one.id)
+                                  if kept.get(each.id) == wanted.id]
+    for each in chosen:
+        immune = POLICY.inertia_by_priority.get(priority, POLICY.inertia)
+        assert (each.assigned_at or 0.0) + immune <= now, "taken inside its inertia"
 
 
 World.TestCase.settings = settings(
