@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from cod.flows import deadlines, orders
+from cod.flows import deadlines, orders, power
+from cod.flows import nodes as nodes_flows
 from cod.flows import sessions as flow
 from cod.model import Peer, Policy, Refused, Result, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, views
 from cod.store.engine import Tx
-from tests.store.agentlab import Lab, hardware, mac, uuid
+from tests.store.agentlab import NOW, Lab, hardware, mac, uuid
 
 MOTION = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
 
@@ -219,6 +220,31 @@ def test_what_takes_too_long_is_cycled_and_then_set_aside(lab: Lab, state: NodeS
         lab.tick(NODE_RULES[NodeState.TRAMPOLINE].deadline or 0)
     assert lab.node(1).state == "quarantined"
     assert lab.wishes(1) == ["cycle"] * 3
+
+
+def test_a_node_that_was_not_switched_on_is_set_aside_with_both_reasons(lab: Lab) -> None:
+    """A BMC that is gone for good: its node shows why, in the end, and whoever waits for it gets another."""
+    lab.machine(1, "off")
+    nodes_flows.power(lab.tx, name="node1", desired="on", site=lab.site, now=lab.now, actor="user:root")
+    while lab.node(1).state == "trampoline":
+        for task in power.claim(lab.tx, "s1", {"lab": 1}, lab.now, 75.0):
+            power.failed(lab.tx, task, "the BMC does not answer", lab.now + 10.0)
+        lab.tick(20.0)
+    assert lab.node(1).state == "quarantined"
+    assert lab.now < NOW + 3600
+    assert lab.node(1).reason.startswith("no sign of progress for 600 s in state trampoline")
+    assert lab.node(1).reason.endswith("power: the BMC does not answer")
+
+
+def test_an_agent_is_told_to_power_down_though_the_plug_would_do(lab: Lab) -> None:
+    lab.machine(1, "trampoline")
+    lab.boots(1)
+    assert lab.node(1).state == "inactive"
+    nodes_flows.power(lab.tx, name="node1", desired="off", site=lab.site, now=lab.now, actor="user:root")
+    ((_node, _epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
+    assert order.action == "off"
+    (task,) = power.claim(lab.tx, "s1", {"lab": 1}, lab.now, 75.0)
+    assert power.command(task, "on") == "soft"
 
 
 def test_no_deadline_passes_while_nobody_could_be_heard(lab: Lab) -> None:

@@ -233,10 +233,13 @@ def test_releasing_named_nodes(tx: Tx, site: Site) -> None:
     check_world(tx)
 
 
-def test_a_released_node_without_a_power_driver_says_that_somebody_must_reboot_it(tx: Tx, site: Site) -> None:
+@pytest.mark.parametrize("driver", ["none", "wol"])
+def test_a_released_node_that_nothing_switches_off_says_that_somebody_must_reboot_it(
+    tx: Tx, site: Site, driver: str
+) -> None:
     furnish(tx, 2)
     running(tx, site, 2)
-    tx.execute(update(t.nodes).where(t.nodes.c.name == "node0").values(power_driver="none"))
+    tx.execute(update(t.nodes).where(t.nodes.c.name == "node0").values(power_driver=driver))
     flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
     reasons = {node.name: node.reason for node in nodes.every(tx)}
     assert "until somebody reboots it" in reasons["node0"]
