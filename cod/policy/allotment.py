@@ -35,11 +35,11 @@ same or more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from cod.model import Policy
 from cod.policy import places, priority, reasons
-from cod.policy.fitting import Fitting
+from cod.policy.fitting import Fit, Fitting
 from cod.policy.leases import over
 from cod.policy.places import Found, Want
 from cod.policy.reclaim import Lenders
@@ -80,11 +80,11 @@ class _Choice:
             self._noes.append(reasons.run_out(wish))
             return
         want = self._want(wish)
-        found = self._failures.unless("now", want, self._at_once)
+        found = self._failures.unless("now", want, self._at_once, self._most_now)
         if found is not None:
             self._grants.append(Grant(wish.id, tuple(self._shares(want, found))))
             return
-        found = self._failures.unless("later", want, self._later) if wish.may_wait else None
+        found = self._failures.unless("later", want, self._later, self._most_later) if wish.may_wait else None
         self._noes.append(reasons.why_not(want, self._fitting) if found is None else self._wait(want, found))
 
     def _want(self, wish: Wish) -> Want:
@@ -98,6 +98,13 @@ class _Choice:
 
     def _later(self, want: Want) -> Found | None:
         return places.later(want, self._stock.soon_for(want.wish.id), self._lenders)
+
+    def _most_now(self, want: Want) -> list[int]:
+        return [places.most(fit, self._stock.free, want.wish.may_spread) for fit in want.fits]
+
+    def _most_later(self, want: Want) -> list[int]:
+        rooms = places.with_loans(want, self._stock.soon, self._lenders)
+        return [places.most(fit, rooms, want.wish.may_spread) for fit in want.fits]
 
     def _shares(self, want: Want, found: Found) -> Iterator[Share]:
         for position, (one, place) in enumerate(zip(want.wish.tuples, found.places, strict=True)):
@@ -128,21 +135,25 @@ class _Failures:
     """
 
     def __init__(self) -> None:
-        self._least: dict[tuple[str, int, bool], int] = {}
+        self._least: dict[tuple[str, Fit, bool], int] = {}
         self._asked: set[tuple[object, ...]] = set()
 
-    def unless(self, name: str, want: Want, way: Callable[[Want], Found | None]) -> Found | None:
-        """What `way` finds, unless it is known that it finds nothing."""
+    def unless(
+        self, name: str, want: Want, way: Callable[[Want], Found | None], most: Callable[[Want], Sequence[int]]
+    ) -> Found | None:
+        """What `way` finds, unless it is known to find nothing. `most`: how much there is for each tuple alone."""
         if want.special:
             return way(want)
-        keys = [((name, id(fit), want.wish.may_spread), one.count)
-                for one, fit in zip(want.wish.tuples, want.fits, strict=True)]
-        asked = tuple(keys)
-        if asked in self._asked or any(count >= self._least.get(key, count + 1) for key, count in keys):
+        keys = [(name, fit, want.wish.may_spread) for fit in want.fits]
+        asked = *keys, *(one.count for one in want.wish.tuples)
+        if asked in self._asked or not self._enough(keys, want):
             return None
         found = way(want)
         if found is None:
             self._asked.add(asked)
-            if len(keys) == 1:
-                self._least[keys[0][0]] = keys[0][1]
+            self._least.update((key, one + 1) for key, one in zip(keys, most(want), strict=True))
         return found
+
+    def _enough(self, keys: Sequence[tuple[str, Fit, bool]], want: Want) -> bool:
+        return all(one.count < self._least.get(key, one.count + 1)
+                   for key, one in zip(keys, want.wish.tuples, strict=True))

@@ -47,24 +47,24 @@ def lacking(wanted: str, document: str, attributes: str) -> Lacking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What would do for one tuple on one subnet.
+    """What would do for a tuple on one subnet; the same for all tuples that the same types would do for.
 
-    lacks   by type of the site, what it lacks: nothing where it is eligible
     tiers   eligible kinds by cost, the cheapest first; within a cost the largest blocks of the site first
     kinds   the same in one row
     blocks  how many nodes each block has, or would have with all that are set aside
     site_of   nodes of each eligible type on that subnet, whoever holds them
     site      of all of them
     largest   of the largest block
+    parted    do they lie in more than one block?
     """
 
-    lacks: Mapping[int, Lacking]
     tiers: tuple[tuple[Kind, ...], ...]
     kinds: tuple[Kind, ...]
     blocks: Mapping[Kind, int]
     site_of: Mapping[int, int]
     site: int
     largest: int
+    parted: bool
     roomy: dict[int, int] = field(default_factory=dict)
 
     def in_blocks_of(self, count: int) -> int:
@@ -86,6 +86,7 @@ class Fitting:
         seen: Counter[int] = Counter()
         for kind, count in self.sizes.items():
             seen[kind.type] += count
+        self._known = Counter(dict(snapshot.site)) | seen
         self.aside = {type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()}
         self._by_type: dict[int, list[Kind]] = defaultdict(list)
         for kind in sorted(self.sizes.keys() | {Kind(one, 0, "") for one in self.aside if not seen[one]}):
@@ -94,7 +95,8 @@ class Fitting:
         for holding in snapshot.holdings:
             self._holdings[holding.vcluster_id][holding.kind] += holding.count
         self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
-        self._fits: dict[tuple[str, int, str], Fit] = {}
+        self._eligible: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._fits: dict[tuple[tuple[int, ...], str], Fit] = {}
 
     @property
     def kinds(self) -> Iterable[Kind]:
@@ -103,7 +105,7 @@ class Fitting:
 
     def has(self, type_id: int) -> bool:
         """Has the site any nodes of the type?"""
-        return bool(self._snapshot.site.get(type_id) or any(self.sizes[kind] for kind in self._by_type[type_id]))
+        return self._known[type_id] > 0
 
     def name(self, type_id: int) -> str:
         """The type's name."""
@@ -111,23 +113,27 @@ class Fitting:
 
     def fit(self, one: RequestTuple, subnet: str) -> Fit:
         """What would do for a tuple of a request whose vcluster is in `subnet`."""
-        key = one.attributes, one.template_id, subnet
+        asked = one.attributes, one.template_id
+        if asked not in self._eligible:
+            self._eligible[asked] = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
+        key = self._eligible[asked], subnet
         if key not in self._fits:
-            self._fits[key] = self._fit(self._lacks_of(one.attributes, one.template_id), subnet)
+            self._fits[key] = self._fit(*key)
         return self._fits[key]
 
-    def _lacks_of(self, wanted: str, template_id: int) -> dict[int, Lacking]:
-        key = wanted, template_id
+    def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
+        """By type of the site, what it lacks for a tuple: nothing where it is eligible."""
+        key = one.attributes, one.template_id
         if key not in self._lacks:
-            document = self._snapshot.templates[template_id]
-            self._lacks[key] = {type_id: lacking(wanted, document, kind.attributes)
+            document = self._snapshot.templates[one.template_id]
+            self._lacks[key] = {type_id: lacking(one.attributes, document, kind.attributes)
                                 for type_id, kind in self._snapshot.types.items()}
         return self._lacks[key]
 
-    def _fit(self, lacks: Mapping[int, Lacking], subnet: str) -> Fit:
+    def _fit(self, eligible: Iterable[int], subnet: str) -> Fit:
         tiers: dict[float, list[Kind]] = defaultdict(list)
         site_of: dict[int, int] = {}
-        for type_id in sorted(type_id for type_id, why in lacks.items() if not why):
+        for type_id in eligible:
             here = [kind for kind in self._by_type[type_id] if kind.subnet in ("", subnet)]
             tiers[self._snapshot.types[type_id].cost] += here
             site_of[type_id] = sum(self.sizes[kind] for kind in here) + self.aside.get(type_id, 0)
@@ -135,7 +141,8 @@ class Fitting:
                         for cost in sorted(tiers))
         kinds = tuple(kind for tier in ordered for kind in tier)
         blocks = {kind: self.sizes[kind] + self.aside.get(kind.type, 0) for kind in kinds}
-        return Fit(lacks, ordered, kinds, blocks, site_of, sum(site_of.values()), max(blocks.values(), default=0))
+        return Fit(ordered, kinds, blocks, site_of, sum(site_of.values()), max(blocks.values(), default=0),
+                   len({kind.block for kind in kinds}) > 1)
 
     # ------------------------------------------------------------ what a vcluster could ever get
 
@@ -151,5 +158,4 @@ class Fitting:
                 for type_id, count in fit.site_of.items()}
 
     def _of_type(self, type_id: int, wish: Wish) -> int:
-        known = self._snapshot.site.get(type_id, 0)
-        return max(known, sum(self.sizes[kind] for kind in self._by_type[type_id])) - wish.own.get(type_id, 0)
+        return self._known[type_id] - wish.own.get(type_id, 0)

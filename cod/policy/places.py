@@ -64,7 +64,7 @@ class Want:
 def at_once(want: Want, free: Mapping[Kind, int]) -> Found | None:
     """In what is free: of the cheapest type the block with most free nodes."""
     if want.alone is None:
-        return _together(_by_room(want, free), free, want.wish.may_spread)
+        return _together(want, _by_room(want, free), free)
     count, fit = want.alone
     for tier in (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers):
         fitting = [kind for kind in tier if free[kind] >= count]
@@ -96,14 +96,15 @@ def later(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Found | Non
 
 
 def _ways(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Iterator[Found]:
-    for demands in (want.demands(), want.anchored()) if want.anchors else (want.demands(),):
-        found = _in_one(demands[0], soon) if want.alone else _together(demands, soon, want.wish.may_spread)
+    for order in (want.demands, want.anchored) if want.anchors else (want.demands,):
+        demands = order()
+        found = _in_one(demands[0], soon) if want.alone else _together(want, demands, soon)
         if found is not None:
             yield found
     levels = lenders.levels(want.wish.priority)
-    if not levels or not _reachable(want, soon, lenders, levels[-1]):
+    if not levels or not _each_alone(want, with_loans(want, soon, lenders)):
         return
-    demands = want.anchored()
+    demands = want.anchored() if want.anchors else want.demands()
     for level in levels:
         loans = _Loans(lenders, level, want.wish.vcluster_id)
         found = (loans.in_one(demands[0], soon) if want.alone
@@ -117,25 +118,38 @@ def _in_one(demand: Demand, room: Mapping[Kind, int]) -> Found | None:
     return next((Found([{kind: demand.count}]) for kind in demand.kinds if room[kind] >= demand.count), None)
 
 
-def _together(demands: Sequence[Demand], room: Mapping[Kind, int], may_spread: bool) -> Found | None:
+def _together(want: Want, demands: Sequence[Demand], room: Mapping[Kind, int]) -> Found | None:
+    if not _each_alone(want, room):
+        return None
     try:
         kinds = whole(demands, room)
     except Exhausted:
         kinds = None
     if kinds is not None:
         return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)])
-    shares = spread(demands, room) if may_spread else None
+    shares = spread(demands, room) if want.wish.may_spread else None
     return None if shares is None else Found([dict(+share) for share in shares])
 
 
-def _reachable(want: Want, soon: Mapping[Kind, int], lenders: Lenders, level: int) -> bool:
+def _each_alone(want: Want, room: Mapping[Kind, int]) -> bool:
     """Is there enough for each of its tuples by itself? A quick look before a long one."""
+    return all(most(fit, room, want.wish.may_spread) >= one.count
+               for one, fit in zip(want.wish.tuples, want.fits, strict=True))
+
+
+def most(fit: Fit, room: Mapping[Kind, int], may_spread: bool) -> int:
+    """What there is of all kinds that would do, or of the one that there is most of."""
+    rooms = [room[kind] for kind in fit.kinds]
+    return sum(rooms) if may_spread else max(rooms, default=0)
+
+
+def with_loans(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Mapping[Kind, int]:
+    """What there is when all that may be taken is taken, of the kinds that would do."""
+    levels = lenders.levels(want.wish.priority)
+    if not levels:
+        return soon
     but = want.wish.vcluster_id
-    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
-        rooms = (soon[kind] + lenders.most(kind, level, but) for kind in fit.kinds)
-        if not (sum(rooms) >= one.count if want.wish.may_spread else any(room >= one.count for room in rooms)):
-            return False
-    return True
+    return {kind: soon[kind] + lenders.most(kind, levels[-1], but) for fit in set(want.fits) for kind in fit.kinds}
 
 
 class _Loans:

@@ -6,6 +6,7 @@ who holds them): thousands of waits would be told anew whenever a node moves. `p
 
 from __future__ import annotations
 
+from cod.model import RequestTuple
 from cod.policy.fitting import Fit, Fitting
 from cod.policy.places import Want
 from cod.policy.spread import Demand, Exhausted, spread, whole
@@ -50,8 +51,7 @@ def _busy(want: Want) -> str:
 
 
 def _in_one_block(want: Want) -> str:
-    blocks = {kind.block for fit in want.fits for kind in fit.kinds}
-    return " in one block" if len(blocks) > 1 and not want.wish.may_spread else ""
+    return " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
 
 
 # ---------------------------------------------------------------- what can never be
@@ -60,12 +60,13 @@ def _in_one_block(want: Want) -> str:
 def _impossible(want: Want, fitting: Fitting) -> str:
     """Why all nodes of the site together could not satisfy it; '' where they could."""
     wish = want.wish
+    least = min(fit.site if wish.may_spread else fit.largest for fit in want.fits) - sum(wish.own.values())
+    if least >= sum(one.count for one in wish.tuples):
+        return ""  # all could be had in one place: nearly always
     for number, fit in enumerate(want.fits):
-        most = fit.site if wish.may_spread else fit.largest
-        if most - sum(wish.own.values()) < wish.tuples[number].count:
-            why = _too_few(want, fitting, number, fit)
-            if why:
-                return why
+        why = _too_few(want, fitting, number, fit)
+        if why:
+            return why
     return _impossible_together(want, fitting) if len(want.fits) > 1 else ""
 
 
@@ -88,7 +89,8 @@ def _too_few(want: Want, fitting: Fitting, number: int, fit: Fit) -> str:
     besides = " besides its own" if want.wish.own else ""
     have = sum(fitting.other_types(want.wish, fit).values())
     if have < count:
-        return f"{nodes(count)} wanted{where}, the site has {have}{besides} that would do" + _lacks(fit, fitting)
+        return (f"{nodes(count)} wanted{where}, the site has {have}{besides} that would do"
+                + _lacks(want.wish.tuples[number], fitting))
     largest = max(fitting.others(want.wish, fit).values(), default=0)
     if largest < count and not want.wish.may_spread:
         return (f"{nodes(count)} wanted{where} in one block, the largest that would do has {largest}{besides}; all "
@@ -106,9 +108,9 @@ def _fit_in_blocks(want: Want, fitting: Fitting) -> bool:
         return True  # nobody knows; it is not turned away for that
 
 
-def _lacks(fit: Fit, fitting: Fitting) -> str:
+def _lacks(one: RequestTuple, fitting: Fitting) -> str:
     """What keeps the other types of the site from being eligible, the first few of them."""
     lines = [f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
-             for type_id, why in sorted(fit.lacks.items()) if why and fitting.has(type_id)]
+             for type_id, why in sorted(fitting.lacks(one).items()) if why and fitting.has(type_id)]
     return "".join(f". {line}" for line in lines[:3])
 

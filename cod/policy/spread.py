@@ -89,9 +89,9 @@ def whole(
 ) -> list[Kind] | None:
     """The kind that each demand gets all its nodes from; None when there is no such way.
 
-    Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose from first: having less
-    of what it leaves unused would not change it. What is short of a kind is asked of `borrow(kind, count)`, which lends
-    all of it or says no; it has lent what the answer needs beyond the capacity, the rest has been given back.
+    Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose from first: having
+    less of what it leaves unused would not change it. What is short of a kind is asked of `borrow(kind, count)`, which
+    lends all of it or says no; it has lent what the answer needs beyond the capacity, the rest has been given back.
     Raises `Exhausted` when `most` choices have been tried: the question is one of packing, which no short way answers.
     """
     left = Counter(dict(capacity))

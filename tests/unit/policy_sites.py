@@ -92,10 +92,11 @@ OLD = 7  # id of a request that waits already and may have nodes reserved
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, spreads: bool = True) -> Snapshot:
+def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended: bool = False) -> Snapshot:
     """Small sites with every kind of trouble.
 
-    settled  nothing is reserved or being taken yet
+    settled    nothing is reserved or being taken yet
+    contended  requests want what lower priorities hold
     """
     kinds = st.sampled_from(KINDS)
     reserved = st.sampled_from([0, 0, 0] if settled else [0, 0, 0, OLD, 99])
@@ -116,14 +117,17 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, spreads: 
             if leaving:
                 takings.append(Taking(len(takings) + 1, number, OLD, where, leaving,
                                       draw(st.sampled_from([NOW - 1, NOW + 5]))))
-        ends = draw(st.sampled_from([None, None, NOW + 500, NOW - 5]))
+        ends = draw(st.sampled_from([None, None, NOW + 500, NOW + 500 if contended else NOW - 5]))
         drains = draw(st.sampled_from([None, NOW - 1, NOW + 1])) if ends == NOW - 5 else None
-        holders.append(holder(number, held, draw(st.integers(0, held)), draw(st.integers(0, 3)), leaving=left,
+        holders.append(holder(number, held, draw(st.integers(0, held)), draw(st.integers(0, 2 if contended else 3)),
+                              leaving=left,
                               expires_at=ends, drain_until=drains))
-    wishes = [wish(number, *draw(st.lists(TUPLES, min_size=1, max_size=tuples)), priority=draw(st.integers(0, 3)),
+    wanted = st.builds(RequestTuple, st.integers(1, 4), st.just(""), st.just(1)) if contended else TUPLES
+    wishes = [wish(number, *draw(st.lists(wanted, min_size=1, max_size=tuples)),
+                   priority=draw(st.integers(2 if contended else 0, 3)),
                    submitted_at=float(draw(st.integers(0, 25))), group_id=draw(st.integers(9, 10)),
                    may_wait=draw(st.sampled_from([True, True, True, False])),
-                   may_spread=spreads and draw(st.sampled_from([False, False, True])))
+                   may_spread=draw(st.sampled_from([False, False, True])))
               for number in range(1, draw(st.integers(0, 5)) + 1)]
     if wishes and not settled:
         wishes[0] = replace(wishes[0], id=OLD, may_wait=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from cod.model import Energy, RequestTuple
-from cod.policy import allotment, fitting, leases, places, priority, reclaim, stock
+from cod.model import Energy
+from cod.policy import fitting, leases, places, priority, reasons, reclaim, stock
 from cod.policy.allotment import decide
 from cod.policy.match import satisfies
 from cod.policy.plan import plan
-from cod.policy.world import Decision, Holder, Kind, Lot, Snapshot, Wish
-from tests.unit.policy_sites import KINDS, NOW, POLICY, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
+from cod.policy.world import Holder, Kind, Lot, Snapshot, Wish
+from tests.unit.policy_sites import NOW, POLICY, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
 
 Property = Callable[[Snapshot], None]
 
@@ -155,35 +155,33 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
     aside = Counter(seen.site)
     for where, count in sizes.items():
         aside[where.type] -= count
+    # Wherever nodes that are set aside come back, it is to a block of their type, or to none.
+    homes = [Counter({one: aside[one.type] for one in kinds}) for kinds in itertools.product(*(
+        [one for one in {*sizes, Kind(type_id, 0, "")} if one.type == type_id] for type_id in TYPES))]
     for wanted in seen.wishes:
-        if codes(done).get(wanted.id) == "now" or len(wanted.tuples) > 1 or wanted.own:
+        holder = seen.holders.get(wanted.vcluster_id)
+        if codes(done).get(wanted.id) == "now" or wanted.own or (holder and leases.over(holder, NOW)):
             continue
-        possible = any(
-            decide(replace(seen, coming=[], holdings=[], holders={}, takings=[], wishes=[wanted], lots=[
-                lot(count + (aside[where.type] if where == help_in or wanted.may_spread and first == where else 0), where)
-                for where, count in (sizes | Counter({help_in: 0})).items()
-                for first in [min(one for one in {*sizes, help_in} if one.type == where.type)]]),
-                POLICY, NOW).grants
-            for help_in in [*sizes, *(Kind(one, 0, "") for one in aside)])
+        possible = any(decide(replace(
+            seen, coming=[], holdings=[], holders={}, takings=[], wishes=[wanted],
+            lots=[lot(count, where) for where, count in (sizes + home).items()]), POLICY, NOW).grants for home in homes)
         assert possible == (codes(done).get(wanted.id) != "impossible")
 
 
 def planning_again_decides_nothing(seen: Snapshot) -> None:
-    """For a site where nothing is reserved: what is still to be given back is counted, nobody gets what another keeps."""
+    """Where nothing is reserved yet: what is still to be given back is counted, nobody gets what another keeps."""
     after = carried_out(seen, decide(seen, POLICY, NOW))
     again = decide(after, POLICY, NOW)
     assert not again.grants
     assert not again.takes
     assert {no.request_id: (no.code, no.sentence) for no in again.noes} == {
         no.request_id: (no.code, no.sentence) for no in decide(seen, POLICY, NOW).noes if not no.final}
-    assert not plan(replace(after, holders={}, holdings=[], lots=[], takings=[]), POLICY, Energy(), NOW).takes
 
 
 def it_comes_to_rest(seen: Snapshot) -> None:
-    """Whatever was reserved: after a few plans there is nothing left to do."""
-    for _ in range(4):
-        done = decide(seen, POLICY, NOW)
-        seen = carried_out(seen, done)
+    """Whatever was reserved: one plan gives back what is not wanted any more, after a second nothing is left to do."""
+    for _ in range(2):
+        seen = carried_out(seen, decide(seen, POLICY, NOW))
     again = decide(seen, POLICY, NOW)
     assert not again.grants
     assert not again.takes
@@ -199,11 +197,15 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
         lots[Lot(one.kind, 0, 0, None, one.reserved)] += one.count
     for taking in after.takings:
         lots[Lot(taking.kind, 0, 0, None, taking.request_id)] += taking.open
-    leaving = {(one.vcluster_id, one.kind): one.open for one in after.takings}
+    leaving = Counter({(one.vcluster_id, one.kind): one.open for one in after.takings})
+    stay = []
     for holding in after.holdings:
+        count = leaving[holding.vcluster_id, holding.kind]
         if leases.over(after.holders[holding.vcluster_id], NOW):
-            lots[Lot(holding.kind, 0, 0)] += holding.count - leaving.get((holding.vcluster_id, holding.kind), 0)
-    there = replace(after, coming=[], takings=[], holdings=[], holders={},
+            lots[Lot(holding.kind, 0, 0)] += holding.count - count
+        else:
+            stay.append(replace(holding, count=holding.count - count))
+    there = replace(after, coming=[], takings=[], holdings=stay,
                     lots=[replace(one, count=count) for one, count in lots.items() if count])
     waiting = {one for one, code in codes(done).items() if code in ("coming", "taking")}
     assert waiting <= set(granted(decide(there, POLICY, NOW)))
@@ -211,12 +213,13 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
 
 # ---------------------------------------------------------------- on any site
 
-ANY = snapshots()
-SETTLED = snapshots(settled=True)
-ONE_BY_ONE = snapshots(settled=True, tuples=1)
+CONTENDED = snapshots(contended=True)
+ANY = snapshots() | CONTENDED
+SETTLED = snapshots(settled=True) | snapshots(settled=True, contended=True)
+ONE_BY_ONE = snapshots(settled=True, tuples=1) | snapshots(settled=True, tuples=1, contended=True)
 PROPERTIES: list[tuple[Property, st.SearchStrategy[Snapshot]]] = [
     (each_node_goes_to_one, ANY), (constraints_are_met, ANY), (nothing_protected_is_taken, ANY),
-    (nothing_is_taken_in_vain, ANY), (no_more_than_short_is_taken, ANY), (everybody_is_answered_once, ANY),
+    (nothing_is_taken_in_vain, CONTENDED), (no_more_than_short_is_taken, CONTENDED), (everybody_is_answered_once, ANY),
     (order_of_rows_means_nothing, ANY), (who_comes_later_changes_nothing, ANY), (only_the_impossible_is_rejected, ANY),
     (planning_again_decides_nothing, SETTLED), (it_comes_to_rest, ANY), (taken_nodes_bring_the_grant, ONE_BY_ONE),
 ]
@@ -243,3 +246,73 @@ def test_at_one_time_two_plans_of_the_same_site_are_equal() -> None:
         assert plan(seen, POLICY, Energy(manage=True), NOW) == plan(seen, POLICY, Energy(manage=True), NOW)
 
     hold(same, ANY, 20)
+
+
+# ---------------------------------------------------------------- planted faults
+
+def _patched(owner: object, name: str, fault: Callable[[Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Puts `fault(what was there)` in the place of an attribute."""
+    return lambda patch: patch.setattr(owner, name, fault(getattr(owner, name)))
+
+
+def _mobile_is_all(enter: Any) -> Any:
+    def entered(self: object, seen: Snapshot, now: float) -> None:
+        enter(self, replace(seen, holdings=[replace(one, mobile=one.count) for one in seen.holdings]), now)
+    return entered
+
+
+def _forgets_to_count(draw: Any) -> Any:
+    def drawn(self: stock.Stock, *arguments: Any) -> Any:
+        left = dict(self.left)
+        lots = draw(self, *arguments)
+        self.left.update(left)
+        return lots
+    return drawn
+
+
+def _no_takings(expect: Any) -> Any:
+    return lambda self, seen, now: expect(self, replace(seen, takings=[]), now)
+
+
+def _one_more(borrow: Any) -> Any:
+    return lambda self, kind, count: borrow(self, kind, count + 1) or borrow(self, kind, count)
+
+
+def _one_less(take: Any) -> Any:
+    return lambda self, kind, count, *rest: take(self, kind, max(1, count - 1), *rest)
+
+
+FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
+    (each_node_goes_to_one, _patched(stock.Stock, "_draw", _forgets_to_count)),
+    (constraints_are_met, _patched(fitting, "lacking", lambda _: lambda *_: ())),
+    (constraints_are_met, _patched(stock.Stock, "take", _one_less)),
+    (constraints_are_met, _patched(stock.Stock, "_count_out", lambda _: lambda *_: None)),
+    (constraints_are_met, _patched(places, "_together", lambda together: lambda want, *rest: (
+        together(replace(want, wish=replace(want.wish, may_spread=True)), *rest)))),
+    (nothing_protected_is_taken, _patched(reclaim.Lenders, "levels", lambda _: lambda self, below: self._levels)),
+    (nothing_protected_is_taken, _patched(reclaim.Lenders, "__init__", _mobile_is_all)),
+    (nothing_protected_is_taken, _patched(Holder, "surplus", lambda _: property(lambda self: self.held))),
+    (nothing_is_taken_in_vain, _patched(stock.Stock, "keep", lambda _: lambda *_: ([], stock.Missing(0, 0)))),
+    (no_more_than_short_is_taken, _patched(places._Loans, "_borrow", _one_more)),
+    (no_more_than_short_is_taken, _patched(stock.Stock, "_expect", _no_takings)),
+    (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, _: reasons.run_out(
+        replace(want.wish, may_wait=True)))),
+    (order_of_rows_means_nothing, _patched(priority, "ordered", lambda _: lambda wishes, *_: list(wishes))),
+    (who_comes_later_changes_nothing, _patched(priority, "ordered", lambda first: lambda *rows: first(*rows)[::-1])),
+    (only_the_impossible_is_rejected, _patched(reasons, "_impossible", lambda _: lambda *_: "")),
+    (planning_again_decides_nothing, _patched(stock.Stock, "_expect", _no_takings)),
+    (planning_again_decides_nothing, _patched(stock.Stock, "keep", lambda _: lambda *_: ([], stock.Missing(0, 0)))),
+    (it_comes_to_rest, _patched(stock.Stock, "_expect", _no_takings)),
+    (taken_nodes_bring_the_grant, _patched(places._Loans, "_borrow", lambda borrow: lambda self, kind, count: (
+        borrow(self, kind, max(1, count - 1))))),
+]
+
+
+@pytest.mark.parametrize(("check", "plant"), FAULTS, ids=[f"{number}-{one.__name__}" for number, (one, _) in
+                                                          enumerate(FAULTS)])
+def test_a_planted_fault_is_caught(
+    check: Property, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        hold(check, STRATEGIES[check.__name__], 1000, phases=[Phase.generate], derandomize=True, database=None)
