@@ -7,10 +7,10 @@ request waits, out of the same snapshot and the same policy: nothing is decided 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cod.model import Reclaim, Refused, Request, Site, Vcluster
+from cod.model import Reclaim, Refused, Site
 from cod.policy import explain as why
 from cod.policy import plan as policy
 from cod.policy.world import (
@@ -28,7 +28,7 @@ from cod.policy.world import (
     Wish,
 )
 from cod.states import NodeState, RequestState, VclusterState
-from cod.store import blocks, census, claims, groups, reclaims, requests, reservations, templates, types, vclusters
+from cod.store import blocks, census, claims, groups, reclaims, requests, templates, types, vclusters
 from cod.store.engine import Tx
 
 Claim = claims.Claim
@@ -55,14 +55,15 @@ def pulse(tx: Tx) -> tuple[object, ...]:
 def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
     """The site as the planner sees it."""
     many = len(site.subnets) > 1
-    kept = reservations.every(tx)
-    live = {vcluster.id: vcluster for vcluster in vclusters.every(tx)}
+    idle_since = now - site.energy.idle_time
+    kept = census.kept(tx, idle_since)
+    live = {vcluster.id: vcluster for vcluster in vclusters.live(tx)}
     held = census.held(tx, kept, many, site.policy, now)
-    pending = [one for one in requests.every(tx, states=[RequestState.PENDING]) if one.vcluster_id in live]
+    pending = [one for one in requests.pending(tx) if one.vcluster_id in live]
     taken = reclaims.open_(tx)
     return Snapshot(
         types={kind.id: kind for kind in types.every(tx)},
-        lots=[_lot(one) for one in census.free(tx, kept, many, now - site.energy.idle_time)],
+        lots=[_lot(one) for one in census.free(tx, kept, many, idle_since)],
         coming=[Coming(Kind(*kind), count, request_id, waking)
                 for (kind, request_id, waking), count in census.coming(tx, kept, many).items()],
         holdings=[Holding(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until) for one in held],
@@ -84,7 +85,7 @@ def _lot(one: census.Free) -> Lot:
 
 
 def _holders(
-    tx: Tx, live: Iterable[Vcluster], held: Iterable[census.Held], taken: Iterable[Reclaim]
+    tx: Tx, live: Iterable[vclusters.Live], held: Iterable[census.Held], taken: Iterable[Reclaim]
 ) -> dict[int, Holder]:
     priority = {group.id: group.priority for group in groups.every(tx)}
     nodes: defaultdict[int, int] = defaultdict(int)
@@ -104,7 +105,7 @@ def _taking(one: Reclaim) -> Taking:
 
 
 def _wishes(
-    pending: Iterable[Request], live: dict[int, Vcluster], held: Iterable[census.Held], many: bool
+    pending: Iterable[requests.Pending], live: Mapping[int, vclusters.Live], held: Iterable[census.Held], many: bool
 ) -> list[Wish]:
     own: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for one in held:

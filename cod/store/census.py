@@ -1,8 +1,8 @@
 """What the resource manager counts: nodes that are alike, never single ones; and which rows such a count means.
 
 Whatever is counted is grouped by columns of the index ix_nodes_census alone, in its order, so that a hundred thousand
-nodes are counted without reading one of their wide rows. Reservations are few: their nodes are read one by one, and
-taken off the counts.
+nodes are counted without reading one of their wide rows. Nodes with reservations are few: their rows are read (`kept`),
+and taken off the counts.
 
 In all functions `many` says whether the site has more than one subnet. If not, the subnet of every node is '', whatever
 its row says: they are all on the one. A block of 0 is no block.
@@ -11,7 +11,7 @@ its row says: they are all on the one. A block of 0 is no block.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, case, func, or_, select
@@ -22,7 +22,6 @@ from cod.states import Disk, NodeState, ReclaimState, RequestState, VclusterStat
 from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.reservations import Reservation
 
 _n = t.nodes.c
 _READY = (NodeState.INACTIVE, NodeState.OFF)
@@ -32,6 +31,7 @@ _NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
 # What no switch can wake stays asleep until somebody presses its button.
 _AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
 _FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND)
+_COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
 _ALIKE = (_n.state, _n.type_id, _n.block_id, _n.subnet, _n.disk, _n.cached_template_id, _n.cached_group_id)
 _KIND = (_n.type_id, _n.block_id, _n.subnet)
@@ -88,26 +88,54 @@ def _kind(row: Sequence[Any], many: bool) -> Kind:
 # ---------------------------------------------------------------- nodes that nobody holds
 
 
-def free(tx: Tx, kept: Sequence[Reservation], many: bool, idle_since: float) -> list[Free]:
+class Kept(NamedTuple):
+    """A node with a reservation: for which request, what it is (as `free`, `coming` and `held` have it), of what kind."""
+
+    request_id: int
+    vcluster_id: int | None
+    free: bool
+    coming: bool
+    idle: bool
+    soon: bool
+    state: str
+    type: int
+    block: int | None
+    subnet: str | None
+    disk: str
+    template: int | None
+    group: int | None
+
+
+def kept(tx: Tx, idle_since: float) -> list[Kept]:
+    """All nodes with reservations, and a type."""
+    r = t.reservations.c
+    flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
+    query = (select(r.request_id, _n.vcluster_id, *flags, *_ALIKE)
+             .join_from(t.reservations, t.nodes, _n.id == r.node_id).where(_n.type_id.is_not(None)))
+    return [Kept(*row) for row in tx.execute(query).all()]
+
+
+def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float) -> list[Free]:
     """Nodes that nobody holds and that can be had now.
 
-    kept        all reservations
+    kept        all nodes with reservations
     idle_since  a warm node that has been so since then, and that its switch can wake, is idle
     """
     idle = _idle(idle_since)
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
     query = select(*_ALIKE, func.count(), func.sum(case((idle, 1), else_=0))).where(_FREE).group_by(*_ALIKE)
-    for row in tx.execute(query):
+    for row in tx.execute(query).all():
         key = _free_key(row, many)
         counts[key] += row[-2]
         idles[key] += int(row[-1])
-    for one, columns in _rows(tx, kept, (*_ALIKE, case((idle, 1), else_=0)), _FREE):
-        key = _free_key(columns, many)
-        own = key._replace(reserved=one.request_id)
-        for part, number in ((counts, 1), (idles, int(columns[-1]))):
-            part[key] -= number
-            part[own] += number
+    for one in kept:
+        if one.free:
+            key = _free_key(one[6:], many)
+            own = key._replace(reserved=one.request_id)
+            for part, number in ((counts, 1), (idles, int(one.idle))):
+                part[key] -= number
+                part[own] += number
     return [Free(key, count, max(idles[key], 0)) for key, count in counts.items() if count > 0]
 
 
@@ -122,32 +150,22 @@ def _idle(since: float) -> ColumnElement[bool]:
     return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
 
 
-def coming(tx: Tx, kept: Sequence[Reservation], many: bool) -> dict[tuple[Kind, int, bool], int]:
+def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[Kind, int, bool], int]:
     """Nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which request they
     are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
     """
     counts: Counter[tuple[Kind, int, bool]] = Counter()
     soon = case((_CLEAN_SOON, 1), else_=0)
-    columns = (*_KIND, soon)
-    on_the_way = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
     for released in (_n.released == 0, _n.released > 0):  # two ranges of the index in place of all that nobody holds
-        query = select(*columns, func.count()).where(on_the_way, released).group_by(*_KIND, soon)
-        for row in tx.execute(query):
+        query = select(*_KIND, soon, func.count()).where(_COMING, released).group_by(*_KIND, soon)
+        for row in tx.execute(query).all():
             counts[_kind(row, many), 0, bool(row[3])] += row[4]
-    for one, own in _rows(tx, kept, columns, on_the_way):
-        counts[_kind(own, many), 0, bool(own[3])] -= 1
-        counts[_kind(own, many), one.request_id, bool(own[3])] += 1
+    for one in kept:
+        if one.coming:
+            kind = _kind((one.type, one.block, one.subnet), many)
+            counts[kind, 0, bool(one.soon)] -= 1
+            counts[kind, one.request_id, bool(one.soon)] += 1
     return {key: count for key, count in counts.items() if count > 0}
-
-
-def _rows(
-    tx: Tx, kept: Sequence[Reservation], columns: Sequence[ColumnElement[Any]], where: ColumnElement[bool]
-) -> Iterator[tuple[Reservation, Sequence[Any]]]:
-    """Reservations whose nodes are as `where` says, each with those columns of its node."""
-    by_node = {one.node_id: one for one in kept}
-    for part in slices(list(by_node)):
-        for row in tx.execute(select(_n.id, *columns).where(_n.id.in_(part), where)):
-            yield by_node[row[0]], row[1:]
 
 
 def waking(tx: Tx) -> int:
@@ -159,7 +177,7 @@ def waking(tx: Tx) -> int:
 # ---------------------------------------------------------------- nodes that vclusters hold
 
 
-def held(tx: Tx, kept: Sequence[Reservation], many: bool, policy: Policy, now: float) -> list[Held]:
+def held(tx: Tx, kept: Sequence[Kept], many: bool, policy: Policy, now: float) -> list[Held]:
     """What vclusters hold, by kind."""
     start = _immune_since(policy, now)
     immune = _n.assigned_at > start
@@ -169,12 +187,14 @@ def held(tx: Tx, kept: Sequence[Reservation], many: bool, policy: Policy, now: f
     if policy.inertia_by_priority:
         query = _with_priority(query)
     found: dict[tuple[int, Kind], Held] = {}
-    for row in tx.execute(query):
+    for row in tx.execute(query).all():
         key = row[0], _kind(row[1:4], many)
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
-    for _, own in _rows(tx, kept, (_n.vcluster_id, *_KIND), _n.vcluster_id.is_not(None)):
-        key = own[0], _kind(own[1:4], many)  # a node that was chosen was mobile, and stays so
-        found[key] = found[key]._replace(mobile=max(found[key].mobile - 1, 0))
+    chosen = Counter((one.vcluster_id, _kind((one.type, one.block, one.subnet), many)) for one in kept
+                     if one.vcluster_id is not None)
+    for own, there in found.items():
+        if chosen[own]:  # a node that was chosen was mobile, and stays so
+            found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
     return list(found.values())
 
 
@@ -214,7 +234,7 @@ def by_subnet(tx: Tx) -> dict[str, int]:
 
 
 def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None) -> list[Node]:
-    """`count` free nodes that are alike as `key` says, those with the lowest ids, locked; fewer if there are fewer.
+    """`count` free nodes that are alike as `key` says, those with the lowest ids, locked. `Changed` if there are fewer.
 
     idle_since  only those that may be put to sleep (see `free`)
     """
@@ -225,6 +245,8 @@ def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | 
     locked = nodes.lock(tx, ids)
     # Between picking and locking others may have been quicker: what is locked is looked at once more.
     still = {one for part in slices(ids) for one in tx.scalars(query.where(_n.id.in_(part)))}
+    if len(still) < count:
+        raise nodes.Changed(f"{count} nodes of a kind were free, {len(still)} are left")
     return [node for node in locked if node.id in still]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import insert, select, update
 
+from cod import news
 from cod.model import Node, Request, RequestTuple
-from cod.states import RequestState
-from cod.store import reclaims, reservations
+from cod.states import RequestState, VclusterState
+from cod.store import dues, notices, reclaims, reservations, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 
@@ -88,6 +89,45 @@ def every(
     return _with_tuples(tx, list(tx.execute(query))[::-1])
 
 
+class Pending(NamedTuple):
+    """A pending request as the manager's pass wants it. There may be ten thousand, so equal tuples are one object."""
+
+    id: int
+    vcluster_id: int
+    priority: int
+    submitted_at: float
+    may_wait: bool
+    may_spread: bool
+    reason: str
+    tuples: tuple[RequestTuple, ...]
+
+
+def pending(tx: Tx, known: Mapping[int, tuple[RequestTuple, ...]] | None = None) -> list[Pending]:
+    """All pending requests, by id. `known`: tuples of requests that have been read before; they never change."""
+    r = t.node_requests.c
+    query = (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason)
+             .where(r.state == RequestState.PENDING).order_by(r.id))
+    rows = tx.execute(query).all()
+    tuples = dict(known or {})
+    if any(row[0] not in tuples for row in rows):
+        tuples |= _pending_tuples(tx)
+    return [Pending(*row, tuples.get(row[0], ())) for row in rows]
+
+
+def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
+    r, rt = t.node_requests.c, t.request_tuples.c
+    query = (select(rt.request_id, rt["count"], rt.attributes, rt.template_id)
+             .join_from(t.node_requests, t.request_tuples)
+             .where(r.state == RequestState.PENDING).order_by(rt.request_id, rt.position))
+    same: dict[tuple[int, str, int], RequestTuple] = {}
+    found: dict[int, tuple[RequestTuple, ...]] = {}
+    for request_id, *columns in tx.execute(query).all():
+        count, attributes, template_id = columns
+        one = same.setdefault((count, attributes, template_id), RequestTuple(count, attributes, template_id))
+        found[request_id] = (*found.get(request_id, ()), one)
+    return found
+
+
 def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
     """End a pending request's wait, and what was being done for it. False when it was not pending any more: nothing was
     changed.
@@ -98,6 +138,25 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
     if done.rowcount == 1:
         _over(tx, [request_id], now)
     return done.rowcount == 1
+
+
+def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
+    """End its wait for good, and tell its group. A vcluster whose first request is rejected ends; one that is refused a
+    replacement does without. False when it was not pending any more.
+    """
+    if not decide(tx, request_id, RequestState.REJECTED, reason, now):
+        return False
+    request = get(tx, request_id)
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request else None
+    assert request is not None
+    assert vcluster is not None
+    notices.tell(tx, vcluster, news.request_rejected(vcluster, request.id, reason), now)
+    dues.refused(tx, request, reason, now)
+    if vcluster.state == VclusterState.PENDING:
+        vclusters.end(tx, vcluster, now)
+    elif request.kind == "replace":
+        vclusters.change(tx, vcluster, size=vcluster.size - 1)
+    return True
 
 
 def _over(tx: Tx, ids: Sequence[int], now: float) -> None:

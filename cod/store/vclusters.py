@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from itertools import count, filterfalse
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, exc, func, insert, select, update
 
@@ -42,6 +43,26 @@ def every(tx: Tx, states: Iterable[str] = ()) -> list[Vcluster]:
     query = select(*_COLUMNS).order_by(_v.id)
     query = query.where(_v.state.in_(list(states)) if states else _v.live_name.is_not(None))
     return [_vcluster(row) for row in tx.execute(query)]
+
+
+class Live(NamedTuple):
+    """What the manager's pass wants to know of a vcluster that has not ended; as in `model.Vcluster`."""
+
+    id: int
+    name: str
+    group_id: int
+    state: str
+    creation_size: int
+    subnet: str | None
+    expires_at: float | None
+    drain_until: float | None
+    warned: float | None
+
+
+def live(tx: Tx) -> list[Live]:
+    """All that have not ended, by id."""
+    query = select(*(_v[name] for name in Live._fields)).where(_v.live_name.is_not(None)).order_by(_v.id)
+    return [Live(*row) for row in tx.execute(query).all()]
 
 
 def add(
@@ -102,9 +123,10 @@ def deserted(tx: Tx) -> list[Vcluster]:
     return [_vcluster(row) for row in tx.execute(query)]
 
 
-def hostnames(tx: Tx, vcluster_id: int) -> set[str]:
-    """The hostnames that its nodes have."""
-    return set(tx.scalars(select(t.nodes.c.hostname).where(t.nodes.c.vcluster_id == vcluster_id)))
+def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
+    """Hostnames that none of its nodes has, without end: n1, n2 …"""
+    taken = set(tx.scalars(select(t.nodes.c.hostname).where(t.nodes.c.vcluster_id == vcluster_id)))
+    return filterfalse(taken.__contains__, (f"n{number}" for number in count(1)))
 
 
 def first_ready(tx: Tx, vcluster_id: int | None, now: float) -> Vcluster | None:

@@ -97,7 +97,7 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
 def test_each_lot_can_be_picked_whole(tx: Tx, mixed: Site) -> None:
     """What is counted and what is picked are the same nodes: every lot, all of it, and no node twice."""
     taken: set[int] = set()
-    for one in census.free(tx, reservations.every(tx), False, NOW):
+    for one in census.free(tx, census.kept(tx, NOW), False, NOW):
         picked = census.pick_free(tx, one.key, 1000, False)
         assert len(picked) == one.nodes
         assert len(census.pick_free(tx, one.key, 1000, False, NOW)) == one.idle
