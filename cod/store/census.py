@@ -89,7 +89,7 @@ def _kind(row: Sequence[Any], many: bool) -> Kind:
 
 
 class Kept(NamedTuple):
-    """A node with a reservation: for which request, what it is (as `free`, `coming` and `held` have it), of what kind."""
+    """A node with a reservation: for which request, what it is (as `free` and `coming` have it), and of what kind."""
 
     request_id: int
     vcluster_id: int | None
