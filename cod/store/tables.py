@@ -158,7 +158,7 @@ nodes = _table(
     Column("power_address", String(200), nullable=False, default="", comment="the driver's address of this node"),
     Column("power_account", Name, comment="the site file's account to sign in to its BMC with; null: none"),
     Column("watts", Double, comment="as last measured by its BMC; null: never"),
-    Column("power_wanted", String(8), comment="on, off, soft or cycle: the newest wish"),
+    Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),
     Column("boot_served_at", Time, comment="in boot: when its final boot decision was served"),
     Index(None, "state", "deadline", "power_wanted"),  # overdue nodes; nodes that are waking
@@ -392,7 +392,7 @@ power_actions = _table(
     Column("id", Id, primary_key=True),
     Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
     Column("generation", Integer, nullable=False, comment="dropped when the node has moved on"),
-    Column("desired", String(8), nullable=False, comment="on, off, soft (off, asking its system first) or cycle"),
+    Column("desired", String(8), nullable=False, comment="on, off or cycle"),
     Column("attempts", Integer, nullable=False, default=0),
     Column("next_at", Time, nullable=False, index=True, comment="when to try"),
     Column("claimed_by", String(64)),
