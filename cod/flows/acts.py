@@ -7,7 +7,6 @@ is run twice, because nobody knows whether it was committed, does its work once.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from cod.store import (
     steps,
     vclusters,
 )
+from cod.store import leases as lease_rows
 from cod.store.engine import Tx
 
 ACTOR = "manager"
@@ -40,13 +40,6 @@ TOLD = 100  # requests
 Claim = claims.Claim
 Lost = claims.Lost
 Stale = nodes.Stale
-
-
-class Changed(nodes.Outdated):
-    """The world is not as the plan has it any more."""
-
-    def __init__(self, sentence: str) -> None:
-        super(nodes.Stale, self).__init__(sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +90,11 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
         return Result(0)
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     if vcluster is None or not _gets_nodes(vcluster):
-        raise Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
+        raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
     seats = _seats(tx, granted.shares, site)
     requests.decide(tx, request.id, RequestState.GRANTED, "", now)
     _admit(tx, vcluster, request, site, now)
-    hostnames = _free_names(vclusters.hostnames(tx, vcluster.id))
+    hostnames = vclusters.free_hostnames(tx, vcluster.id)
     effects: set[Effect] = set()
     slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
     for node, share in seats:
@@ -127,10 +120,7 @@ def _gets_nodes(vcluster: Vcluster) -> bool:
 
 def _picked(tx: Tx, lot: Lot, count: int, site: Site, idle_since: float | None = None) -> list[Node]:
     """`count` nodes of the lot, locked, each still as the lot says; `Stale` when there are fewer."""
-    found = census.pick_free(tx, _key(lot), count, len(site.subnets) > 1, idle_since)
-    if len(found) < count:
-        raise Changed(f"{count} nodes of a kind were free, {len(found)} are left")
-    return found
+    return census.pick_free(tx, _key(lot), count, len(site.subnets) > 1, idle_since)
 
 
 def _key(lot: Lot) -> census.FreeKey:
@@ -156,13 +146,9 @@ def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float)
     if vcluster.state == VclusterState.PENDING:
         began = vclusters.change(tx, vcluster, state=VclusterState.ACTIVE, expires_at=now + vcluster.lease_time,
                                  warned=leases.begun(vcluster.lease_time, site.policy))
-        _say(tx, began, news.lease_began(began), now)
+        notices.tell(tx, began, news.lease_began(began), now)
     elif request.kind == "grow":
         vclusters.change(tx, vcluster, size=vcluster.size + sum(one.count for one in request.tuples))
-
-
-def _free_names(taken: set[str]) -> itertools.filterfalse[str]:
-    return itertools.filterfalse(taken.__contains__, (f"n{number}" for number in itertools.count(1)))
 
 
 def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
@@ -171,22 +157,9 @@ def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
     for no in noes:
         if not no.final:
             requests.explain(tx, no.request_id, no.sentence)
-        elif requests.decide(tx, no.request_id, RequestState.REJECTED, no.sentence, now):
-            _do_without(tx, no, now)
+        else:
+            requests.reject(tx, no.request_id, no.sentence, now)
     return Result(len(noes))
-
-
-def _do_without(tx: Tx, no: No, now: float) -> None:
-    request = requests.get(tx, no.request_id)
-    assert request is not None
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
-    assert vcluster is not None
-    _say(tx, vcluster, news.request_rejected(vcluster, request.id, no.sentence), now)
-    dues.refused(tx, request, no.sentence, now)
-    if vcluster.state == VclusterState.PENDING:
-        vclusters.end(tx, vcluster, now)
-    elif request.kind == "replace":
-        vclusters.change(tx, vcluster, size=vcluster.size - 1)
 
 
 def waits(tx: Tx, request_id: int, refused: Refused) -> None:
@@ -207,30 +180,20 @@ def take(tx: Tx, *, taken: Take, claim: Claim, site: Site, now: float) -> Result
         return Result(0)
     if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
         return Result(0)
-    if _to_spare(tx, vcluster, request, 0) < taken.count:
-        raise Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
+    if reclaims.to_spare(tx, vcluster, request, 0) < taken.count:
+        raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
     chosen = _victims(tx, vcluster, kind, taken.count, site, now)
     if len(chosen) < taken.count:
-        raise Changed(f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any more")
+        raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any more")
     attributes = {one.attributes for one in request.tuples}
     made = reclaims.add(
         tx, vcluster_id=vcluster.id, request_id=request.id, type_id=kind.type, block_id=block, subnet=kind.subnet,
         attributes=attributes.pop() if len(attributes) == 1 else "", nodes=chosen,
         deadline=now + site.policy.reclaim_grace, now=now)
-    _say(tx, vcluster, news.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline), now)
+    notices.tell(tx, vcluster, news.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline), now)
     would_do = census.pick_held(tx, vcluster.id, census.Kind(*kind), len(site.subnets) > 1, now)
     dues.reclaimed(tx, made, f"request {request.id} has priority {request.priority}", [*chosen, *would_do], now)
     return Result(made.count)
-
-
-def _to_spare(tx: Tx, vcluster: Vcluster, request: Request, own: int) -> int:
-    """How many nodes may be taken from the vcluster for the request: none below its creation size, beside those that
-    are leaving it already, of which `own` are the request's.
-    """
-    ahead = groups.get(tx, vcluster.group_id).priority < request.priority
-    if not ahead or vcluster.state != VclusterState.ACTIVE or vcluster.id == request.vcluster_id:
-        return 0
-    return vclusters.held(tx, vcluster.id) - reclaims.leaving(tx, vcluster.id) + own - vcluster.creation_size
 
 
 def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now: float) -> list[Node]:
@@ -257,7 +220,7 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
     effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:
         smaller = vclusters.change(tx, vcluster, size=vcluster.size - len(leaving))
-        _say(tx, smaller, news.reclaimed(smaller, [node.name for node in leaving]), now)
+        notices.tell(tx, smaller, news.reclaimed(smaller, [node.name for node in leaving]), now)
     return Result(len(leaving), effects)
 
 
@@ -268,7 +231,7 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
-    count = min(left, _to_spare(tx, vcluster, request, left))
+    count = min(left, reclaims.to_spare(tx, vcluster, request, left))
     chosen = nodes.lock(tx, list(reservations.of_reclaims(tx, [reclaim.id])))
     held = [node for node in chosen if node.vcluster_id == vcluster.id]
     goes = leases.victims(held, count)
@@ -284,49 +247,20 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
 def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result:
     """Its lease ends within `seconds`: its group is told, once."""
     claims.confirm(tx, claim, now)
-    vcluster = _active(tx, vcluster_id)
-    if vcluster is None or vcluster.expires_at is None or not now < vcluster.expires_at <= now + seconds:
-        return Result(0)
-    if vcluster.warned is not None and vcluster.warned <= seconds:
-        return Result(0)
-    _say(tx, vcluster, news.lease_warning(vcluster, vcluster.expires_at - now), now)
-    vclusters.change(tx, vcluster, warned=seconds)
-    dues.leased(tx, vcluster, "warning", now)
-    return Result(1)
+    return Result(int(lease_rows.warn(tx, vcluster_id, seconds, now)))
 
 
 def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
-    """Its lease has run out: it has a while to save what it needs, or to extend the lease; it gets nothing more."""
+    """Its lease has run out: it has a while to save what it needs."""
     claims.confirm(tx, claim, now)
-    vcluster = _active(tx, vcluster_id)
-    if vcluster is None or vcluster.drain_until is not None or (vcluster.expires_at or now + 1) > now:
-        return Result(0)
-    drained = vclusters.change(tx, vcluster, drain_until=now + site.policy.drain_grace)
-    requests.suspend(tx, vcluster.id, now)
-    _say(tx, drained, news.lease_ended(drained), now)
-    dues.leased(tx, drained, "draining", now)
-    return Result(1)
+    return Result(int(lease_rows.drain(tx, vcluster_id, site.policy.drain_grace, now)))
 
 
 def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
     """The grace after its lease is over: its nodes are taken back by power."""
     claims.confirm(tx, claim, now)
-    vcluster = _active(tx, vcluster_id)
-    if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
-        return Result(0)
-    requests.withdraw(tx, vcluster.id, "the vcluster's lease ran out", now)
-    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    reclaims.deserted(tx, vcluster.id, held, now)
-    effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="the lease ran out", now=now, actor=ACTOR,
-                            policy=site.policy)
-    _say(tx, vclusters.change(tx, vcluster, state=VclusterState.RELEASING), news.drained(vcluster), now)
-    dues.leased(tx, vcluster, "ended", now)
-    return Result(1, effects)
-
-
-def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
-    vcluster = vclusters.get(tx, vcluster_id, lock=True)
-    return vcluster if vcluster is not None and vcluster.state == VclusterState.ACTIVE else None
+    effects = lease_rows.expire(tx, vcluster_id, lifecycle.may_keep_disk, now=now, actor=ACTOR, policy=site.policy)
+    return Result(0) if effects is None else Result(1, effects)
 
 
 def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
@@ -338,10 +272,6 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
     assert vcluster is not None
     vclusters.end(tx, vcluster, now)
     return Result(1)
-
-
-def _say(tx: Tx, vcluster: Vcluster, said: news.News, now: float) -> None:
-    notices.add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 
 
 # ---------------------------------------------------------------- the reserve

@@ -31,6 +31,13 @@ class Outdated(Stale):
     """The generation came with the message or plan, not from a row just read: running the flow again cannot help."""
 
 
+class Changed(Outdated):
+    """What the plan was made of is not there any more: so many nodes of a kind, or somebody who may lose them."""
+
+    def __init__(self, sentence: str) -> None:
+        super(Stale, self).__init__(sentence)
+
+
 def _node(row: Sequence[Any]) -> Node:
     return Node(*row)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import delete, exists, func, insert, or_, select, update
 
-from cod.model import Group, Notice, NoticeView, Send
+from cod import news
+from cod.model import Group, Notice, NoticeView, Send, Vcluster
 from cod.store import groups
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
@@ -38,6 +39,11 @@ def add(
     for channel, target in targets:
         tx.execute(insert(t.notice_sends).values(notice_id=notice_id, channel=channel, target=target, next_at=now))
     return get(tx, notice_id)
+
+
+def tell(tx: Tx, vcluster: Vcluster, said: news.News, now: float) -> Notice:
+    """Tell the vcluster's group something about it."""
+    return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 
 
 def _targets(group: Group) -> Sequence[tuple[str, str]]:

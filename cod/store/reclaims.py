@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import Select, func, insert, select, update
 
 from cod import news
-from cod.model import Node, Reclaim
+from cod.model import Node, Reclaim, Request, Vcluster
 from cod.states import ReclaimState, VclusterState
-from cod.store import dues, notices, reservations, vclusters
+from cod.store import dues, groups, notices, reservations, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 
@@ -72,6 +72,16 @@ def leaving(tx: Tx, vcluster_id: int) -> int:
     """How many nodes that vcluster is still to give back."""
     query = select(func.sum(_c["count"] - _c.given)).where(_c.state == ReclaimState.OPEN, _c.vcluster_id == vcluster_id)
     return int(tx.scalar(query) or 0)
+
+
+def to_spare(tx: Tx, vcluster: Vcluster, request: Request, own: int) -> int:
+    """How many nodes may be taken from the vcluster for the request: none below its creation size, beside those that
+    are leaving it already, of which `own` are the request's. None at all for an equal or lower priority.
+    """
+    ahead = groups.get(tx, vcluster.group_id).priority < request.priority
+    if not ahead or vcluster.state != VclusterState.ACTIVE or vcluster.id == request.vcluster_id:
+        return 0
+    return vclusters.held(tx, vcluster.id) - leaving(tx, vcluster.id) + own - vcluster.creation_size
 
 
 def fits(reclaim: Reclaim, node: Node) -> bool:

@@ -98,9 +98,12 @@ def test_each_lot_can_be_picked_whole(tx: Tx, mixed: Site) -> None:
     """What is counted and what is picked are the same nodes: every lot, all of it, and no node twice."""
     taken: set[int] = set()
     for one in census.free(tx, census.kept(tx, NOW), False, NOW):
-        picked = census.pick_free(tx, one.key, 1000, False)
+        picked = census.pick_free(tx, one.key, one.nodes, False)
         assert len(picked) == one.nodes
-        assert len(census.pick_free(tx, one.key, 1000, False, NOW)) == one.idle
+        assert len(census.pick_free(tx, one.key, one.idle, False, NOW)) == one.idle
+        for count, since in ((one.nodes + 1, None), (one.idle + 1, NOW)):
+            with pytest.raises(nodes.Stale, match=f"{count} nodes of a kind were free, {count - 1} are left"):
+                census.pick_free(tx, one.key, count, False, since)
         assert [node.id for node in picked] == sorted({node.id for node in picked} - taken)
         taken |= {node.id for node in picked}
 
@@ -134,7 +137,7 @@ def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
     assert subnets(flow.snapshot(tx, two, 1.0)) == [("", 1), ("far", 1), ("lab", 1)]
     kind = census.Kind(next(iter(flow.snapshot(tx, site, 1.0).types)), 0, "far")
     key = census.FreeKey("inactive", kind, None, None, 0)
-    assert [node.name for node in census.pick_free(tx, key, 9, True)] == ["node1"]
+    assert [node.name for node in census.pick_free(tx, key, 1, True)] == ["node1"]
     assert census.by_subnet(tx) == {"lab": 1, "far": 1}
 
 
