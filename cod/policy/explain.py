@@ -5,10 +5,17 @@ Times are seconds since the epoch; None where nobody can know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, replace
 
 from cod.model import Policy
-from cod.policy.world import Snapshot
+from cod.policy.allocate import decide
+from cod.policy.fitting import Fitting
+from cod.policy.leases import over
+from cod.policy.priority import ordered
+from cod.policy.reasons import nodes
+from cod.policy.world import Coming, Holder, Holding, Kind, Lot, Snapshot, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +102,190 @@ class Explanation:
 def explain(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> Explanation:
     """Why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError when it is not in it."""
     wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
-    return Explanation(request_id, "busy", wish.reason, sum(one.count for one in wish.tuples), 0, 0, 0, 1)
+    fitting = Fitting(snapshot)
+    fits = [fitting.fit(one, wish.subnet) for one in wish.tuples]
+    kinds = {kind for fit in fits for kind in fit.kinds}
+    order = ordered(snapshot.wishes, policy, fitting)
+    place = order.index(wish)
+    code, sentence = _outcome(snapshot, policy, now, request_id)
+    parts = Explanation(
+        request_id, code, sentence,
+        wanted=sum(one.count for one in wish.tuples),
+        fitting=sum({type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values()),
+        free=_mine(snapshot.lots, kinds, request_id),
+        coming=_mine(snapshot.coming, kinds, request_id),
+        position=place + 1,
+        ahead=tuple(_ahead(order[:place], {kind.type for kind in kinds}, fitting)),
+        types=tuple(_types(snapshot, wish, fitting)),
+        holders=tuple(_holders(snapshot, wish, kinds, now)),
+        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now), key=_soonest)))
+    return replace(parts, sentence=" ".join(_summary(parts, now)))
+
+
+def _outcome(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> tuple[str, str]:
+    """(code, sentence): what the next pass makes of it."""
+    for no in decide(snapshot, policy, now).noes:
+        if no.request_id == request_id:
+            return no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
+    return "granted", "It is granted in the next pass."
+
+
+def _mine(rows: Iterable[Lot | Coming], kinds: Set[Kind], request_id: int) -> int:
+    return sum(row.count for row in rows if row.kind in kinds and row.reserved in (0, request_id))
+
+
+def _ahead(order: Iterable[Wish], types: Set[int], fitting: Fitting) -> Iterator[Ahead]:
+    for wish in order:
+        if any(not types.isdisjoint(fitting.fit(one, wish.subnet).site_of) for one in wish.tuples):
+            yield Ahead(wish.id, wish.vcluster_id, wish.priority, sum(one.count for one in wish.tuples))
+
+
+def _types(snapshot: Snapshot, wish: Wish, fitting: Fitting) -> Iterator[Fit]:
+    """The types of the site, cheapest first."""
+    sums = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
+    for type_id, node_type in sorted(snapshot.types.items(), key=lambda item: (item[1].cost, item[0])):
+        lacks = [(position, tuple(map(str, fitting.lacks(one)[type_id]))) for position, one in enumerate(wish.tuples)]
+        yield Fit(type_id, node_type.name, node_type.cost, snapshot.site.get(type_id, 0), sums["lots"][type_id],
+                  sums["coming"][type_id], sums["holdings"][type_id],
+                  tuple((position, phrases) for position, phrases in lacks if phrases))
+
+
+def _by_type(rows: Iterable[Lot | Coming | Holding]) -> Counter[int]:
+    sums: Counter[int] = Counter()
+    for row in rows:
+        sums[row.kind.type] += row.count
+    return sums
+
+
+# ---------------------------------------------------------------- who holds what
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What one vcluster holds of the kinds that would do."""
+
+    holder: Holder
+    count: int = 0
+    mobile: int = 0
+    leaving: int = 0
+    immune_until: float | None = None
+    back_by: float | None = None
+
+    @property
+    def immune(self) -> int:
+        return self.count - self.mobile - self.leaving
+
+
+def _sums(snapshot: Snapshot, wish: Wish, kinds: Set[Kind]) -> list[_Sum]:
+    """By vcluster, without the wish's own."""
+    sums: dict[int, _Sum] = {}
+    for holding in snapshot.holdings:
+        if holding.kind in kinds and holding.vcluster_id != wish.vcluster_id:
+            one = sums.setdefault(holding.vcluster_id, _Sum(snapshot.holders[holding.vcluster_id]))
+            one.count += holding.count
+            one.mobile += holding.mobile
+            one.immune_until = _earlier(one.immune_until, holding.immune_until)
+    for taking in snapshot.takings:
+        if taking.kind in kinds and taking.vcluster_id in sums:
+            sums[taking.vcluster_id].leaving += taking.open
+            sums[taking.vcluster_id].back_by = _earlier(sums[taking.vcluster_id].back_by, taking.deadline)
+    return [sums[vcluster_id] for vcluster_id in sorted(sums)]
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((time for time in (one, other) if time is not None), default=None)
+
+
+def _holders(snapshot: Snapshot, wish: Wish, kinds: Set[Kind], now: float) -> Iterator[Held]:
+    for one in _sums(snapshot, wish, kinds):
+        holder = one.holder
+        takeable = min(one.mobile, holder.surplus)
+        if over(holder, now):
+            takeable, why, until = 0, "draining", holder.drain_until or holder.expires_at
+        elif holder.priority >= wish.priority:
+            takeable, why, until = 0, "priority", holder.expires_at
+        elif takeable == one.count:
+            why, until = "", None
+        elif holder.surplus < one.mobile:
+            why, until = "floor", holder.expires_at
+        elif one.immune > 0:
+            why, until = "inertia", one.immune_until
+        else:
+            why, until = "leaving", one.back_by
+        yield Held(holder.id, holder.name, holder.priority, one.count, takeable, why, until,
+                   f"{holder.name} holds {one.count}{_keeps(why, holder, takeable, until, now)}")
+
+
+def _keeps(why: str, holder: Holder, takeable: int, until: float | None, now: float) -> str:
+    some = f", of which {takeable} may be taken; " if takeable else "; "
+    when = "" if until is None else f" {_in(until, now)}"
+    return {
+        "": ", which may be taken",
+        "draining": f"; its lease has run out, they come back{when}",
+        "priority": f"; its priority {holder.priority} is not lower" + (f", its lease ends{when}" if when else ""),
+        "floor": f"{some}it keeps the {holder.floor} that it was created with" + (
+            f", its lease ends{when}" if when else ""),
+        "inertia": f"{some}the rest was assigned lately" + (f", the first is immune no longer{when}" if when else ""),
+        "leaving": f"{some}the rest is being given back already",
+    }[why]
+
+
+# ---------------------------------------------------------------- what would free something
+
+
+def _chances(snapshot: Snapshot, policy: Policy, wish: Wish, kinds: Set[Kind], now: float) -> Iterator[Chance]:
+    coming = _mine(snapshot.coming, kinds, wish.id)
+    if coming:
+        yield Chance(None, coming, f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve")
+    for taking in snapshot.takings:
+        if taking.request_id == wish.id and taking.open:
+            loser = snapshot.holders[taking.vcluster_id].name
+            yield Chance(taking.deadline, taking.open,
+                         f"{loser} gives back {nodes(taking.open)}, at the latest {_in(taking.deadline, now)}")
+    for one in _sums(snapshot, wish, kinds):
+        yield from _from_holder(one, policy, wish, now)
+
+
+def _from_holder(one: _Sum, policy: Policy, wish: Wish, now: float) -> Iterator[Chance]:
+    holder, left = one.holder, one.count - one.leaving
+    if left > 0 and holder.drain_until is not None:
+        yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {_in(holder.drain_until, now)}")
+    elif left > 0 and holder.expires_at is not None:
+        ends = max(now, holder.expires_at) + policy.drain_grace
+        yield Chance(ends, left, f"the lease of {holder.name} ends, with its grace, {_in(ends, now)}")
+    more = min(one.immune, holder.surplus - one.mobile)
+    if more > 0 and holder.priority < wish.priority and one.immune_until is not None and not over(holder, now):
+        yield Chance(one.immune_until, more,
+                     f"nodes of {holder.name} lose their immunity from {_in(one.immune_until, now)} on")
+
+
+def _soonest(chance: Chance) -> tuple[bool, float, str]:
+    return chance.at is None, chance.at or 0.0, chance.sentence
+
+
+# ---------------------------------------------------------------- in words
+
+
+def _summary(parts: Explanation, now: float) -> Iterator[str]:
+    yield parts.sentence
+    if parts.code in ("granted", "impossible"):
+        return
+    held = sum(held.count for held in parts.holders)
+    takeable = sum(held.takeable for held in parts.holders)
+    yield (f"Of the {nodes(parts.fitting)} that would do {parts.free} are free, {parts.coming} on their way, {held} "
+           f"held by others, of which {takeable} may be taken.")
+    if parts.ahead:
+        wanted = sum(one.wanted for one in parts.ahead)
+        yield f"Ahead of it {len(parts.ahead)} of the requests that wait want {nodes(wanted)} of the same types."
+    known = next((chance for chance in parts.chances if chance.at is not None), None)
+    if known is not None:
+        yield f"Next that is known: {known.sentence} ({nodes(known.count)})."
+
+
+def _in(time: float, now: float) -> str:
+    """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
+    seconds = time - now
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"in {seconds / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"in {seconds:.0f} s" if seconds > 0 else "now"

@@ -1,0 +1,126 @@
+"""Why a request waits, as people are told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from cod.model import RequestTuple
+from cod.policy.allocate import decide
+from cod.policy.explain import Ahead, Chance, explain
+from cod.policy.world import Coming, Holding, Snapshot, Taking
+from tests.unit.policy_sites import (
+    BIG,
+    BIG_ONLY,
+    NOW,
+    POLICY,
+    SMALL,
+    codes,
+    granted,
+    holder,
+    kind,
+    lot,
+    site,
+    snapshots,
+    wish,
+)
+
+
+def test_what_each_type_lacks() -> None:
+    seen = site(lots=[lot(2)], holders=[holder(1, 1)], holdings=[Holding(1, kind(BIG), 1, 0)],
+                wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))])
+    why = explain(seen, POLICY, NOW, 1)
+    small, uefi, big = why.types
+    assert (small.name, small.site, small.free, small.held) == ("small", 2, 2, 0)
+    assert [position for position, _ in small.lacks] == [0]
+    assert small.lacks[0][1][0].startswith("memory/mib: at least 4096")
+    assert (big.held, big.lacks, uefi.site) == (1, (), 0)
+    assert (why.fitting, why.free, why.wanted, why.code) == (1, 0, 1, "busy")
+
+
+def test_who_is_ahead() -> None:
+    seen = site(lots=[lot(1)], site={SMALL: 9, BIG: 9}, wishes=[
+        wish(1, 2), wish(2, 3, priority=1), wish(3, RequestTuple(1, BIG_ONLY, 1), priority=5)])
+    why = explain(seen, POLICY, NOW, 1)
+    assert (why.position, why.ahead) == (3, (Ahead(3, 1003, 5, 1), Ahead(2, 1002, 1, 3)))
+    assert "Ahead of it 2 of the requests that wait want 4 nodes of the same types." in why.sentence
+    assert explain(seen, POLICY, NOW, 3).ahead == ()
+
+
+@pytest.mark.parametrize(("own", "held", "takeable", "protected", "until", "words"), [
+    (holder(1, 4), Holding(1, kind(), 4, 4), 4, "", None, "v1 holds 4, which may be taken"),
+    (holder(1, 4, priority=2, expires_at=NOW + 7200), Holding(1, kind(), 4, 4), 0, "priority", NOW + 7200,
+     "v1 holds 4; its priority 2 is not lower, its lease ends in 2 h"),
+    (holder(1, 4, 3), Holding(1, kind(), 4, 4), 1, "floor", None,
+     "v1 holds 4, of which 1 may be taken; it keeps the 3 that it was created with"),
+    (holder(1, 4), Holding(1, kind(), 4, 1, NOW + 50), 1, "inertia", NOW + 50,
+     "v1 holds 4, of which 1 may be taken; the rest was assigned lately, the first is immune no longer in 50 s"),
+    (holder(1, 4, drain_until=NOW + 150), Holding(1, kind(), 4, 4), 0, "draining", NOW + 150,
+     "v1 holds 4; its lease has run out, they come back in 2.5 min"),
+])
+def test_who_holds_what_and_what_protects_it(
+    own: object, held: Holding, takeable: int, protected: str, until: float | None, words: str
+) -> None:
+    seen = site(holders=[own], holdings=[held], wishes=[wish(1, 2, priority=2)])
+    one, = explain(seen, POLICY, NOW, 1).holders
+    assert (one.count, one.takeable, one.protected, one.until, one.sentence) == (4, takeable, protected, until, words)
+
+
+def test_nodes_that_leave_already() -> None:
+    seen = site(holders=[holder(1, 3, leaving=1)], holdings=[Holding(1, kind(), 3, 2)],
+                takings=[Taking(1, 1, 9, kind(), 1, NOW + 30)], wishes=[wish(1, 1, priority=2)])
+    one, = explain(seen, POLICY, NOW, 1).holders
+    assert (one.takeable, one.protected, one.until) == (2, "leaving", NOW + 30)
+
+
+def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
+    seen = site(holders=[holder(1, 3)], holdings=[Holding(1, kind(), 3, 3)], site={SMALL: 9},
+                wishes=[wish(1, 1, priority=2, vcluster_id=1, own={SMALL: 3})])
+    assert explain(seen, POLICY, NOW, 1).holders == ()
+
+
+def test_what_would_free_it_and_when() -> None:
+    seen = site(
+        coming=[Coming(kind(), 2), Coming(kind(), 5, reserved=77)],
+        holders=[holder(1, 3, leaving=1), holder(2, 2, expires_at=NOW + 100), holder(3, 2, drain_until=NOW + 20),
+                 holder(4, 2, 1, priority=0)],
+        holdings=[Holding(1, kind(), 3, 0), Holding(2, kind(), 2, 0), Holding(3, kind(), 2, 0),
+                  Holding(4, kind(), 2, 0, NOW + 40)],
+        takings=[Taking(1, 1, 1, kind(), 1, NOW + 30)], wishes=[wish(1, 9, priority=2)])
+    why = explain(seen, POLICY, NOW, 1)
+    assert why.chances == (
+        Chance(NOW + 20, 2, "v3 is draining, it ends in 20 s"),
+        Chance(NOW + 30, 1, "v1 gives back 1 node, at the latest in 30 s"),
+        Chance(NOW + 40, 1, "nodes of v4 lose their immunity from in 40 s on"),
+        Chance(NOW + 400, 2, "the lease of v2 ends, with its grace, in 6.7 min"),
+        Chance(None, 2, "2 nodes on their way to the reserve"))
+    assert why.sentence.endswith("Next that is known: v3 is draining, it ends in 20 s (2 nodes).")
+
+
+def test_what_the_next_pass_grants() -> None:
+    why = explain(site(lots=[lot(2)], wishes=[wish(1, 2)]), POLICY, NOW, 1)
+    assert (why.code, why.sentence) == ("granted", "It is granted in the next pass.")
+
+
+def test_what_can_never_be() -> None:
+    why = explain(site(lots=[lot(2)], wishes=[wish(1, 3)]), POLICY, NOW, 1)
+    assert (why.code, why.sentence) == ("impossible", "3 nodes wanted, the site has 2 that would do.")
+
+
+def test_no_such_request() -> None:
+    with pytest.raises(KeyError):
+        explain(site(), POLICY, NOW, 1)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(snapshots() | snapshots(contended=True))
+def test_every_request_is_explained_as_the_plan_has_it(seen: Snapshot) -> None:
+    done = decide(seen, POLICY, NOW)
+    for one in seen.wishes:
+        why = explain(seen, POLICY, NOW, one.id)
+        assert why.code == codes(done).get(one.id, "granted")
+        assert (why.code == "granted") == (one.id in granted(done))
+        assert why.sentence.endswith(".")
+        assert all(0 <= held.takeable <= held.count for held in why.holders)
+        assert all(chance.count > 0 for chance in why.chances)
+        assert list(why.chances) == sorted(why.chances, key=lambda one: one.at if one.at is not None else float("inf"))
