@@ -1,293 +1,159 @@
-"""The resource manager's decision: which request gets which nodes. Pure: a snapshot of the site in, a plan out.
+"""The resource manager's decision: which request gets which nodes, and from whom they are taken. Pure.
 
-**Order.** Requests are looked at one after the other, highest priority first, then oldest first. Each is satisfied as a
-whole or not at all.
+**Order.** Requests are looked at one after the other (`policy.priority`). Each is satisfied as a whole or not at all.
 
-**Which nodes.** Requests match node types, never single nodes: a type is eligible for a tuple of a request when its
-canonical attributes satisfy both the tuple's requirements and its template's. The cheapest type that can serve the
-tuple alone is taken (the administrator sets costs, and so keeps rare machines for those who need them); at equal cost
-one that has enough nodes awake, then the one with most nodes free. Only if no type suffices alone is the tuple spread
-over several, cheapest first. Within a type, nodes that hold the wanted template unmodified for the same group go first
-(they need no priming), then warm ones, then cold ones, which are woken.
+**Which nodes.** Requests match node types and blocks, never single nodes (`policy.fitting`). Each tuple of a request is
+served from one block, unless the request may be spread. Among the blocks that are large enough those of the cheapest
+type are taken (the administrator sets costs, and so keeps rare machines for those who need them), and of these the
+largest. Inside a block nodes that hold the wanted template unmodified for the same group go first (they need no
+priming), then warm ones, then cold ones, which are woken.
 
-Tuples of one request compete for nodes. `policy.spread` gives each what it wants and, where one stands in another's
-way, moves it aside along an augmenting path; so a request is satisfied whenever its tuples can be at all.
+**Three tries.** First among what is free: then it is granted. Then with what is on its way to the reserve. Then with
+what may be taken from vclusters of lower priority (`policy.reclaim`): first the lowest only, then the next with it, and
+so on; nodes of the block that are free or on their way count, and only what is short of it is taken. The largest block
+is the one with most nodes free in the first try; later it is the one with most nodes, so that a request that waits
+waits in the same place from pass to pass.
 
-**Whoever waits.** A request that free nodes cannot satisfy, but free nodes and those on their way back to the reserve
-together could, keeps the free ones it would use: it is next in order, and they are not given to who comes later. A
-request that needs nodes which others hold keeps nothing, and smaller requests may pass it. A request that all nodes of
-the site together could not satisfy is rejected at once. Every *no* has a reason with a name and a sentence.
+**Whoever waits** for nodes on their way or being taken keeps the free ones that it would use: it is next in order, and
+they are not given to who comes later. Nodes that were taken for it, or reserved, it alone can have; it stays where it
+has such, as long as it cannot be granted at once elsewhere; and what is still to be given back for it is counted, so
+nothing is taken twice. A request that needs nodes which cannot be taken keeps nothing, and smaller requests may pass
+it. One that all nodes of the site could not satisfy is rejected at once; so is one that would have to wait and does not
+want to. Every *no* has a reason with a name and a sentence (`policy.reasons`).
+
+**Moving aside.** Where the first try fails for want of a few nodes in a block, a request of the same priority that got
+nodes there in this plan is moved to others that do as well for it.
 
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
-changed gives an empty plan.
+changed decides nothing.
 
-The work grows with the number of types and requests; nodes are sorted into buckets once.
+The work grows with the number of kinds of nodes and of requests, not with nodes. What is to be had only shrinks while a
+plan is made (nothing that was not enough becomes enough), so what has failed once is not tried again for who asks the
+same or more.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
-from cod.model import NodeType, RequestTuple
-from cod.policy import template
-from cod.policy.match import Mismatch, satisfies
-from cod.policy.spread import Demand, Kind, spread
-
-WARM, COLD = 0, 1
-
-Cache = tuple[int, int] | None
-"""(template id, group id) of the software that a node's disk was kept with."""
+from cod.model import Policy
+from cod.policy import places, priority, reasons
+from cod.policy.fitting import Fit, Fitting
+from cod.policy.leases import over
+from cod.policy.places import Found, Want
+from cod.policy.reclaim import Lenders
+from cod.policy.stock import Stock
+from cod.policy.world import Cache, Decision, Grant, Lot, No, Share, Snapshot, Take, Wish
 
 
-@dataclass(frozen=True, slots=True)
-class FreeNode:
-    """A node that nobody holds: `readiness` WARM (inactive) or COLD (off)."""
-
-    id: int
-    generation: int
-    kind: Kind
-    readiness: int
-    cache: Cache = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A pending request, with what the plan needs to know of its vcluster.
-
-    subnet  the vcluster's block of addresses is in it, so its nodes must be on it
-    own     nodes that the vcluster holds already, by type: it cannot get those
-    reason  what was last said about why it waits
-    """
-
-    id: int
-    priority: int
-    submitted_at: float
-    group_id: int
-    subnet: str
-    tuples: tuple[RequestTuple, ...]
-    own: Mapping[int, int] = field(default_factory=dict)
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The site at one moment.
-
-    types      by id
-    free       nodes that can be had now
-    coming     how many nodes of a kind are on their way back to the reserve
-    site       how many nodes of a type the site has, whoever holds them (those set aside count: they can be restored)
-    templates  documents by id, of all templates that the wishes name
-    leases     (vcluster id, time it expires), of active vclusters
-    deserted   releasing vclusters whose last node is back
-    """
-
-    types: Mapping[int, NodeType]
-    free: Sequence[FreeNode] = ()
-    coming: Mapping[Kind, int] = field(default_factory=dict)
-    site: Mapping[int, int] = field(default_factory=dict)
-    wishes: Sequence[Wish] = ()
-    templates: Mapping[int, str] = field(default_factory=dict)
-    leases: Sequence[tuple[int, float]] = ()
-    deserted: Sequence[int] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One granted node: (id, generation) as in the snapshot, and the template of the tuple it was granted for."""
-
-    node_id: int
-    generation: int
-    template_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A request that is satisfied, with its nodes in the order of its tuples."""
-
-    request_id: int
-    seats: tuple[Seat, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class No:
-    """A request that is not satisfied now. `code`: 'coming' or 'busy' (it waits), 'impossible' (it is rejected)."""
-
-    request_id: int
-    code: str
-    sentence: str
-
-    @property
-    def final(self) -> bool:
-        """Is it rejected?"""
-        return self.code == "impossible"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do. Waits are listed only when their reason has changed.
-
-    expired   vclusters whose lease has run out: their nodes are released
-    deserted  vclusters that can end
-    """
-
-    grants: tuple[Grant, ...] = ()
-    noes: tuple[No, ...] = ()
-    expired: tuple[int, ...] = ()
-    deserted: tuple[int, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.grants or self.noes or self.expired or self.deserted)
-
-
-def plan(snapshot: Snapshot, now: float) -> Plan:
-    """What the manager does about the site as it is in `snapshot`."""
-    choice = _Choice(snapshot)
-    grants, noes = [], []
-    for wish in sorted(snapshot.wishes, key=lambda wish: (-wish.priority, wish.submitted_at, wish.id)):
-        decision = choice.decide(wish)
-        if isinstance(decision, Grant):
-            grants.append(decision)
-        elif decision.final or decision.sentence != wish.reason:
-            noes.append(decision)
-    expired = sorted(vcluster for vcluster, expires_at in snapshot.leases if expires_at <= now)
-    return Plan(tuple(grants), tuple(noes), tuple(expired), tuple(sorted(snapshot.deserted)))
-
-
-# ---------------------------------------------------------------- choosing
-
-
-def lacking(configuration: template.Configuration, attributes: str, kind: str) -> list[Mismatch]:
-    """What keeps nodes with the canonical attributes `kind` from a tuple that wants `attributes` and that template."""
-    mismatches = satisfies(attributes, kind) + satisfies(configuration.requires, kind)
-    for target in dict.fromkeys(choice.target for choice in configuration.images):
-        if all(satisfies(choice.when, kind) for choice in configuration.images if choice.target == target):
-            mismatches.append(Mismatch("image", f"one for target {target} that fits the hardware", "none"))
-    return mismatches
-
-
-class _Stock:
-    """The free nodes, in buckets of equals, and how many are coming; shrinks while they are given out."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.free = Counter(node.kind for node in snapshot.free)
-        self.warm = Counter(node.kind for node in snapshot.free if node.readiness == WARM)
-        self.coming = Counter(dict(snapshot.coming))
-        self._buckets: dict[Kind, dict[tuple[int, Cache], list[FreeNode]]] = defaultdict(lambda: defaultdict(list))
-        for node in sorted(snapshot.free, key=lambda node: -node.id):
-            self._buckets[node.kind][node.readiness, node.cache].append(node)
-
-    def take(self, kind: Kind, count: int, cache: Cache) -> list[FreeNode]:
-        """The `count` best nodes of `kind` for somebody who wants what `cache` names; fewer if there are fewer."""
-        taken: list[FreeNode] = []
-        for key in sorted(self._buckets[kind], key=lambda key: self._rank(key, cache)):
-            bucket = self._buckets[kind][key]
-            while bucket and len(taken) < count:
-                taken.append(bucket.pop())
-        self.free[kind] -= len(taken)
-        self.warm[kind] -= sum(node.readiness == WARM for node in taken)
-        return taken
-
-    @staticmethod
-    def _rank(key: tuple[int, Cache], wanted: Cache) -> tuple[object, ...]:
-        readiness, cache = key
-        # Last come nodes that hold software of others, who may want it again.
-        return (cache != wanted or cache is None, readiness, cache is not None, cache or ())
+def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decision:
+    """What becomes of every pending request of `snapshot`, at `now` (seconds since the epoch)."""
+    fitting = Fitting(snapshot)
+    choice = _Choice(snapshot, fitting, now)
+    for wish in priority.ordered(snapshot.wishes, policy, fitting):
+        choice.decide(wish)
+    return choice.decision()
 
 
 class _Choice:
     """Decides request after request, remembering what is still to be had."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._stock = _Stock(snapshot)
-        self._kinds = sorted(self._stock.free.keys() | self._stock.coming.keys())
-        self._lacking: dict[tuple[str, int], dict[int, list[Mismatch]]] = {}
+    def __init__(self, snapshot: Snapshot, fitting: Fitting, now: float) -> None:
+        self._snapshot, self._fitting, self._now = snapshot, fitting, now
+        self._stock = Stock(snapshot, fitting.kinds, now)
+        self._lenders = Lenders(snapshot, now)
+        self._failures = _Failures()
+        self._grants: list[Grant] = []
+        self._takes: list[Take] = []
+        self._noes: list[No] = []
+        self._kept: Counter[Lot] = Counter()
 
-    def decide(self, wish: Wish) -> Grant | No:
-        """A grant, or why not; what it takes, or keeps for itself, is gone from the stock."""
-        stock = self._stock
-        demands = [self._demand(wish, one) for one in wish.tuples]
-        shares = spread(demands, stock.free)
-        if shares is not None:
-            return Grant(wish.id, tuple(self._seats(wish, shares)))
-        shares = spread(demands, stock.free + stock.coming)
-        if shares is not None:
-            return self._wait_for_coming(wish, shares)
-        if self._possible(wish):
-            return No(wish.id, "busy", self._why_busy(wish, demands))
-        return No(wish.id, "impossible", self._why_impossible(wish))
+    def decision(self) -> Decision:
+        """What has been decided, in the order of the requests."""
+        return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), dict(self._kept))
 
-    def _demand(self, wish: Wish, one: RequestTuple) -> Demand:
-        lacking, stock, types = self._lacking_types(one), self._stock, self._snapshot.types
-        kinds = [kind for kind in self._kinds if not lacking[kind[0]] and kind[1] in ("", wish.subnet)]
-        kinds.sort(key=lambda kind: (types[kind[0]].cost, stock.warm[kind] < one.count, -stock.free[kind], kind))
-        return Demand(one.count, tuple(kinds))
+    def decide(self, wish: Wish) -> None:
+        """Grant the wish or say why not; what it gets, keeps or has taken is gone for those behind it."""
+        holder = self._snapshot.holders.get(wish.vcluster_id)
+        if holder is not None and over(holder, self._now):
+            self._noes.append(reasons.run_out(wish))
+            return
+        want = self._want(wish)
+        found = self._failures.unless("now", want, self._at_once, self._most_now)
+        if found is not None:
+            self._grants.append(Grant(wish.id, tuple(self._shares(want, found))))
+            return
+        found = self._failures.unless("later", want, self._later, self._most_later) if wish.may_wait else None
+        self._noes.append(reasons.why_not(want, self._fitting) if found is None else self._wait(want, found))
 
-    def _lacking_types(self, one: RequestTuple) -> dict[int, list[Mismatch]]:
-        """By type, what it lacks for a tuple: nothing where it is eligible."""
-        key = one.attributes, one.template_id
-        if key not in self._lacking:
-            wanted = template.parse(self._snapshot.templates[one.template_id])
-            self._lacking[key] = {
-                type_id: lacking(wanted, one.attributes, kind.attributes)
-                for type_id, kind in self._snapshot.types.items()}
-        return self._lacking[key]
+    def _want(self, wish: Wish) -> Want:
+        own = self._stock.own.get(wish.id)
+        fits = tuple(self._fitting.fit(one, wish.subnet) for one in wish.tuples)
+        return Want(wish, fits, own.kinds if own else frozenset(),
+                    own is not None or self._lenders.lends(wish.vcluster_id, wish.priority))
 
-    def _seats(self, wish: Wish, shares: Iterable[Counter[Kind]]) -> Iterable[Seat]:
-        for one, share in zip(wish.tuples, shares, strict=True):
-            for kind in sorted(+share):
-                for node in self._stock.take(kind, share[kind], (one.template_id, wish.group_id)):
-                    yield Seat(node.id, node.generation, one.template_id)
+    def _at_once(self, want: Want) -> Found | None:
+        return places.at_once(want, self._stock.now_for(want.wish.id))
 
-    def _wait_for_coming(self, wish: Wish, shares: Iterable[Counter[Kind]]) -> No:
-        missing = 0
-        for one, share in zip(wish.tuples, shares, strict=True):
-            for kind in sorted(+share):
-                short = share[kind] - len(self._stock.take(kind, share[kind], (one.template_id, wish.group_id)))
-                self._stock.coming[kind] -= short
-                missing += short
-        return No(wish.id, "coming", f"waits for {_nodes(missing)} on {'its' if missing == 1 else 'their'} way back")
+    def _later(self, want: Want) -> Found | None:
+        return places.later(want, self._stock.soon_for(want.wish.id), self._lenders)
 
-    # ------------------------------------------------------------ why not
+    def _most_now(self, want: Want) -> list[int]:
+        return [places.most(fit, self._stock.free, want.wish.may_spread) for fit in want.fits]
 
-    def _possible(self, wish: Wish) -> bool:
-        """Could all nodes of the site together satisfy it?"""
-        site = self._snapshot.site
-        demands = [Demand(one.count, tuple((type_id, "") for type_id in self._eligible(one))) for one in wish.tuples]
-        others = {(type_id, ""): count - wish.own.get(type_id, 0) for type_id, count in site.items()}
-        return spread(demands, others) is not None
+    def _most_later(self, want: Want) -> list[int]:
+        rooms = places.with_loans(want, self._stock.soon, self._lenders)
+        return [places.most(fit, rooms, want.wish.may_spread) for fit in want.fits]
 
-    def _eligible(self, one: RequestTuple) -> list[int]:
-        return sorted(type_id for type_id, lacking in self._lacking_types(one).items() if not lacking)
+    def _shares(self, want: Want, found: Found) -> Iterator[Share]:
+        for position, (one, place) in enumerate(zip(want.wish.tuples, found.places, strict=True)):
+            for kind, count in sorted(place.items()):
+                wanted = Cache(one.template_id, want.wish.group_id)
+                for lot, part in self._stock.take(kind, count, want.wish.id, wanted):
+                    yield Share(position, one.template_id, lot, part)
 
-    def _why_busy(self, wish: Wish, demands: Sequence[Demand]) -> str:
-        suitable = {type_id for one in wish.tuples for type_id in self._eligible(one)}
-        free = sum(self._stock.free[kind] for kind in {kind for demand in demands for kind in demand.kinds})
-        site = sum(self._snapshot.site.get(type_id, 0) for type_id in suitable)
-        return (f"waits: {_nodes(sum(one.count for one in wish.tuples))} wanted, {free} free of {site} that would do; "
-                "others hold the rest")
-
-    def _why_impossible(self, wish: Wish) -> str:
-        for number, one in enumerate(wish.tuples, 1):
-            eligible = self._eligible(one)
-            have = sum(self._snapshot.site.get(kind, 0) - wish.own.get(kind, 0) for kind in eligible)
-            if have < one.count:
-                where = f" (tuple {number})" if len(wish.tuples) > 1 else ""
-                besides = " besides its own" if wish.own else ""
-                return (f"{_nodes(one.count)} wanted{where}, the site has {have}{besides} that would do"
-                        + self._lacks(one))
-        return f"its {len(wish.tuples)} tuples together want more nodes than the site has that would do"
-
-    def _lacks(self, one: RequestTuple) -> str:
-        """What keeps the other types of the site from being eligible, the first few of them."""
-        lines = [f"{self._snapshot.types[type_id].name} lacks {'; '.join(map(str, lacking[:3]))}"
-                 for type_id, lacking in sorted(self._lacking_types(one).items())
-                 if lacking and self._snapshot.site.get(type_id)]
-        return "".join(f". {line}" for line in lines[:3])
+    def _wait(self, want: Want, found: Found) -> No:
+        """It keeps the free nodes that it would use, and what it is short of is taken."""
+        wish, coming = want.wish, 0
+        taking = sum(loan.nodes for loan in found.loans)
+        for one, place in zip(wish.tuples, found.places, strict=True):
+            for kind, count in sorted(place.items()):
+                kept, missing = self._stock.keep(kind, count, wish.id, Cache(one.template_id, wish.group_id))
+                coming += missing.coming
+                taking += missing.taking
+                self._kept.update(dict(kept))
+        self._lenders.lose(found.loans)
+        self._takes += [Take(wish.id, *loan) for loan in found.loans]
+        return reasons.waiting(wish, coming, taking)
 
 
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
+class _Failures:
+    """What has been tried in vain: who asks the same or more later fails too, because what is to be had only shrinks.
+
+    A request that has something reserved, or that cannot take what others can, is like no other: it always tries.
+    """
+
+    def __init__(self) -> None:
+        self._least: dict[tuple[str, Fit, bool], int] = {}
+        self._asked: set[tuple[object, ...]] = set()
+
+    def unless(
+        self, name: str, want: Want, way: Callable[[Want], Found | None], most: Callable[[Want], Sequence[int]]
+    ) -> Found | None:
+        """What `way` finds, unless it is known to find nothing. `most`: how much there is for each tuple alone."""
+        if want.special:
+            return way(want)
+        keys = [(name, fit, want.wish.may_spread) for fit in want.fits]
+        asked = *keys, *(one.count for one in want.wish.tuples)
+        if asked in self._asked or not self._enough(keys, want):
+            return None
+        found = way(want)
+        if found is None:
+            self._asked.add(asked)
+            self._least.update((key, one + 1) for key, one in zip(keys, most(want), strict=True))
+        return found
+
+    def _enough(self, keys: Sequence[tuple[str, Fit, bool]], want: Want) -> bool:
+        return all(one.count < self._least.get(key, one.count + 1)
+                   for key, one in zip(keys, want.wish.tuples, strict=True))

@@ -1,4 +1,4 @@
-"""Where a request's tuples can be served: the tries that `policy.allotment` makes, one after the other. Pure.
+"""Where a request's tuples can be served: the tries that `policy.allocate` makes, one after the other. Pure.
 
 Each tuple is served from one kind of nodes, unless the request may be spread; a request of one tuple, as most are, is
 looked at without search. Where tuples compete, `policy.spread` finds a way.

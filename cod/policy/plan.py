@@ -1,7 +1,7 @@
 """The resource manager's decision about a whole site: what a pass does. Pure: a snapshot and rules in, a plan out.
 
 The plan's parts are made where their rules are: what becomes of leases and reclaims that are due in `policy.leases`,
-which request gets which nodes in `policy.allotment`, which free nodes are awake in `policy.energy`.
+which request gets which nodes in `policy.allocate`, which free nodes are awake in `policy.energy`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 
 from cod.model import Energy, Policy
 from cod.policy import leases
-from cod.policy.allotment import decide
+from cod.policy.allocate import decide
 from cod.policy.energy import rouses
 from cod.policy.world import Lot, Plan, Snapshot
 

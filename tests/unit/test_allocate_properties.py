@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cod.model import Energy
 from cod.policy import fitting, leases, places, priority, reasons, reclaim, stock
-from cod.policy.allotment import decide
+from cod.policy.allocate import decide
 from cod.policy.match import satisfies
 from cod.policy.plan import plan
 from cod.policy.world import Holder, Kind, Lot, Snapshot, Wish
