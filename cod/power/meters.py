@@ -1,7 +1,8 @@
 """Measures what machines draw, where their BMCs can tell: each once a round of five minutes, spread over the round.
 
 One server does it. What could not be measured is told, too: an old figure is worse than none, for then the site's own
-figures are used.
+figures are used. A BMC that does not measure, or refuses the password, is left alone for an hour: it would lock the
+account that its machine is switched with.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ ROUND = 300.0  # seconds in which every machine is measured
 TICK = 10.0  # seconds between the round's parts
 AT_ONCE = 40  # machines measured at once: more of them take longer rounds
 PATIENCE = 20.0  # seconds for one answer
+ALONE = 3600.0  # seconds until a BMC that said no is asked again, unless its address or account changes
 LEASE = 2 * ROUND  # the claim of the one server that measures
 
 log = logging.getLogger("cod.power")
@@ -43,6 +45,7 @@ class Meters(Service):
         self._clock = clock
         self._site = site
         self._after = 0
+        self._alone: dict[flows.Meter, float] = {}
         self._pause: Deferred[None] | None = None
         self._life: Deferred[None] | None = None
 
@@ -84,17 +87,24 @@ class Meters(Service):
         found = await self._pool.run(flows.meters, self._server, sorted(self._drivers), self._after, TICK / ROUND,
                                      AT_ONCE, self._clock(), LEASE)
         self._after = found[-1].node_id if found else 0
-        await DeferredList([Deferred.fromCoroutine(self._measure(each)) for each in found], consumeErrors=True)
+        now = self._reactor.seconds()
+        self._alone = {meter: until for meter, until in self._alone.items() if until > now}
+        asked = [Deferred.fromCoroutine(self._measure(each)) for each in found if each not in self._alone]
+        await DeferredList(asked, consumeErrors=True)
 
     async def _measure(self, meter: flows.Meter) -> None:
+        refused = False
         try:
             watts = await Deferred.fromCoroutine(self._ask(meter)).addTimeout(PATIENCE, self._reactor)
+            refused = watts is None
         except (PowerError, TookTooLong) as error:
             log.debug("%s: not measured: %s", meter.node, error)
-            watts = None
+            watts, refused = None, isinstance(error, PowerError) and error.lasting
         except Exception:
             log.exception("%s: the %s driver is broken", meter.node, meter.driver)
             watts = None
+        if refused:
+            self._alone[meter] = self._reactor.seconds() + ALONE
         await self._pool.run(flows.measured, meter, watts)
 
     async def _ask(self, meter: flows.Meter) -> float | None:

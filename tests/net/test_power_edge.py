@@ -23,7 +23,7 @@ from cod.power import edge as edges
 from cod.power.driver import PowerError, SignIn, Target
 from cod.power.edge import Pace, PowerEdge
 from cod.power.lab import LabDriver
-from cod.power.meters import AT_ONCE, ROUND, TICK, Meters
+from cod.power.meters import ALONE, AT_ONCE, ROUND, TICK, Meters
 from cod.store import nodes, tables
 from cod.store.engine import Tx
 
@@ -468,6 +468,35 @@ def test_a_bmc_that_hangs_holds_up_no_other(world: World, monkeypatch: pytest.Mo
     assert stopped.called
     assert not world.clock.getDelayedCalls()
     assert AT_ONCE > 1
+
+
+def test_a_bmc_that_says_no_is_left_alone_for_an_hour(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world.engine.begin() as tx:
+        for name in ("n1", "n2", "n3"):
+            world.add(tx, name)
+    asked: list[str] = []
+
+    def watts(target: Target) -> Deferred[float | None]:
+        asked.append(target.address)
+        no = fail(PowerError("refused", lasting=True)) if target.address == "n1" else succeed(None)
+        return fail(PowerError("away")) if target.address == "n3" else no
+
+    monkeypatch.setattr(world.bmc, "watts", watts)
+    world.meters.startService()
+    world.pass_(2.5 * ROUND)
+    assert sorted(asked) == ["n1", "n2", "n3", "n3", "n3"]
+    with world.engine.begin() as tx:
+        tx.execute(tables.nodes.update().where(tables.nodes.c.name == "n1").values(power_account="other"))
+    world.pass_(ROUND)
+    assert asked.count("n1") == 1, "the account is not one that the site has"
+    with world.engine.begin() as tx:
+        tx.execute(tables.nodes.update().where(tables.nodes.c.name == "n1").values(power_account=None))
+        tx.execute(tables.nodes.update().where(tables.nodes.c.name == "n2").values(power_address="n2b"))
+    world.pass_(ROUND)
+    assert "n2b" in asked
+    world.clock.advance(ALONE)
+    world.pass_(2 * ROUND)
+    assert asked.count("n1") >= 2
 
 
 def test_the_database_gone_while_measuring(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
