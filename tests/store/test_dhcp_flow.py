@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from cod.flows import boot as boot_flow
 from cod.flows import dhcp as flow
-from cod.model import Binding, DhcpAnswer, DhcpQuery, Node, Policy, Refused, Site, Subnet, dotted, ipv4
+from cod.model import Binding, DhcpAnswer, DhcpQuery, Node, Policy, PowerRule, Refused, Site, Subnet, dotted, ipv4
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, conflicts, groups, nodes, secrets, tables, vclusters
@@ -64,6 +64,14 @@ def test_a_new_machine_becomes_a_node_and_boots_the_trampoline(tx: Tx, site: Sit
     plan = boot_flow.script(tx, MAC, address, site, NOW)
     assert plan.action == "trampoline"
     assert "secret" not in plan.cmdline
+
+
+def test_a_new_machine_is_switched_as_the_first_rule_that_fits_says(tx: Tx, site: Site) -> None:
+    rule = PowerRule("52:54:*", "ipmi", "bmc-{name}?suite=3", "rack1")
+    dora(tx, replace(site, power=(PowerRule("rack9-*", "lab", ""), rule)))
+    node = node_of(tx)
+    assert (node.power_driver, node.power_address, node.power_account) == (
+        "ipmi", "bmc-node-525400000001?suite=3", "rack1")
 
 
 def test_known_only_ignores_strangers_and_leaves_no_trace(tx: Tx, site: Site) -> None:
