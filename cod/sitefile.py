@@ -281,8 +281,8 @@ class PowerTable(Table):
     match: str = Field("*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'")
     driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] = Field(
         "none", description="ipmi, redfish, wol, pdu (a switched outlet), lab (machines of `cod lab`) or none")
-    address: str = Field("", max_length=160, description="the driver's address of the node (docs/power.md); {name} and {mac} are "
-                         "filled in")
+    address: str = Field("", max_length=160, description="the driver's address of the node (docs/power.md); {name} "
+                         "and {mac} are filled in")
     account: str | None = Field(None, description="name of the [[account]] to sign in with")
 
     @field_validator("address")
