@@ -85,11 +85,14 @@ def listening(certificate: Path | None = None) -> Iterator[Listener]:
 
 
 @contextmanager
-def speaking(*pieces: bytes, forever: bytes = b"", asked: threading.Event | None = None) -> Iterator[int]:
+def speaking(
+    *pieces: bytes, forever: bytes = b"", asked: threading.Event | None = None, cut: threading.Event | None = None
+) -> Iterator[int]:
     """A TCP server that reads a little and says `pieces` whatever it is asked; its port.
 
     forever   what it says after that, again and again
     asked     set when it was asked
+    cut       set when the other side does not take any more
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         over = threading.Event()
@@ -106,6 +109,8 @@ def speaking(*pieces: bytes, forever: bytes = b"", asked: threading.Event | None
                     while forever and not over.is_set():
                         line.sendall(forever)
                 except OSError:
+                    if cut is not None:
+                        cut.set()
                     return
                 if forever == b"" and not pieces:
                     over.wait(20)
@@ -271,12 +276,16 @@ def test_a_yes_counts_however_the_rest_ends(post: Callable[..., Any], local: Sit
 
 def test_endless_headers_are_cut_off(post: Callable[..., Any], local: Site) -> None:
     with speaking(b"HTTP/1.1 200 OK\r\n", forever=b"X-Y: " + b"z" * 1000 + b"\r\n") as port:
-        assert unsent(post, local, f"http://127.0.0.1:{port}/").dead
+        error = unsent(post, local, f"http://127.0.0.1:{port}/")
+    assert error.dead
+    assert "closed the connection" in error.sentence, "by their size, long before the time is over"
 
 
 def test_an_endless_body_is_not_read(post: Callable[..., Any], local: Site) -> None:
-    with speaking(b"HTTP/1.1 200 OK\r\n\r\n", forever=b"z" * 65536) as port:
+    cut = threading.Event()
+    with speaking(b"HTTP/1.1 200 OK\r\n\r\n", forever=b"z" * 65536, cut=cut) as port:
         assert post(local, f"http://127.0.0.1:{port}/") == ""
+        assert cut.wait(5), "the connection is not kept"
 
 
 def test_who_says_nothing_is_given_ten_seconds(

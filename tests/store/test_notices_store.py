@@ -140,6 +140,27 @@ def test_one_at_a_time_to_a_target_in_order(run: Callable[..., Any]) -> None:
     assert [each.notice.id for each in run(claim)] == [second]
 
 
+def test_a_server_that_comes_back_under_its_name_does_not_answer_for_its_predecessor(run: Callable[..., Any]) -> None:
+    run(tell, run(add_group, webhook=HOOK))
+    (before,), (after,) = run(claim), run(claim, NOW + 61)
+    run(flow.failed, before, "late", True, False, NOW + 62)
+    assert run(states) == [("webhook", 2, False, False, "")]
+    run(flow.succeeded, after, "", NOW + 63)
+    assert run(states) == [("webhook", 2, True, True, "")]
+
+
+def test_what_falls_due_again_waits_for_what_is_under_way(run: Callable[..., Any]) -> None:
+    group = run(add_group, webhook=HOOK)
+    first, second = run(tell, group), run(tell, group)
+    (refused,) = run(claim)
+    run(flow.failed, refused, "400", False, False, NOW)
+    (under_way,) = run(claim)
+    assert (refused.notice.id, under_way.notice.id) == (first, second)
+    assert run(claim, NOW + 3, server="b") == []
+    run(flow.succeeded, under_way, "", NOW + 4)
+    assert [each.notice.id for each in run(claim, NOW + 4, server="b")] == [first]
+
+
 def test_a_failure_is_tried_again_later_and_given_up_after_a_day(run: Callable[..., Any]) -> None:
     run(tell, run(add_group, webhook=HOOK))
     now, pauses = NOW, []
