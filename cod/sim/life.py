@@ -154,9 +154,10 @@ class Life:
 
     def _fail_some_day(self, machine: Machine) -> None:
         if machine.spec.mtbf:
-            self._clock.after(machine.random.expovariate(1 / (machine.spec.mtbf * HOUR)), self._fail, machine)
+            self._clock.after(machine.random.expovariate(1 / (machine.spec.mtbf * HOUR)), self.fail, machine)
 
-    def _fail(self, machine: Machine) -> None:
+    def fail(self, machine: Machine) -> None:
+        """It breaks: it is set aside until it is repaired."""
         if machine.state is S.QUARANTINED:  # a machine cannot fail twice; its next failure is drawn when it is back
             self._fail_some_day(machine)
         else:

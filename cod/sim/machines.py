@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from cod.model import Energy, NodeType
-from cod.policy.energy import watts
+from cod.policy import energy as power
 from cod.policy.world import COLD, WARM, Cache, Coming, Kind, Lot
 from cod.sim import scenario as sc
 from cod.sim.clock import Clock
@@ -83,7 +83,7 @@ class Hall:
         block = 0
         for number, spec in enumerate(types, 1):
             self.types[number] = row = node_type(number, spec)
-            self._watts.update({(number, state): watts(state, row, energy) for state in NodeState})
+            self._watts.update({(number, state): power.watts(state, row, energy) for state in NodeState})
             for size in spec.blocks:
                 block += 1
                 for _ in range(size):
@@ -121,6 +121,10 @@ class Hall:
             self.by_group[machine.cluster.group.name] += joules
         elif machine.state is NodeState.OFF:
             self.spared += seconds * self._watts[machine.kind.type, NodeState.INACTIVE] - joules
+
+    def watts(self, type_id: int, state: NodeState) -> float:
+        """What one machine of the type draws in that state."""
+        return self._watts[type_id, state]
 
     def power(self) -> float:
         """Watts that all of them draw now."""

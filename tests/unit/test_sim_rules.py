@@ -1,0 +1,194 @@
+"""The policy's promises along whole simulated weeks; and that the rules which look at them see every fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cod.model import NodeType, Policy, RequestTuple
+from cod.policy.world import (
+    COLD,
+    WARM,
+    Coming,
+    Grant,
+    Holder,
+    Holding,
+    Kind,
+    Lot,
+    No,
+    Plan,
+    Rouse,
+    Share,
+    Snapshot,
+    Take,
+    Taking,
+    Wish,
+)
+from cod.sim.rules import broken
+from cod.sim.run import Simulation
+from cod.sim.tables import load, read
+
+NOW = 1000.0
+HERE, THERE, BIG = Kind(1, 1, ""), Kind(1, 2, ""), Kind(2, 3, "")
+FREE, ASLEEP, ROOMY = Lot(HERE, WARM, 3, idle=1), Lot(THERE, COLD, 2), Lot(BIG, WARM, 2)
+KEPT = Lot(HERE, WARM, 1, reserved=77)
+ROOM = '<requires><memory><mib min="4GiB"/></memory></requires>'
+TYPES = {1: NodeType(1, "small", "1", '<node><memory mib="1024" /></node>', 1.0, 0.0),
+         2: NodeType(2, "big", "2", '<node><memory mib="8192" /></node>', 1.0, 0.0)}
+LOW = Holder(5, "low", 0, held=4, floor=2, expires_at=5000.0)
+HIGH = Holder(6, "high", 10, held=2, floor=0, expires_at=900.0)
+DRAINING = Holder(7, "old", 0, held=1, floor=1, expires_at=500.0, drain_until=1100.0)
+
+
+def wish(number: int = 1, count: int = 2, attributes: str = "", **columns: Any) -> Wish:
+    made = Wish(number, number + 100, 10, 10.0, 1, "", (RequestTuple(count, attributes, 4),))
+    return replace(made, **columns)
+
+
+def seen(*wishes: Wish, **columns: Any) -> Snapshot:
+    made = Snapshot(
+        types=TYPES, lots=(FREE, ASLEEP, ROOMY, KEPT), holders={one.id: one for one in (LOW, HIGH, DRAINING)},
+        holdings=(Holding(5, HERE, 3, 2, 1500.0), Holding(5, THERE, 1, 1), Holding(6, HERE, 2, 2)),
+        wishes=wishes or (wish(),))
+    return replace(made, **columns)
+
+
+def granted(*shares: tuple[Lot, int], number: int = 1) -> Plan:
+    return Plan(grants=(Grant(number, tuple(Share(0, 4, lot, count) for lot, count in shares)),))
+
+
+def taken(vcluster: int, kind: Kind, count: int, number: int = 1) -> Plan:
+    return Plan(takes=(Take(number, vcluster, kind, count),))
+
+
+def check(snapshot: Snapshot, planned: Plan) -> list[str]:
+    return broken(snapshot, planned, Policy(), NOW)
+
+
+@pytest.mark.parametrize(("snapshot", "planned"), [
+    (seen(), Plan()),
+    (seen(), granted((FREE, 2))),
+    (seen(wish(may_spread=True)), granted((FREE, 1), (ASLEEP, 1))),
+    (seen(wish(attributes=ROOM)), granted((ROOMY, 2))),
+    (seen(wish(77, 1)), granted((KEPT, 1), number=77)),
+    (seen(), taken(5, HERE, 2)),
+    (seen(takings=(Taking(1, 5, 1, HERE, 1, 1200.0),)), taken(5, HERE, 1)),
+    (seen(), Plan(drains=(6,))),
+    (seen(takings=(Taking(1, 5, 1, HERE, 1, 900.0),)), Plan(overdue=(1,))),
+    (seen(), Plan(rouses=(Rouse(ASLEEP, 2, ""), Rouse(FREE, 1, "", sleep=True)))),
+    (seen(), Plan(noes=(No(1, "busy", "waits"),))),
+])
+def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
+    assert check(snapshot, planned) == []
+
+
+@pytest.mark.parametrize(("snapshot", "planned", "words"), [
+    (seen(), granted((FREE, 1)), "1 nodes for tuple 0, which wants 2"),
+    (seen(), granted((FREE, 2), (ASLEEP, 0)), "a share of no nodes"),
+    (seen(wish(count=4)), granted((FREE, 4)), "4 nodes are used of a lot of 3"),
+    (seen(wish(1), wish(2)), Plan(grants=granted((FREE, 2)).grants + granted((FREE, 2), number=2).grants),
+     "4 nodes are used of a lot of 3"),
+    (seen(), granted((FREE, 1), (ASLEEP, 1)), "tuple 0 comes from 2 blocks"),
+    (seen(wish(attributes=ROOM)), granted((FREE, 2)), "which lack what it wants"),
+    (seen(wish(count=1)), granted((KEPT, 1)), "reserved for request 77"),
+    (seen(wish(subnet="a"), lots=(Lot(Kind(1, 1, "b"), WARM, 2),)), granted((Lot(Kind(1, 1, "b"), WARM, 2), 2)),
+     "nodes on b, its addresses are on a"),
+    (seen(), Plan(grants=(Grant(1, (Share(0, 9, FREE, 2),)),)), "template 9 in place of 4"),
+    (seen(), Plan(grants=granted((FREE, 2)).grants, noes=(No(1, "busy", ""),)), "decided about twice"),
+    (seen(), Plan(grants=granted((FREE, 2)).grants, takes=taken(5, HERE, 1).takes), "is granted and takes"),
+    (seen(), taken(6, HERE, 1), "of priority 10 takes from vcluster 6 of 10"),
+    (seen(wish(count=3)), taken(5, HERE, 3), "3 are taken, 2 are above its creation size"),
+    (seen(holdings=(Holding(5, HERE, 4, 1, 1500.0),)), taken(5, HERE, 2), "2 are taken, 1 are outside their inertia"),
+    (seen(), taken(5, BIG, 1), "1 are taken, 0 are outside their inertia"),
+    (seen(wish(attributes=ROOM)), taken(5, HERE, 1), "takes nodes of type 1, which lack what it wants"),
+    (seen(), taken(5, HERE, 0), "takes no nodes"),
+    (seen(wish(count=1)), taken(5, HERE, 2), "2 are taken, 0 are on their way, 1 wanted"),
+    (seen(takings=(Taking(1, 5, 1, HERE, 1, 1200.0),)), taken(5, HERE, 2), "2 are taken, 1 are on their way, 2 wanted"),
+    (seen(coming=(Coming(HERE, 1, reserved=1),)), taken(5, HERE, 2), "2 are taken, 1 are on their way, 2 wanted"),
+    (seen(), Plan(drains=(5,)), "drained before its lease is over"),
+    (seen(), Plan(expired=(7,)), "seized before its grace is over"),
+    (seen(), Plan(expired=(6,)), "seized before its grace is over"),
+    (seen(takings=(Taking(1, 5, 1, HERE, 1, 1200.0),)), Plan(overdue=(1,)), "seized before its deadline"),
+    (seen(), Plan(rouses=(Rouse(FREE, 2, "", sleep=True),)), "2 nodes are put to sleep"),
+    (seen(), Plan(rouses=(Rouse(KEPT, 1, "", sleep=True),)), "1 nodes are put to sleep"),
+    (seen(), Plan(rouses=(Rouse(FREE, 1, ""),)), "woken that are awake"),
+    (seen(), Plan(grants=granted((FREE, 2)).grants, rouses=(Rouse(FREE, 2, "", sleep=True),)), "4 nodes are used"),
+])
+def test_a_broken_promise_is_seen(snapshot: Snapshot, planned: Plan, words: str) -> None:
+    assert any(words in sentence for sentence in check(snapshot, planned)), check(snapshot, planned)
+
+
+# ---------------------------------------------------------------- along a whole run
+
+
+def watched(name: str, days: float, **policy: Any) -> tuple[Simulation, list[str], list[int]]:
+    """Run a scenario that ships; what its plans broke, and how many grants and takes they had."""
+    made = read({**load(name), "days": days})
+    made = replace(made, policy=replace(made.policy, **policy))
+    wrong: list[str] = []
+    counts = [0, 0]
+
+    def watch(snapshot: Snapshot, planned: Plan, now: float) -> None:
+        wrong.extend(broken(snapshot, planned, made.policy, now))
+        counts[0] += len(planned.grants)
+        counts[1] += len(planned.takes)
+
+    simulation = Simulation(made, watch)
+    simulation.advance(simulation.end)
+    return simulation, wrong, counts
+
+
+@pytest.mark.parametrize("name", ["campus", "bursts"])
+def test_every_plan_of_a_day_keeps_the_promises(name: str) -> None:
+    _, wrong, (grants, takes) = watched(name, 1.0)
+    assert wrong == []
+    assert min(grants, takes) > 20
+
+
+@pytest.mark.slow
+def test_every_plan_of_a_month_keeps_the_promises() -> None:
+    _, wrong, (grants, takes) = watched("campus", 30.0)
+    assert wrong == []
+    assert min(grants, takes) > 1000
+
+
+def faulty(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """The policy, with its plans changed by `change(seen, plan)`."""
+    from cod.policy.plan import plan
+    from cod.sim import world
+
+    def planned(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
+        made: Plan = change(snapshot, plan(snapshot, policy, energy, now))
+        return made
+
+    monkeypatch.setattr(world, "plan", planned)
+
+
+def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(snapshot: Snapshot, planned: Plan) -> Plan:
+        if len(planned.takes) != 1:
+            return planned
+        (take,) = planned.takes
+        mobile = sum(one.mobile for one in snapshot.holdings if (one.vcluster_id, one.kind) == (take.vcluster_id,
+                                                                                                 take.kind))
+        return replace(planned, takes=(replace(take, count=take.count + (mobile > take.count)),))
+
+    faulty(monkeypatch, greedy)
+    _, wrong, _ = watched("campus", 0.75)
+    assert any("wanted" in sentence for sentence in wrong)
+
+
+def test_a_policy_that_forgets_inertia_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its takes are made for a world in which every node is mobile."""
+    from cod.policy.plan import plan
+    from cod.sim import acts, world
+
+    def hasty(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
+        free = replace(snapshot, holdings=[replace(one, mobile=one.count) for one in snapshot.holdings])
+        return plan(free, policy, energy, now)
+
+    monkeypatch.setattr(world, "plan", hasty)
+    with pytest.raises(acts.Impossible, match="that may be"):
+        watched("bursts", 1.0, inertia=7200.0)
