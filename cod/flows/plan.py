@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cod.model import Reclaim, Refused, Site
+from cod.model import Energy, Policy, Reclaim, Refused, Site
 from cod.policy import explain as why
 from cod.policy import plan as policy
 from cod.policy.world import (
@@ -52,14 +52,15 @@ def pulse(tx: Tx) -> tuple[object, ...]:
 # ---------------------------------------------------------------- reading
 
 
-def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
-    """The site as the planner sees it."""
+def snapshot(tx: Tx, site: Site, now: float, before: Snapshot | None = None) -> Snapshot:
+    """The site as the planner sees it. `before`: an earlier one; what never changes is taken from it."""
     many = len(site.subnets) > 1
     idle_since = now - site.energy.idle_time
     kept = census.kept(tx, idle_since)
+    known = {wish.id: wish.tuples for wish in before.wishes} if before else {}
     live = {vcluster.id: vcluster for vcluster in vclusters.live(tx)}
     held = census.held(tx, kept, many, site.policy, now)
-    pending = [one for one in requests.pending(tx) if one.vcluster_id in live]
+    pending = [one for one in requests.pending(tx, known) if one.vcluster_id in live]
     taken = reclaims.open_(tx)
     return Snapshot(
         types={kind.id: kind for kind in types.every(tx)},
@@ -139,6 +140,25 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
     if seen.wishes:
         ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
     return min((end for end in ends if end > now), default=float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """A pass that found nothing to do: until `until`, one that sees the same by the same rules need not plan."""
+
+    seen: Snapshot
+    policy: Policy
+    energy: Energy
+    until: float
+
+    def lasts(self, seen: Snapshot, site: Site, now: float) -> bool:
+        """Is there still nothing to do?"""
+        return now < self.until and (site.policy, site.energy, seen) == (self.policy, self.energy, self.seen)
+
+
+def still(seen: Snapshot, site: Site, now: float) -> Still:
+    """The plan for what was seen at `now` was empty. The time plays a part in plans by what `due` knows, no other."""
+    return Still(seen, site.policy, site.energy, due(seen, site, now))
 
 
 # ---------------------------------------------------------------- for people

@@ -41,6 +41,8 @@ class Manager(Service):
         self._server, self._clock, self._effects = server, clock, effects
         self._claim: plan.Claim | None = None
         self._pulse: object = None
+        self._seen: Any = None  # the last snapshot
+        self._still: plan.Still | None = None
         self._next_pass = 0.0
         self._started = self._calm_at = 0.0
         self._offset: float | None = None
@@ -123,9 +125,12 @@ class Manager(Service):
         return self._claim
 
     async def _pass(self, now: float) -> None:
-        seen = await self._pool.read(plan.snapshot, self._site, now)
+        self._seen = seen = await self._pool.read(plan.snapshot, self._site, now, self._seen)
         self._next_pass = min(self._next_pass, plan.due(seen, self._site, now))
+        if self._still is not None and self._still.lasts(seen, self._site, now):
+            return
         planned = plan.decide(seen, self._site, now)
+        self._still = None if planned else plan.still(seen, self._site, now)
         if self._reactor.seconds() < self._calm_at:
             planned = replace(planned, **ENDS)
         for act in acts.acts(planned, self._site):

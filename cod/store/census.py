@@ -110,8 +110,9 @@ def kept(tx: Tx, idle_since: float) -> list[Kept]:
     """All nodes with reservations, and a type."""
     r = t.reservations.c
     flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
-    query = (select(r.request_id, _n.vcluster_id, *flags, *_ALIKE)
-             .join_from(t.reservations, t.nodes, _n.id == r.node_id).where(_n.type_id.is_not(None)))
+    columns: tuple[Any, ...] = (r.request_id, _n.vcluster_id, *flags, *_ALIKE)
+    query = (select(*columns).join_from(t.reservations, t.nodes, _n.id == r.node_id)
+             .where(_n.type_id.is_not(None)))
     return [Kept(*row) for row in tx.execute(query).all()]
 
 

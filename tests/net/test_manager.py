@@ -120,6 +120,25 @@ def test_an_unchanged_world_is_planned_every_ten_seconds_only(house: House) -> N
     assert house.pool.flows.count("run") == 26
 
 
+def test_what_has_been_planned_in_vain_is_not_planned_again(
+    house: House, engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[float] = []
+
+    def decide(seen: plan.Snapshot, site: Site, now: float) -> plan.Plan:
+        planned.append(now)
+        return real(seen, site, now)
+
+    real = plan.decide
+    monkeypatch.setattr(plan, "decide", decide)
+    house.manager.startService()
+    house.seconds(25)
+    assert (house.passes(), len(planned)) == (3, 1)
+    create(engine, site, size=4)  # the site has three: it is rejected
+    house.seconds(25)
+    assert (house.passes(), len(planned)) == (7, 3), "one that rejects, and one that finds that nothing is left"
+
+
 def test_planning_does_not_hold_up_writers(house: House, engine: Engine) -> None:
     """On SQLite a write transaction of 10,000 nodes' snapshot would make DHCP wait."""
     house.manager.startService()

@@ -1,0 +1,63 @@
+"""A pass that found nothing to do need not be planned again: until what is seen, a rule or the time changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Engine, update
+
+from cod.flows import plan as flow
+from cod.flows import vclusters as owner_flows
+from cod.model import Site
+from cod.store import tables as t
+from tests.bench.pass_world import NOW, SITE, Size, fill
+from tests.store.manager_world import furnish, in_tx, run_pass
+
+
+def resting(engine: Engine, site: Site) -> flow.Still:
+    """One vcluster of two nodes, granted at 1, outside its inertia; a request that waits for a third."""
+    in_tx(engine, furnish, 2)
+    in_tx(engine, owner_flows.create, name="one", size=2, template="debian", group="site", site=site, now=1.0)
+    in_tx(engine, run_pass, site, 1.0)
+    in_tx(engine, owner_flows.create, name="two", size=1, template="debian", group="site", site=site, now=500.0)
+    in_tx(engine, run_pass, site, 500.0)
+    seen = in_tx(engine, flow.snapshot, site, 501.0)
+    assert not flow.decide(seen, site, 501.0)
+    return flow.still(seen, site, 501.0)
+
+
+def lasts(engine: Engine, rest: flow.Still, site: Site, now: float) -> bool:
+    return rest.lasts(in_tx(engine, flow.snapshot, site, now, rest.seen), site, now)
+
+
+def test_it_lasts_while_nothing_changes_until_the_first_warning(engine: Engine, site: Site) -> None:
+    rest = resting(engine, site)
+    assert lasts(engine, rest, site, 600.0)
+    assert rest.until == 1.0 + site.policy.default_lease - min(site.policy.lease_warnings)
+    assert not lasts(engine, rest, site, rest.until)
+
+
+def test_a_change_of_any_part_ends_it(engine: Engine, site: Site) -> None:
+    rest = resting(engine, site)
+    assert not lasts(engine, rest, replace(site, policy=replace(site.policy, inertia=9e9)), 600.0)
+    assert not lasts(engine, rest, replace(site, energy=replace(site.energy, manage=True)), 600.0)
+    for statement in (
+        update(t.nodes).where(t.nodes.c.name == "node0").values(state="quarantined", vcluster_id=None),
+        update(t.node_requests).where(t.node_requests.c.state == "pending").values(reason="another"),
+        update(t.node_types).values(cost=7.0),
+        update(t.groups).values(priority=3),
+    ):
+        with engine.connect() as connection:
+            connection.execute(statement)
+            assert not rest.lasts(flow.snapshot(connection, site, 600.0, rest.seen), site, 600.0), str(statement)
+            connection.rollback()
+
+
+def test_what_is_taken_from_an_earlier_snapshot_is_what_would_be_read(engine: Engine) -> None:
+    fill(engine, Size(200, 30))
+    before = in_tx(engine, flow.snapshot, SITE, NOW)
+    with engine.begin() as tx:
+        tx.execute(update(t.node_requests).where(t.node_requests.c.id == before.wishes[0].id).values(state="withdrawn"))
+    some = replace(before, wishes=before.wishes[:7])
+    for earlier in (before, some):
+        assert in_tx(engine, flow.snapshot, SITE, NOW, earlier) == in_tx(engine, flow.snapshot, SITE, NOW)
