@@ -11,6 +11,7 @@ the process that it runs in.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from cod.pool import Pool
 
 METRICS_EVERY = 5.0  # seconds
+# A pass makes a hundred thousand records, all of them in use until it ends: with Python's own thresholds a quarter of
+# its time would be spent looking for garbage among them.
+GARBAGE = (50_000, 20, 100)
 
 log = logging.getLogger("cod.service")
 
@@ -265,6 +269,7 @@ def manager(ground: Ground) -> list[Any]:
     from cod.power.meters import Meters
 
     g = ground
+    gc.set_threshold(*GARBAGE)
     planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
     switches = drivers(g.reactor)
     power = PowerEdge(g.reactor, g.pool, switches, g.settings.name, g.clock, g.site)
