@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import sys
 import time
 from collections.abc import Callable
@@ -41,7 +40,8 @@ QUIET = 2.0  # seconds before progress is shown
               "policy.inertia=600, energy.warm_low=4, type.thin.cost=2, demand.web.high=40.")
 @click.option("--rules", metavar="SITEFILE", type=click.Path(exists=True, dir_okay=False),
               help="Take policy and energy from this site file.")
-@click.option("--sweep", metavar="KEY=V,V,...", help="Run once for each value; KEY+KEY=V,V sets both.")
+@click.option("--sweep", metavar="KEY=V,V,...", help="Run once for each value. KEY+KEY=V,V sets both, "
+              "KEY+KEY=V+W,V+W each its own.")
 @click.option("--curve", metavar="FIGURE,FIGURE", help="With --sweep: what to draw, such as "
               "reallocation.taken,waiting.ready.top.p95 (names as in --json; top: the highest priority).")
 @click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Write charts (SVG) and result.json.")
@@ -80,6 +80,7 @@ def _simulate(
         raise click.UsageError("name one scenario, or give --swf FILE")
     tables = _of_trace(**trace) if scenario is None else files.load(scenario)
     folder = Path(scenario).parent if scenario else Path()
+    tables |= _rules_of(rules) if rules else {}
     _change(tables, settings, seed, days)
     key, _, listed = (sweep or "").partition("=")
     values = [one.strip() for one in listed.split(",")] if sweep else [""]
@@ -89,9 +90,9 @@ def _simulate(
     runs: list[tuple[str, Simulation, dict[str, Any]]] = []
     for value in values:
         mine = copy.deepcopy(tables)
-        for one in filter(None, key.split("+")):
-            files.change(mine, one, value)
-        made = _with_rules(files.read(mine, folder), rules)
+        for one, own in _pairs(key, value):
+            files.change(mine, one, own)
+        made = files.read(mine, folder)
         runs.append((value, *_run(made, check, f"{key}={value}" if sweep else made.name)))
     results = [(value, result) for value, _, result in runs]
     charts = of_sweep(runs[0][1].scenario.name, key, results, _known(results[0][1], figures)) if sweep else of_run(
@@ -137,16 +138,25 @@ def _change(tables: dict[str, Any], settings: tuple[str, ...], seed: int | None,
     tables.update({key: value for key, value in (("seed", seed), ("days", days)) if value is not None})
 
 
-def _with_rules(scenario: Scenario, rules: str | None) -> Scenario:
-    if rules is None:
-        return scenario
-    from cod.config import ConfigError, load
+def _pairs(key: str, value: str) -> list[tuple[str, str]]:
+    """The keys of a sweep with their values: 'a+b' and '3' set both to 3, 'a+b' and '3+4' each to its own."""
+    keys, own = list(filter(None, key.split("+"))), value.split("+")
+    if len(own) == 1:
+        own *= len(keys)
+    if len(keys) != len(own):
+        raise click.UsageError(f"--sweep: {value} has {len(own)} values for {len(keys)} keys")
+    return list(zip(keys, own, strict=True))
+
+
+def _rules_of(site_file: str) -> dict[str, Any]:
+    """The tables policy and energy of a site file, in place of the scenario's."""
+    from cod.config import ConfigError, read
 
     try:
-        site, _ = load(Path(rules))
+        file = read(Path(site_file))
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    return dataclasses.replace(scenario, policy=site.policy, energy=site.energy)
+    return {"policy": file.policy.model_dump(mode="json"), "energy": file.energy.model_dump(mode="json")}
 
 
 def _curve(said: str | None, default: tuple[str, str]) -> tuple[str, str]:
