@@ -111,7 +111,8 @@ class GridEngine:
             self._do("qconf", "-de", host, meaning="removed|does not exist")
         if host in self.administrative_hosts():
             self._do("qconf", "-dh", host, meaning="removed|does not exist")
-        self._do("qconf", "-dconf", host, meaning="removed|not defined|does not exist", any_status=True)
+        if host in self._hosts("-sconfl"):
+            self._do("qconf", "-dconf", host, meaning="removed|not defined|does not exist")
 
     # ------------------------------------------------------------ setting up
 
