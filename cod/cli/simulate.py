@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cod.cli.show import as_json, console, duration, print_json, table
+from cod.cli.show import as_json, console, duration, print_json, print_table, table
 
 if TYPE_CHECKING:
     from cod.sim.run import Simulation
@@ -46,11 +46,12 @@ QUIET = 2.0  # seconds before progress is shown
               "reallocation.taken,waiting.ready.top.p95 (names as in --json; top: the highest priority).")
 @click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Write charts (SVG) and result.json.")
 @click.option("--check", is_flag=True, help="Hold every plan against the policy's promises; exit 1 if one is broken.")
+@click.option("--keys", is_flag=True, help="Show all keys of a scenario file, and end.")
 @as_json
-def simulate(**options: Any) -> None:
+def simulate(*, keys: bool, **options: Any) -> None:
     """Replay a year of a site's demand in minutes, with the resource manager's own policy.
 
-    SCENARIO is a TOML file, or the name of one that ships with COD: campus, web, bursts. Equal seeds give equal
+    SCENARIO is a TOML file, or the name of one that ships with COD: bursts, campus, web, year. Equal seeds give equal
     results.
 
     \b
@@ -60,9 +61,14 @@ def simulate(**options: Any) -> None:
       cod simulate campus --sweep policy.inertia=0,60,300,900,3600 --out /tmp/inertia
       cod simulate --swf ~/traces/log.swf.gz --nodes 128 --by queue
     """
+    from cod.sim import tables
     from cod.sim.fields import Bad
     from cod.sim.swf import Malformed
 
+    if keys:
+        print_table(("KEY", "DEFAULT", "MEANS"), tables.keys())
+        click.echo("policy.*, energy.*: as in the site file (docs/operations.md)")
+        return
     try:
         _simulate(**options)
     except (Bad, Malformed) as error:

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
@@ -59,6 +59,28 @@ def record(cls: type[Record], table: Any, where: str) -> Record:
     if problems:
         raise Bad(problems)
     return cls(**values)
+
+
+def described(cls: type[Any], where: str = "") -> Iterator[tuple[str, str, str]]:
+    """(key, default as in TOML, what it means) of a record's fields; those of records in it by their dotted names."""
+    hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        name = f"{where}.{field.name}".lstrip(".")
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from described(hints[field.name], name)
+        else:
+            default = "" if _required(field) else _toml(field.default)
+            yield name, default, field.metadata.get("about", "")
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "left out"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}"
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

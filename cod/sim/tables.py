@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cod.model import Energy, Policy, Refused
 from cod.policy import match
-from cod.sim.fields import Bad, key, record
-from cod.sim.scenario import MODELS, Demand, Farm, Owner, Scenario, Type
+from cod.sim.fields import Bad, described, key, record
+from cod.sim.scenario import MODELS, Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type
 
 SHIPPED = Path(__file__).parent / "scenarios"
 
 
 @dataclass(frozen=True, slots=True)
-class _Top:
+class Top:
     """The keys outside of the file's tables."""
 
     name: str = key("its name", "scenario")
@@ -25,6 +25,16 @@ class _Top:
     days: float = key("how long it runs", 30.0, low=0.001, high=100_000)
     seed: int = key("of all random numbers", 1)
     period: float = key("a pass of the manager at least so often", 300.0, low=1)
+
+
+def keys() -> Iterator[tuple[str, str, str]]:
+    """(key, default, what it means) of all that a scenario file may say, except the site file's own tables."""
+    yield from described(Top)
+    yield from described(Type, "type.NAME")
+    yield from described(Owner, "group.NAME")
+    for model in (Jobs, Queue, Farm, Trace):
+        for name, default, about in described(model, "demand.NAME"):
+            yield f"{name} ({model.__name__.lower()})", default, about
 
 
 def load(name: str) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
             return None
 
     parts = {"policy", "energy", "type", "group", "demand"}
-    top = made(_Top, {name: value for name, value in tables.items() if name not in parts}, "")
+    top = made(Top, {name: value for name, value in tables.items() if name not in parts}, "")
     policy, energy = made(Policy, tables.get("policy", {}), "policy"), made(Energy, tables.get("energy", {}), "energy")
     types = [made(Type, one, f"type.{_name(one, n)}") for n, one in enumerate(_list(tables, "type", problems))]
     groups = [made(Owner, one, f"group.{_name(one, n)}") for n, one in enumerate(_list(tables, "group", problems))]

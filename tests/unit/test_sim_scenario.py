@@ -178,7 +178,7 @@ def test_a_file_is_named_after_itself(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_names_those_that_ship() -> None:
-    with pytest.raises(Bad, match=r"cannot be read .*bursts, campus, web"):
+    with pytest.raises(Bad, match=r"cannot be read .*bursts, campus, web, year"):
         load("/nowhere/none.toml")
 
 

@@ -157,6 +157,15 @@ def test_long_runs_show_their_progress(capsys: pytest.CaptureFixture[str]) -> No
     assert captured.out == ""
 
 
+def test_all_keys_are_shown() -> None:
+    said = run("--keys").stdout
+    rows = {" ".join(row.split()) for row in said.splitlines()}
+    assert "days 30 how long it runs" in rows
+    assert "type.NAME.times.wake 150 from off to its report" in rows
+    assert "demand.NAME.nodes (queue) [1] sizes of jobs, each as likely as the others" in rows
+    assert any(row.startswith("demand.NAME.file (trace) - ") for row in rows)
+
+
 # ---------------------------------------------------------------- sweeps
 
 
