@@ -353,7 +353,7 @@ conflicts = _table(
     "conflicts",
     Column("id", Id, primary_key=True),
     Column("at", Time, nullable=False, index=True),
-    Column("kind", String(16), nullable=False, comment="declined, exhausted, identity, hardware"),
+    Column("kind", String(16), nullable=False, comment="declined, exhausted, identity"),
     Column("subnet", Name),
     Column("address", BigInteger),
     Column("mac", Mac, index=True),
