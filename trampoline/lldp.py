@@ -18,7 +18,7 @@ ETHERTYPE = 0x88CC
 GROUP = bytes.fromhex("0180c200000e")  # nearest bridge: no switch passes it on
 LONGEST = 200  # characters of a name
 MOST = 1000  # frames that are read at once
-_SOL_PACKET, _ADD_MEMBERSHIP, _MULTICAST, _OUTGOING = 263, 1, 0, 4  # linux/if_packet.h
+_SOL_PACKET, _ADD_MEMBERSHIP, _MULTICAST = 263, 1, 0  # linux/if_packet.h
 _END, _CHASSIS, _PORT, _SYSTEM_NAME = 0, 1, 2, 5
 _MAC = {_CHASSIS: 4, _PORT: 3}  # subtypes whose value is a MAC; an address (5, 4) begins with its family
 _ADDRESS = {_CHASSIS: 5, _PORT: 4}
@@ -111,5 +111,5 @@ class Listener:
                 frame, address = listener.recvfrom(2048)
             except OSError:  # nothing more waits; or an interface went down
                 return
-            if address[2] != _OUTGOING and (neighbour := parse(frame)):
+            if neighbour := parse(frame):  # what the machine sends itself never comes here: packet(7), ETH_P_ALL
                 self._seen.setdefault(address[0], neighbour)
