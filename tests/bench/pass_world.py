@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Engine, Table, insert
+from sqlalchemy import Engine, Table, func, insert, select
 
 from cod.model import Energy, Policy, Site, Subnet, ipv4
 from cod.policy.match import canonical
@@ -27,6 +28,7 @@ DAY = 86400.0
 TYPES, BLOCKS_OF_A_TYPE, GROUPS, PRIORITIES, TEMPLATES = 40, 4, 20, 10, 20
 BLOCK_SIZE = 1024
 FIRST_ADDRESS = ipv4("10.1.0.0")
+STATES = {"active": 80, "inactive": 8, "off": 7, "wipe": 3, "quarantined": 2}  # per cent of the nodes
 BATCH = 5000  # rows inserted at once
 
 SUBNET = Subnet(name="lab", network="10.0.0.0/8", server="10.0.0.1", boot_pool=("10.0.1.0", "10.0.255.255"),
@@ -114,9 +116,18 @@ def mac(number: int) -> str:
 def fill(engine: Engine, size: Size, seed: int = 1) -> None:
     """Write the world into an empty database."""
     world = _World(size, random.Random(seed))
-    for step in (world.software, world.machines, world.owners, world.nodes, world.requests):
+    for step in (world.software, world.machines, world.owners, world.nodes):
         with engine.begin() as tx:
             step(tx)
+    ask(engine, size, size.requests, seed)
+
+
+def ask(engine: Engine, size: Size, count: int, seed: int = 1) -> None:
+    """Add `count` pending requests to a world of that size."""
+    with engine.begin() as tx:
+        after = tx.scalar(select(func.max(t.node_requests.c.id)))
+        assert after is not None
+        _World(size, random.Random(f"requests {seed}")).requests(tx, after, count)
 
 
 def _put(tx: Tx, table: Table, rows: Sequence[dict[str, Any]]) -> None:
@@ -154,17 +165,13 @@ class _World:
                                                    cost=hardware.cost, attributes=attributes))
         _put(tx, t.node_blocks, [{"id": block_id, "name": f"rack{block_id}"} for _, block_id in self._kinds])
 
-    def _laid_out(self) -> Iterator[tuple[str, int | None]]:
-        """State and holder of each node. Nodes go round the kinds; each holder gets a run of a few kinds."""
+    def _laid_out(self) -> Iterator[tuple[str, int]]:
+        """Each node's state, and who holds it or held it last. Nodes go round the kinds; a holder has a few of them."""
         rounds = -(-self._size.nodes // len(self._kinds))
         for number in range(self._size.nodes):
             turn, kind = divmod(number, len(self._kinds))
-            lot = self._dice.random()
-            if lot < 0.8:
-                yield "active", 1 + (kind * self._holders // len(self._kinds) + turn * 7 // rounds) % self._holders
-            else:
-                states = (("inactive", 0.08), ("off", 0.07), ("wipe", 0.03), ("quarantined", 0.02))
-                yield self._dice.choices([state for state, _ in states], [share for _, share in states])[0], None
+            state = self._dice.choices(list(STATES), list(STATES.values()))[0]
+            yield state, 1 + (kind * self._holders // len(self._kinds) + turn * 7 // rounds) % self._holders
 
     def _vcluster(self, number: int, group_id: int, nodes: int, **columns: Any) -> dict[str, Any]:
         first = FIRST_ADDRESS + number * BLOCK_SIZE
@@ -175,9 +182,7 @@ class _World:
 
     def owners(self, tx: Tx) -> None:
         """The vclusters that hold nodes, and for each the request that it got them by."""
-        held = [0] * (self._holders + 1)
-        for _, holder in self._states:
-            held[holder or 0] += 1
+        held = Counter(holder for state, holder in self._states if state == "active")
         ids = range(1, self._holders + 1)
         _put(tx, t.vclusters, [
             self._vcluster(n, 1 + n % GROUPS, held[n], state="active", expires_at=NOW + 2 * DAY + n) for n in ids])
@@ -187,7 +192,7 @@ class _World:
 
     def nodes(self, tx: Tx) -> None:
         """Nodes with their NICs, and what follows the holder of those that are held."""
-        rows = [self._node(number, state, holder) for number, (state, holder) in enumerate(self._states, 1)]
+        rows = [self._node(number, state, last) for number, (state, last) in enumerate(self._states, 1)]
         _put(tx, t.nodes, rows)
         _put(tx, t.nics, [{"mac": row["boot_mac"], "node_id": row["id"]} for row in rows])
         held = [row for row in rows if row["vcluster_id"]]
@@ -206,9 +211,10 @@ class _World:
                 "state": "bound", "expires_at": 4e9})
         _put(tx, t.bindings, bindings)
 
-    def _node(self, number: int, state: str, holder: int | None) -> dict[str, Any]:
+    def _node(self, number: int, state: str, last: int) -> dict[str, Any]:
         type_id, block_id = self._kinds[(number - 1) % len(self._kinds)]
-        cached = holder is None and state in ("inactive", "off") and self._dice.random() < 0.5
+        holder = last if state == "active" else None
+        cached = state in ("inactive", "off") and self._dice.random() < 0.5
         settled = self._dice.random() < 0.9
         return {
             "id": number, "name": f"node{number}", "state": state, "since": NOW - DAY, "generation": 1,
@@ -216,23 +222,23 @@ class _World:
             "type_id": type_id, "block_id": block_id, "subnet": SUBNET.name,
             "attributes": report(HARDWARE[type_id - 1], number), "reported_at": NOW - DAY,
             "disk": "cached" if cached else "dirty" if holder or state == "wipe" else "clean",
-            "cached_template_id": self._dice.randint(1, TEMPLATES) if cached else None,
-            "cached_group_id": self._dice.randint(1, GROUPS) if cached else None,
+            "cached_template_id": 1 + last % TEMPLATES if cached else None,
+            "cached_group_id": 1 + last % GROUPS if cached else None,
             "vcluster_id": holder, "request_id": holder, "template_id": 1 + holder % TEMPLATES if holder else None,
             "hostname": f"n{number}" if holder else None,
             "assigned_at": (NOW - DAY if settled else NOW - 100) if holder else None,
             "power": "off" if state == "off" else "on", "power_driver": "lab", "power_address": f"lab#{number}"}
 
-    def requests(self, tx: Tx) -> None:
+    def requests(self, tx: Tx, after: int, count: int) -> None:
         """Pending requests: one in three of a vcluster that is there, the others of new ones."""
         vclusters, requests, tuples = [], [], []
-        for number in range(self._holders + 1, self._holders + 1 + self._size.requests):
-            count = self._dice.choices((1, 2, 4, 8, 16), (8, 4, 2, 1, 0.5))[0]
+        for number in range(after + 1, after + 1 + count):
+            nodes = self._dice.choices((1, 2, 4, 8, 16), (8, 4, 2, 1, 0.5))[0]
             kind = "create" if number % 3 else "grow"
             vcluster_id = number if number % 3 else self._dice.randint(1, self._holders)
             group_id = 1 + vcluster_id % GROUPS
             if kind == "create":
-                vclusters.append(self._vcluster(number, group_id, count, state="pending", creation_size=count))
+                vclusters.append(self._vcluster(number, group_id, nodes, state="pending", creation_size=nodes))
             requests.append({
                 "id": number, "vcluster_id": vcluster_id, "kind": kind, "state": "pending",
                 "priority": group_id % PRIORITIES, "submitted_at": NOW - self._dice.random() * DAY,
@@ -240,7 +246,7 @@ class _World:
             tuples += [
                 {"request_id": number, "position": position, "count": part, "template_id": 1 + vcluster_id % TEMPLATES,
                  "attributes": self._dice.choice(WANTS).xml()}
-                for position, part in enumerate(self._parts(count))]
+                for position, part in enumerate(self._parts(nodes))]
         _put(tx, t.vclusters, vclusters)
         _put(tx, t.node_requests, requests)
         _put(tx, t.request_tuples, tuples)

@@ -1,0 +1,344 @@
+"""The resource manager's pass: how long it takes to load the snapshot, to plan and to apply, and how that grows.
+
+Worlds of 1,000, 10,000 and 100,000 nodes with 100, 1,000 and 10,000 pending requests each (tests/bench/pass_world.py),
+on SQLite and MariaDB. Each is measured in a process of its own: a first pass over a world that has never been planned,
+further passes until one finds nothing to do, with new requests in the place of those that were granted (as long as
+some are granted), and then passes over that unchanged world, as the manager runs them: it need not plan again what it
+has planned in vain. Acts are applied one transaction each, committed to disk.
+
+The peer is Slurm's scheduler on the same nodes, requests and priorities (tests/bench/slurm_site.py says what is left
+out): what its main and backfill loops need, by its own account, to look at the whole queue once.
+
+`--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, select
+
+from cod.flows import acts as acting
+from cod.flows import plan as flow
+from cod.model import Refused
+from cod.service import GARBAGE
+from cod.store import tables as t
+from cod.store.engine import connect
+from tests.bench.arena import ROOT, Measure, write
+from tests.bench.pass_world import HARDWARE, NOW, SITE, WANTS, Size, ask, fill
+from tests.bench.slurm_site import Cycles, Slurm
+from tests.mariadb import MariaDB
+
+NODES, REQUESTS = (1_000, 10_000, 100_000), (100, 1_000, 10_000)
+SIZES = [Size(nodes, requests) for nodes in NODES for requests in REQUESTS]
+LARGEST = SIZES[-1]
+PEERS = (Size(1_000, 1_000), Size(10_000, 1_000))
+AGAIN = 7  # passes over the unchanged world
+SETTLING = 20  # passes after which a world ought to have come to rest
+PAGE, PLOT = ROOT / "docs/benchmarks.md", ROOT / "docs/plots/pass_growth.svg"
+BEGIN, END = "<!-- passes: made by make bench -->", "<!-- end of passes -->"
+
+
+@dataclass
+class Pass:
+    """One pass: seconds of its parts; how many acts it had; requests that it granted, nodes that it gave them.
+
+    wishes  pending requests that it looked at
+    """
+
+    load: float
+    plan: float
+    apply: float
+    acts: int = 0
+    granted: int = 0
+    nodes: int = 0
+    wishes: int = 0
+
+
+@dataclass
+class Result:
+    """One world on one database.
+
+    memory  MB that the process grew by in the first pass
+    anew    a pass over the unchanged world that has to plan, as after a restart; `still`: one that need not
+    look    seconds in which the manager sees that nothing has happened and that it need not even pass
+    """
+
+    database: str
+    size: Size
+    first: Pass
+    anew: Pass
+    still: Pass
+    look: float
+    memory: float
+
+
+# ---------------------------------------------------------------- one world, in a process of its own
+
+
+CLOCK = itertools.count()
+
+
+def one_pass(engine: Engine, before: flow.Still | None = None) -> tuple[Pass, flow.Still | None]:
+    """Load, plan and apply; what has become stale meanwhile is skipped, as the manager does. Between passes the clock
+    moves on by so little that nothing falls due."""
+    now = NOW + next(CLOCK) / 1000
+    with engine.begin() as tx:
+        claim = flow.hold(tx, "bench", now, 3600.0)
+    assert claim is not None
+    began = time.perf_counter()
+    with engine.execution_options(reading=True).begin() as tx:
+        seen = flow.snapshot(tx, SITE, now, before.seen if before else None)
+    loaded = time.perf_counter()
+    if before is not None and before.lasts(seen, SITE, now):
+        return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), before
+    planned = flow.decide(seen, SITE, now)
+    decided = time.perf_counter()
+    acts = acting.acts(planned, SITE)
+    for act in acts:
+        try:
+            with engine.begin() as tx:
+                act.flow(tx, claim=claim, now=now)
+        except (acting.Stale, Refused):
+            continue
+    ended = time.perf_counter()
+    done = Pass(loaded - began, decided - loaded, ended - decided, len(acts), len(planned.grants),
+                sum(share.count for grant in planned.grants for share in grant.shares), len(seen.wishes))
+    return done, None if planned else flow.still(seen, SITE, now)
+
+
+def resident(name: str) -> float:
+    """MB of memory that this process has (VmRSS), or had at most (VmHWM)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{name}:")[1].split()[0]) / 1024
+
+
+def settle(engine: Engine, size: Size) -> None:
+    """Pass until there is nothing to do; then make up for requests that were granted, unless none was; and so on."""
+    for round_ in range(2, 6):
+        granted = 0
+        for _ in range(SETTLING):
+            done, still = one_pass(engine)
+            granted += done.granted
+            if still:
+                break
+        else:
+            raise RuntimeError(f"the world does not come to rest: {done}")
+        if done.wishes == size.requests or (round_ > 2 and not granted):
+            return
+        ask(engine, size, size.requests - done.wishes, seed=round_)
+    one_pass(engine)
+
+
+def measure(url: str, size: Size) -> dict[str, Any]:
+    """The first pass over the world at `url`, passes until it rests, and passes over it at rest."""
+    engine = connect(url)
+    gc.set_threshold(*GARBAGE)
+    with engine.begin() as tx:
+        tx.execute(select(t.claims)).all()
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = resident("VmRSS")
+    first, _ = one_pass(engine)
+    memory = resident("VmHWM") - before
+    settle(engine, size)
+    anew, rest = one_pass(engine)
+    if rest is None:
+        raise RuntimeError(f"the world does not come to rest: {anew}")
+    still = sorted((one_pass(engine, rest)[0] for _ in range(AGAIN)), key=lambda each: each.load + each.plan)
+    looks = []
+    for _ in range(AGAIN):
+        began = time.perf_counter()
+        with engine.execution_options(reading=True).begin() as tx:
+            flow.pulse(tx)
+        looks.append(time.perf_counter() - began)
+    return {"first": asdict(first), "anew": asdict(anew), "still": asdict(still[AGAIN // 2]),
+            "look": statistics.median(looks), "memory": memory}
+
+
+def measured(database: str, url: str, size: Size) -> Result:
+    """Fill an empty database and measure it in a process of its own."""
+    engine = connect(url)
+    t.metadata.create_all(engine)
+    fill(engine, size)
+    engine.dispose()
+    done = subprocess.run([sys.executable, "-m", "tests.bench.bench_pass", "--measure", url,
+                           str(size.nodes), str(size.requests)], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    said = json.loads(done.stdout)
+    passes = {name: Pass(**said[name]) for name in ("first", "anew", "still")}
+    result = Result(database, size, **passes, look=said["look"], memory=said["memory"])
+    print(f"  {database:8} {size!s:32} load {result.first.load:6.3f}  plan {result.first.plan:6.3f}  apply "
+          f"{result.first.apply:7.2f} s ({result.first.acts:,} acts, {result.first.nodes:,} nodes)  "
+          f"{result.memory:5.0f} MB  unchanged, {result.anew.wishes:,} waiting: {whole(result.anew):6.3f} s, then "
+          f"{whole(result.still):6.3f} s, look {result.look:6.4f} s", flush=True)
+    return result
+
+
+def whole(one: Pass) -> float:
+    """Seconds of a pass that had nothing to do."""
+    return one.load + one.plan
+
+
+# ---------------------------------------------------------------- the peer
+
+
+def slurm(url: str, folder: Path) -> Cycles:
+    """The world at `url` for Slurm: one look at all its requests. A request of two tuples is two jobs."""
+    wants = {want.xml(): want for want in WANTS}
+    n, r, rt = t.nodes.c, t.node_requests.c, t.request_tuples.c
+    with connect(url).begin() as tx:
+        nodes = tx.execute(select(n.id, n.type_id, n.state)).all()
+        jobs = tx.execute(select(r.priority, rt["count"], rt.attributes).join_from(t.request_tuples, t.node_requests)
+                          .where(r.state == "pending").order_by(r.submitted_at)).all()
+    with Slurm(folder, HARDWARE, [(row.id, row.type_id - 1) for row in nodes]) as peer:
+        peer.drain([row.id for row in nodes if row.state not in ("inactive", "off")])
+        peer.submit((priority, count, wants[attributes]) for priority, count, attributes in jobs)
+        return peer.schedule()
+
+
+def beside(size: Size, rounds: int) -> tuple[list[Pass], list[Cycles]]:
+    """The first pass over a world, on SQLite, and Slurm's cycles over the same, in turn."""
+    ours, theirs = [], []
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="cod-bench-pass-") as folder:
+            url = f"sqlite:///{folder}/cod.db"
+            result = measured("SQLite", url, size)
+            peer = f"sqlite:///{folder}/peer.db"
+            engine = connect(peer)
+            t.metadata.create_all(engine)
+            fill(engine, size)
+            cycles = slurm(peer, Path(folder) / "slurm")
+        print(f"  round {number + 1}: plan {result.first.plan:.3f} s, {result.first.granted} granted; Slurm "
+              f"{cycles.main:.3f} + {cycles.backfill:.3f} s, {cycles.placed} placed", flush=True)
+        ours.append(result.first)
+        theirs.append(cycles)
+    return ours, theirs
+
+
+# ---------------------------------------------------------------- what comes of it
+
+
+def measures(results: Sequence[Result], passes: Mapping[Size, list[Pass]], cycles: Mapping[Size, list[Cycles]]
+             ) -> list[Measure]:
+    """The lines of the table of benchmarks."""
+    by = {(one.database, one.size): one for one in results}
+    lines = []
+    if ("SQLite", LARGEST) in by:
+        large = [one for one in results if one.size == LARGEST]
+        lines += [Measure(f"manager: plan, {LARGEST}", max(one.first.plan for one in large), "s", goal="< 2 s")]
+        lines += [Measure(f"manager: pass over an unchanged world, {LARGEST}, {one.database}",
+                          whole(one.still), "s", goal="< 0.2 s") for one in large]
+        few, many = by["SQLite", Size(NODES[0], 100)].first.plan, by["SQLite", Size(NODES[-1], 100)].first.plan
+        lines += [Measure("manager: plan, 100 requests, 100,000 nodes", many, "s", "1,000 nodes", few, many / few)]
+    for size, ours in passes.items():
+        theirs = statistics.median(each.seconds for each in cycles[size])
+        for what, rounds in (("plan", [each.plan for each in ours]),
+                             ("load and plan", [each.load + each.plan for each in ours])):
+            value = statistics.median(rounds)
+            lines += [Measure(f"manager: {what}, {size}", value, "s", "Slurm's cycles", theirs, value / theirs,
+                              rounds=rounds)]
+    return [rounded(line) for line in lines]
+
+
+def rounded(line: Measure) -> Measure:
+    """With no more digits than mean anything."""
+    keep = {name: round(value, 4) for name in ("value", "peer_value", "ratio")
+            if (value := getattr(line, name)) is not None}
+    return replace(line, rounds=[round(each, 4) for each in line.rounds], **keep)
+
+
+def write_table(results: Sequence[Result]) -> None:
+    """Put what each part took into the page, between its marks."""
+    heads = ("Nodes", "Requests", "", "Load", "Plan", "Apply", "Acts", "Nodes given", "Memory", "Waiting", "Anew",
+             "Unchanged", "Look")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for one in results:
+        first = one.first
+        cells = (f"{one.size.nodes:,}", f"{one.size.requests:,}", one.database, f"{first.load:.3f} s",
+                 f"{first.plan:.3f} s", f"{first.apply:.2f} s", f"{first.acts:,}", f"{first.nodes:,}",
+                 f"{one.memory:.0f} MB", f"{one.anew.wishes:,}", f"{whole(one.anew):.3f} s",
+                 f"{whole(one.still):.3f} s", f"{1000 * one.look:.1f} ms")
+        lines.append(f"| {' | '.join(cells)} |")
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END + rest.split(END)[1]]))
+
+
+def draw(results: Sequence[Result], cycles: Mapping[Size, list[Cycles]]) -> None:
+    """How planning, and a pass over an unchanged world, grow with the nodes."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "cod"  # the same numbers, the same picture
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5))
+    for number, requests in enumerate(REQUESTS):
+        of_one = [one for one in results if one.size.requests == requests and one.database == "SQLite"]
+        left.plot([one.size.nodes for one in of_one], [one.first.plan for one in of_one], f"C{number}o-",
+                  label=f"{requests:,} requests")
+        for database, style in (("SQLite", "-"), ("MariaDB", "--")):
+            of_one = [one for one in results if one.size.requests == requests and one.database == database]
+            right.plot([one.size.nodes for one in of_one], [whole(one.still) for one in of_one], f"C{number}o{style}",
+                       label=f"{requests:,} requests, {database}")
+    peers = [(size.nodes, statistics.median(each.seconds for each in rounds)) for size, rounds in cycles.items()]
+    left.plot([nodes for nodes, _ in peers], [seconds for _, seconds in peers], "ks:",
+              label="Slurm's cycles, 1,000 requests")
+    left.axhline(2, color="grey", linewidth=0.8)
+    right.axhline(0.2, color="grey", linewidth=0.8)
+    for axes, title in ((left, "planning the first pass"), (right, "a pass over an unchanged world")):
+        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="seconds", title=title)
+        axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(PLOT, metadata={"Date": None})
+
+
+@contextmanager
+def databases() -> Iterator[dict[str, Callable[[], str]]]:
+    """By name, what makes an empty database and says its URL. MariaDB commits to disk, and keeps all in memory."""
+    with tempfile.TemporaryDirectory(prefix="cod-bench-pass-") as folder:
+        server = MariaDB(Path(folder) / "mariadb")
+        server.install()
+        server.start("--innodb-buffer-pool-size=1G", "--innodb-flush-log-at-trx-commit=1")
+        numbers = itertools.count()
+        socket = f"?unix_socket={server.folder}/s.sock"
+        try:
+            yield {
+                "SQLite": lambda: f"sqlite:///{folder}/cod{next(numbers)}.db",
+                "MariaDB": lambda: server.url("cod").replace(f"127.0.0.1:{server.port}", "localhost") + socket}
+        finally:
+            server.stop()
+
+
+def main() -> None:
+    sizes = [Size(*map(int, sys.argv[sys.argv.index("--only") + 1].split("x")))] if "--only" in sys.argv else SIZES
+    with databases() as made:
+        results = [measured(name, make(), size) for size in sizes for name, make in made.items()]
+    rounds = int(os.environ.get("ROUNDS", "3"))
+    pairs = {} if "--no-peer" in sys.argv else {size: beside(size, rounds) for size in PEERS}
+    cycles = {size: theirs for size, (_, theirs) in pairs.items()}
+    if sizes == SIZES:
+        write("pass", measures(results, {size: ours for size, (ours, _) in pairs.items()}, cycles))
+        write_table(results)
+        draw(results, cycles)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure(sys.argv[2], Size(int(sys.argv[3]), int(sys.argv[4])))))
+    else:
+        main()
