@@ -14,6 +14,7 @@ before it keeps cold ones; `policy.allocate` does.
 
 **Who sleeps.** Only nodes that the snapshot counts as idle, which are none that their power driver could not wake. Of
 a lot that is partly granted or kept, so many fewer: whichever of its nodes are given away, enough idle ones are left.
+Should more be left, the next plan sees them.
 
 **Power.** What a node uses depends on its state alone: off, idle or busy (`CLASSES`). Watts are the mean of what the
 type's BMCs measure in that class, else the type's own, else the site's.
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from cod.model import Energy, NodeType
 from cod.policy.world import COLD, WARM, Lot, Rouse, Snapshot
@@ -65,6 +67,8 @@ def rouses(
 ) -> tuple[Rouse, ...]:
     """Which nodes to wake and which to put to sleep; wakes come first, those of the cheapest types before others.
 
+    A lot is in it once at most.
+
     kept     how many nodes of each lot are kept by requests that wait
     granted  how many of each lot this same plan grants (who is granted a cold node wakes it)
     now      seconds since the epoch; how long nodes have been idle is counted in the snapshot
@@ -77,7 +81,17 @@ def rouses(
         wakes += [rouse for each in types for rouse in each.short()]
         types.sort(key=lambda each: (-each.saving, each.node_type.id))
         sleeps = [rouse for each in types for rouse in each.surplus()]
-    return (*wakes, *sleeps)
+    return (*_merged(wakes), *sleeps)
+
+
+def _merged(wakes: Iterable[Rouse]) -> Iterable[Rouse]:
+    """No lot twice: what is woken of it for a request and for the reserve is woken at once."""
+    by_lot: dict[Lot, Rouse] = {}
+    for one in wakes:
+        first = by_lot.get(one.lot)
+        by_lot[one.lot] = one if first is None else replace(
+            one, count=first.count + one.count, why=f"{first.why}; {one.why}")
+    return by_lot.values()
 
 
 def _by_type(lots: Iterable[Lot]) -> list[tuple[int, list[Lot]]]:

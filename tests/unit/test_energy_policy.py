@@ -105,10 +105,12 @@ def test_reserved_nodes_are_no_reserve_and_stay_awake() -> None:
 def test_need_is_woken_for_before_the_marks_and_without_them() -> None:
     cold, warm = lot(COLD, 9), lot(WARM, 2)
     assert done(site(warm, cold), {cold: 3}) == [(False, 1, 0, 3)]
-    assert done(site(cold), {cold: 3}) == [(False, 1, 0, 3), (False, 1, 0, 2)]
-    assert done(site(cold), {cold: 8}) == [(False, 1, 0, 8), (False, 1, 0, 1)]
+    assert done(site(cold), {cold: 3}) == [(False, 1, 0, 5)], "and for the low mark, at once"
+    assert done(site(cold), {cold: 8}) == [(False, 1, 0, 9)]
     assert done(site(cold), {cold: 3}, replace(SITE, manage=False)) == [(False, 1, 0, 3)]
-    assert rouses(site(cold), {cold: 3}, SITE, NOW)[0].why == "for a request that waits"
+    assert rouses(site(warm, cold), {cold: 3}, SITE, NOW)[0].why == "for a request that waits"
+    assert rouses(site(cold), {cold: 3}, SITE, NOW)[0].why == (
+        "for a request that waits; 0 of type1 awake and spare, the low mark is 2")
 
 
 def test_cold_nodes_that_are_reserved_are_woken() -> None:
@@ -236,8 +238,7 @@ def applied(snapshot: Snapshot, kept: Mapping[Lot, int], granted: Mapping[Lot, i
             left[kind, COLD, cache, reserved] += rouse.count
         else:
             waking[kind, reserved] += rouse.count
-            if rouse.why == "for a request that waits":
-                held[key] = max(0, held[key] - rouse.count)
+            held[key] = max(0, held[key] - rouse.count)
         assert left[key] >= 0, "more than there are"
     lots = {key: Lot(key[0], key[1], count, key[2], key[3], max(0, idle[key])) for key, count in left.items() if count}
     coming = [*snapshot.coming, *(Coming(kind, count, reserved, True) for (kind, reserved), count in waking.items())]
@@ -255,7 +256,9 @@ def test_a_plan_once_applied_leaves_nothing_to_do(world: tuple[Snapshot, dict[Lo
     planned = rouses(snapshot, kept, energy, NOW, granted)
     after, still_kept = applied(snapshot, kept, granted, planned)
     again = rouses(after, still_kept, energy, NOW)
-    assert not again
+    shared = {_key(one) for one, count in granted.items() if 0 < count < one.count}
+    assert all(one.sleep and _key(one.lot) in shared for one in again), "only of lots whose idle nodes were uncertain"
+    assert not rouses(*applied(after, still_kept, {}, again), energy, NOW)
 
 
 @given(worlds())
@@ -263,6 +266,11 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
         world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]) -> None:
     snapshot, kept, granted, energy = world
     planned = rouses(snapshot, kept, energy, NOW, granted)
+
+    def needed(one: Lot) -> int:
+        return one.count - granted[one] if one.reserved else kept[one]
+
+    assert len({one.lot for one in planned}) == len(planned), "a lot twice"
     for type_id, each in snapshot.types.items():
         low, high = marks(each, energy)
         own = [one for one in planned if one.lot.kind.type == type_id]
@@ -273,7 +281,7 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
                      if one.kind.type == type_id and one.waking and not one.reserved)
         asleep = sum(one.count for one in own if one.sleep)
         assert asleep <= max(0, spare - high)
-        for_marks = sum(one.count for one in own if not one.sleep and one.why != "for a request that waits")
+        for_marks = sum(one.count - needed(one.lot) for one in own if not one.sleep)
         assert for_marks <= max(0, low - spare - waking)
         assert energy.manage or not (asleep or for_marks)
     for one in planned:
@@ -289,7 +297,7 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
         woken = sum(each.count for each in planned if each.lot == one and not each.sleep)
         assert woken <= one.count - granted[one]
         if one.readiness == COLD:
-            assert woken >= (one.count - granted[one] if one.reserved else kept[one]), "need waits"
+            assert woken >= needed(one), "need waits"
 
 
 @given(worlds(), st.randoms(use_true_random=False))
