@@ -88,6 +88,7 @@ def test_commands_that_need_no_server(installed: Installed) -> None:
     assert "Cluster-on-Demand" in installed.cod("--help")
     assert installed.cod("states", "--dot").startswith("digraph")
     assert installed.cod("--version").startswith("cod ")
+    assert installed.cod("simulate", "web", "--days", "0.05").startswith("web: 60 nodes")
 
 
 def test_a_new_site_is_its_owners_alone(site: Path) -> None:
