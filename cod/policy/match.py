@@ -18,7 +18,6 @@ from functools import lru_cache
 from xml.etree import ElementTree
 
 from cod.policy import operators, quantity, wants
-from cod.policy.attributes import kind
 from cod.policy.equal import canonical
 from cod.policy.wants import Wanted, check
 
@@ -52,7 +51,7 @@ def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:
     """
     if not requirements_xml:
         return []
-    return _missing(wants.read(requirements_xml), _tree(attributes_xml), "")
+    return _missing(wants.read(requirements_xml), _tree(attributes_xml))
 
 
 @lru_cache(maxsize=1024)
@@ -67,24 +66,25 @@ def _tree_of(element: ElementTree.Element) -> _Tree:
     return _Tree((element.text or "").strip(), children)
 
 
-def _missing(wanted: Wanted, found: _Tree, path: str) -> list[Mismatch]:
-    """Mismatches among the children of `wanted`; `path` ends in a slash, or is ''."""
+def _missing(wanted: Wanted, found: _Tree) -> list[Mismatch]:
+    """Mismatches among the children of `wanted`."""
     mismatches: list[Mismatch] = []
     for name, siblings in wanted.children.items():
         candidates = found.children.get(name, ())
-        for child in siblings:
-            if child.absent and any(not _differs(child, one, path + name) for one in candidates):
-                mismatches.append(Mismatch(path + name, "none" + _about(child, path + name), "one"))
-        mismatches += _one_to_one([child for child in siblings if not child.absent], candidates, path + name)
+        present = [child for child in siblings if not child.absent]
+        for child in siblings if len(present) < len(siblings) else ():
+            if child.absent and any(not _differs(child, one) for one in candidates):
+                mismatches.append(Mismatch(child.path, "none" + _about(child), "one"))
+        mismatches += _one_to_one(present, candidates)
     return mismatches
 
 
-def _one_to_one(wanted: Sequence[Wanted], found: Sequence[_Tree], path: str) -> list[Mismatch]:
-    differences = [[_differs(one, other, path) for other in found] for one in wanted]
+def _one_to_one(wanted: Sequence[Wanted], found: Sequence[_Tree]) -> list[Mismatch]:
     if len(wanted) == len(found) == 1:
-        return differences[0][0]
+        return _differs(wanted[0], found[0])
+    differences = [[_differs(one, other) for other in found] for one in wanted]
     unmatched = _unmatched([[column for column, why in enumerate(row) if not why] for row in differences])
-    return [_lacking(wanted[row], differences[row], path) for row in unmatched]
+    return [_lacking(wanted[row], differences[row]) for row in unmatched]
 
 
 def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
@@ -103,24 +103,26 @@ def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
     return [row for row in range(len(fits)) if not place(row, set())]
 
 
-def _differs(wanted: Wanted, found: _Tree, path: str) -> list[Mismatch]:
+def _differs(wanted: Wanted, found: _Tree) -> list[Mismatch]:
     """Mismatches of one wanted element with one found: its operators, then its children."""
-    what = kind(path)
-    wrong = [Mismatch(path, operators.phrase(operator, value, what), quantity.readable(found.value, what) or "nothing")
+    what = wanted.kind
+    wrong = [Mismatch(wanted.path, operators.phrase(operator, value, what),
+                      quantity.readable(found.value, what) or "nothing")
              for operator, value in wanted.operators.items() if not operators.holds(operator, value, found.value, what)]
-    return wrong + _missing(wanted, found, path + "/")
+    return wrong + _missing(wanted, found) if wanted.children else wrong
 
 
 # ---------------------------------------------------------------- phrases
 
 
-def _lacking(wanted: Wanted, differences: Sequence[list[Mismatch]], path: str) -> Mismatch:
+def _lacking(wanted: Wanted, differences: Sequence[list[Mismatch]]) -> Mismatch:
+    path = wanted.path
     fitting = sum(not why for why in differences)
-    phrase = ("another" if fitting else "one") + _about(wanted, path)
+    phrase = ("another" if fitting else "one") + _about(wanted)
     if fitting:
         return Mismatch(path, phrase, f"{fitting} like that among {len(differences)}")
     if not differences:
-        own = _own(wanted, path)
+        own = _own(wanted)
         return Mismatch(path, " and ".join(own) if own and not wanted.children else phrase, "none")
     nearest = min(differences, key=lambda why: (len(why), why[0].found == "none"))[0]
     if nearest.attribute == path:  # its own text is not as wanted, as a CPU's flag: there is no nearer or farther
@@ -129,23 +131,25 @@ def _lacking(wanted: Wanted, differences: Sequence[list[Mismatch]], path: str) -
     return Mismatch(path, phrase, f"none like that among {len(differences)} (the nearest: {what} {nearest.found})")
 
 
-def _about(wanted: Wanted, path: str) -> str:
+def _about(wanted: Wanted) -> str:
     """The requirement on an element as a phrase: ' with speed at least 10000 Mb/s'."""
-    said = _own(wanted, path)
-    said += [part for siblings in wanted.children.values() for child in siblings for part in _parts(child, path, "")]
+    said = _own(wanted) + [part for child in _children(wanted) for part in _parts(child, "")]
     return " with " + ", ".join(said) if said else ""
 
 
-def _parts(wanted: Wanted, above: str, prefix: str) -> list[str]:
-    path, name = f"{above}/{wanted.name}", prefix + wanted.name
+def _parts(wanted: Wanted, prefix: str) -> list[str]:
+    name = prefix + wanted.name
     if wanted.absent:
-        return [f"no {name}{_about(wanted, path)}"]
-    own = _own(wanted, path)
+        return [f"no {name}{_about(wanted)}"]
+    own = _own(wanted)
     said = [" ".join([name, *filter(None, [" and ".join(own)])])] if own or not wanted.children else []
-    return said + [part for siblings in wanted.children.values() for child in siblings
-                   for part in _parts(child, path, f"{name}/")]
+    return said + [part for child in _children(wanted) for part in _parts(child, f"{name}/")]
 
 
-def _own(wanted: Wanted, path: str) -> list[str]:
-    return [operators.phrase(operator, value, kind(path))
+def _children(wanted: Wanted) -> list[Wanted]:
+    return [child for siblings in wanted.children.values() for child in siblings]
+
+
+def _own(wanted: Wanted) -> list[str]:
+    return [operators.phrase(operator, value, wanted.kind)
             for operator, value in wanted.operators.items() if operator != "present"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from cod.policy.attributes import BYTES, MHZ, MIB, NUMBER, RATE
 
@@ -22,6 +23,7 @@ _FACTORS: dict[str, dict[str, float]] = {  # kind of attribute -> unit -> how ma
 COUNTED = frozenset({*_FACTORS, NUMBER})
 
 
+@lru_cache(maxsize=65536)
 def value(text: str, kind: str | None) -> float | None:
     """`text` in the own unit of an attribute of that kind; None where it is no such quantity."""
     match = _NUMBER.fullmatch(text)

@@ -23,10 +23,13 @@ ELEMENTS, DEEPEST, LONGEST = 256, 16, 65536  # elements, elements inside each ot
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One element: its operators, and the elements in it by name, in their order."""
+    """One element: its path below the document's element ('' for that one), what stands there in a report (see
+    `attributes`; None: nothing that is known), its operators, and the elements in it by name, in their order."""
 
     name: str
     line: int
+    path: str
+    kind: str | None
     operators: Mapping[str, str]
     children: Mapping[str, tuple[Wanted, ...]] = field(default_factory=dict)
 
@@ -62,6 +65,7 @@ class _Reader:
         self.parser.CharacterDataHandler = self._text
         self.parser.StartDoctypeDeclHandler = self._doctype
         self._open: list[tuple[str, int, dict[str, str], dict[str, list[Wanted]]]] = [("", 0, {}, {})]
+        self._path: list[str] = []
         self._count = 0
 
     @property
@@ -76,10 +80,13 @@ class _Reader:
         if self._count > ELEMENTS or len(self._open) > DEEPEST:
             _refuse(line, f"requirements have at most {ELEMENTS} elements, {DEEPEST} in each other")
         self._open.append((name, line, attributes, {}))
+        self._path.append(name)
 
     def _end(self, _name: str) -> None:
         name, line, attributes, children = self._open.pop()
-        made = Wanted(name, line, attributes, {key: tuple(each) for key, each in children.items()})
+        path = "/".join(self._path[1:])
+        self._path.pop()
+        made = Wanted(name, line, path, kind(path), attributes, {key: tuple(each) for key, each in children.items()})
         self._open[-1][3].setdefault(name, []).append(made)
 
     def _text(self, text: str) -> None:
@@ -108,7 +115,7 @@ def check(document: str, rules: TypeRules | None = None, *, root: str = "require
             _refuse(wanted.line, f"requirements are in an element {root}, not {wanted.name}")
         if wanted.operators:
             _refuse(wanted.line, f"{root} itself takes no operators")
-        for line, complaint in _below(wanted, "", rules):
+        for line, complaint in _below(wanted, rules):
             _refuse(line, complaint)
     except Refused as refused:
         raise Refused("invalid", refused.sentence, field) from None
@@ -118,26 +125,25 @@ def _refuse(line: int, sentence: str) -> NoReturn:
     raise Refused("invalid", f"line {line}: {sentence}" if line else sentence)
 
 
-def _below(wanted: Wanted, path: str, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
-    for name, siblings in wanted.children.items():
-        below = f"{path}/{name}" if path else name
+def _below(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
+    for siblings in wanted.children.values():
         present = [each for each in siblings if not each.absent]
-        if len(present) > 1 and kind(below) is not None and below not in SEVERAL:
-            yield present[1].line, f"{below} is wanted twice, and a node has one: put the operators on one element"
+        if len(present) > 1 and present[1].kind is not None and present[1].path not in SEVERAL:
+            said = f"{present[1].path} is wanted twice, and a node has one: put the operators on one element"
+            yield present[1].line, said
         for each in siblings:
-            yield from _of_one(each, below, rules)
+            yield from _of_one(each, rules)
 
 
-def _of_one(wanted: Wanted, path: str, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
-    what = kind(path)
-    complaint = _misplaced(path, rules) if what else _unknown(path, wanted)
-    complaint = complaint or operators.complaint(wanted.operators, what)
+def _of_one(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
+    complaint = _misplaced(wanted.path, rules) if wanted.kind else _unknown(wanted)
+    complaint = complaint or operators.complaint(wanted.operators, wanted.kind)
     if complaint:
-        yield wanted.line, f"{path}: {complaint}"
-    elif wanted.children and what not in (PARTS, None):
-        yield wanted.line, f"{path}: it has no parts"
+        yield wanted.line, f"{wanted.path}: {complaint}"
+    elif wanted.children and wanted.kind not in (PARTS, None):
+        yield wanted.line, f"{wanted.path}: it has no parts"
     else:
-        yield from _below(wanted, path, rules)
+        yield from _below(wanted, rules)
 
 
 def _misplaced(path: str, rules: TypeRules | None) -> str:
@@ -148,9 +154,9 @@ def _misplaced(path: str, rules: TypeRules | None) -> str:
     return ""
 
 
-def _unknown(path: str, wanted: Wanted) -> str:
+def _unknown(wanted: Wanted) -> str:
     """That there shall be none of something is true of what no report has; and so of what would be in it."""
-    above, _, name = path.rpartition("/")
+    above, _, name = wanted.path.rpartition("/")
     if wanted.absent or (above and kind(above) is None):
         return ""
     known = [each for each in parts(above) if not is_below(f"{above}/{each}".lstrip("/"), PARTICULAR)]
