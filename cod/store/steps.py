@@ -100,9 +100,9 @@ def wanted(tx: Tx, node: Node) -> Wanted | None:
     if node.vcluster_id is None or node.template_id is None:
         return None
     c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
-    query = (select(c.id, c.document, v.group_id, func.coalesce(k.attributes, ""))
-             .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id)
-             .outerjoin(t.node_types, k.id == node.type_id).where(c.id == node.template_id))
+    hardware = func.coalesce(select(k.attributes).where(k.id == node.type_id).scalar_subquery(), "")
+    query = (select(c.id, c.document, v.group_id, hardware)
+             .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
     asked = select(r.attributes).where(r.request_id == node.request_id, r.template_id == node.template_id)
     return Wanted(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select, update
+from sqlalchemy.exc import OperationalError
 
 from cod.flows import acts as flow
 from cod.flows import nodes as node_flows
@@ -138,6 +140,23 @@ def test_two_managers_never_apply_two_plans_at_once(engine: Engine, acts: dict[s
     for act in acts.values():
         in_tx(engine, act.flow, claim=quick, now=NOW + 21.0)
     in_tx(engine, check_world)
+
+
+def test_nobody_takes_the_claim_over_while_an_act_is_under_way(engine: Engine, acts: dict[str, flow.Act]) -> None:
+    """Between an act's look at the claim and its commit no other server can become the manager."""
+    own = claim(engine)
+    for act in acts.values():
+        with engine.begin() as tx:
+            act.flow(tx, claim=own, now=NOW)
+            if engine.dialect.name == "sqlite":  # one writer at a time: the other does not even begin
+                with pytest.raises(sqlite3.OperationalError, match="locked"):
+                    sqlite3.connect(engine.url.database or "", timeout=0).execute("BEGIN IMMEDIATE")
+            else:
+                with engine.connect() as other:
+                    other.exec_driver_sql("SET innodb_lock_wait_timeout=0")
+                    with pytest.raises(OperationalError, match="Lock wait timeout"):
+                        plan_flow.hold(other, "b", NOW + 100.0, 20.0)
+            tx.rollback()
 
 
 # ---------------------------------------------------------------- rows that change between snapshot and act
