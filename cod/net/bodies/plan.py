@@ -114,14 +114,9 @@ class ExplainReply(Reply):
 
     @classmethod
     def of_parts(cls, parts: tuple[model.RequestView, Any, Mapping[int, str]]) -> ExplainReply:
-        """From the request's view, `policy.explain.Explanation` (None: it does not wait) and vclusters' names by id."""
+        """From the request's view, `policy.explain.Explanation` and vclusters' names by id."""
         view, why, names = parts
         request = view.request
-        if why is None:
-            wanted = sum(one.count for one in request.tuples)
-            return cls(request=request.id, vcluster=view.vcluster, state=request.state, code=request.state,
-                       sentence=request.reason or f"it is {request.state}", wanted=wanted, fitting=0, free=0, coming=0,
-                       position=0, ahead=[], types=[], holders=[], chances=[])
         return cls(
             request=request.id, vcluster=view.vcluster, state=request.state, code=why.code, sentence=why.sentence,
             wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, position=why.position,

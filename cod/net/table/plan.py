@@ -10,16 +10,13 @@ from cod.flows import plan, views
 from cod.model import RequestView, Site
 from cod.net import bodies as b
 from cod.net.routes import listed, number, route
-from cod.states import RequestState
 
 Why = tuple[RequestView, Any, Mapping[int, str]]
 
 
 def _explained(tx: Any, *, request_id: int, site: Site, now: float) -> Why:
-    """The request, why it waits (None when it does not) and the names of those ahead of it, by id."""
+    """The request, why it waits, and the names of the vclusters ahead of it, by id."""
     view = views.request(tx, request_id)
-    if view.request.state != RequestState.PENDING:
-        return view, None, {}
     why = plan.explain(tx, request_id=request_id, site=site, now=now)
     return view, why, views.vcluster_names(tx, {one.vcluster_id for one in why.ahead})
 
