@@ -10,7 +10,7 @@ import click
 
 from cod.cli.show import SPAN, as_json, client, shown, table, when
 
-NAMELESS = {"group": "(reserve)", "type": "(deleted types)"}
+RESERVE = "(reserve)"
 WIDTH = 40  # columns of the picture
 
 
@@ -49,7 +49,7 @@ def picture(report: Mapping[str, Any]) -> Any:
 
 def name(by: str, line: Mapping[str, Any]) -> str:
     """What a line is about."""
-    return day(line["day"]) if by == "day" else line["name"] or NAMELESS[by]
+    return day(line["day"]) if by == "day" else line["name"] or RESERVE
 
 
 def day(at: float) -> str:

@@ -65,7 +65,7 @@ def _types(tx: Tx) -> dict[int, NodeType]:
 class Line:
     """What a group or a type used, or what was used on a day; the key of a day is its first second.
 
-    key        None: the reserve, by group; types that were deleted, by type
+    key        None: the reserve, by group
     seconds    node-seconds
     joules     used; `always_on`: had no node slept
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
+from sqlalchemy import case, delete, func, insert, or_, select, update
 
 from cod.model import EnergyUse
 from cod.states import Disk, NodeState
@@ -14,6 +14,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 
 MARK = "energy"
+DELETED = "(deleted)"
 
 _n, _e, _m = t.nodes.c, t.energy_use.c, t.marks.c
 _COLUMNS = [_e[field.name] for field in fields(EnergyUse)]
@@ -92,9 +93,10 @@ def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
 def sums(tx: Tx, first: int, last: int, by: str) -> list[Any]:
     """The accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or 'day'.
 
-    The key is a group's name (None: the reserve), a type's (None: deleted ones) or a day; rows are in its order.
+    The key is a group's name (None: the reserve), a type's, '(deleted)', or a day; rows are in its order.
     """
-    key: ColumnElement[Any] = {"group": t.groups.c.name, "type": t.node_types.c.name, "day": _e.day}[by]
+    group = case((_e.group_id > 0, func.coalesce(t.groups.c.name, DELETED)))
+    key = {"group": group, "type": func.coalesce(t.node_types.c.name, DELETED), "day": _e.day}[by]
     query = (select(key, *_SUMS).select_from(t.energy_use)
              .outerjoin(t.groups, t.groups.c.id == _e.group_id).outerjoin(t.node_types, t.node_types.c.id == _e.type_id)
              .where(_e.day.between(first, last)).group_by(key).order_by(key))

@@ -115,11 +115,12 @@ def test_a_site_that_has_not_counted_yet(served: Served) -> None:
     assert "--since" in shown(served, "--since", "soon", code=2)
 
 
-def test_a_type_that_was_deleted_keeps_its_account_without_its_name(served: Served) -> None:
+def test_what_was_deleted_keeps_its_account_without_its_name(served: Served) -> None:
     served.tx(book, int(time.time() // DAY))
     served.tx(lambda tx: tx.execute(t.node_types.delete()))
-    assert [line["name"] for line in json.loads(shown(served, "--by", "type", "--json"))["items"]] == [None]
-    assert shown(served, "--by", "type").splitlines()[1].startswith("(deleted types)")
+    served.tx(lambda tx: tx.execute(t.groups.delete()))
+    assert [line["name"] for line in json.loads(shown(served, "--by", "type", "--json"))["items"]] == ["(deleted)"]
+    assert [line.split()[0] for line in shown(served).splitlines()[1:3]] == ["(reserve)", "(deleted)"]
 
 
 def test_a_bar_is_as_long_as_its_share_and_rounds_once() -> None:

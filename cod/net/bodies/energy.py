@@ -30,7 +30,7 @@ class EnergySum(Reply):
 
 
 class EnergyLine(EnergySum):
-    """Of a group (null: the reserve) or type (null: deleted types) by `name`; of a day by its first second."""
+    """Of a group (null: the reserve) or type by `name`; of a day by its first second."""
 
     name: str | None
     day: float | None
