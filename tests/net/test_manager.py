@@ -16,7 +16,7 @@ from cod.flows import vclusters as owner_flows
 from cod.model import Effect, Refused, Site
 from cod.net.manager import CLAIM, Manager
 from cod.states import NodeEvent
-from cod.store import nodes, requests
+from cod.store import nodes, requests, vclusters
 from tests.store.manager_world import arrive, check_world, furnish, in_tx, states
 
 
@@ -289,6 +289,21 @@ def test_the_whole_life_of_a_vcluster(house: House, engine: Engine, site: Site) 
     house.seconds(2)
     assert set(in_tx(engine, states).values()) == {"prime"}
     in_tx(engine, check_world)
+
+
+def test_what_time_alone_brings_is_done_at_its_time(house: House, engine: Engine, site: Site) -> None:
+    """Not when the next pass would come round: an end of a lease, and the end of the grace after it."""
+    house.manager.startService()
+    with engine.begin() as tx:
+        owner_flows.create(tx, name="one", size=1, template="debian", group="site", lease=95.5, site=site, now=0.0)
+    house.seconds(90)
+    assert house.passes() <= 12
+    house.seconds(7)
+    drains = in_tx(engine, vclusters.by_name, "one")
+    assert drains.expires_at == 96.5
+    assert 97.0 <= drains.drain_until - site.policy.drain_grace < 98.5
+    house.seconds(301)
+    assert nodes_by_name(engine, "node0").released
 
 
 def test_a_clock_that_is_set_ends_no_lease_for_a_while(house: House, engine: Engine, site: Site) -> None:
