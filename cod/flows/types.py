@@ -30,10 +30,10 @@ def every(tx: Tx) -> list[TypeView]:
     return [TypeView(each, states.get(each.id, {}), tuple(equal.facts(each.attributes))) for each in found]
 
 
-def show(tx: Tx, *, name: str) -> tuple[TypeView, list[NodeView]]:
+def show(tx: Tx, *, name: str, site: Site) -> tuple[TypeView, list[NodeView]]:
     """One type, with the first of its nodes."""
     found = _type(tx, name)
-    return _view(tx, found), views.nodes(tx, type=name, limit=SHOWN)
+    return _view(tx, found), views.nodes(tx, type=name, limit=SHOWN, policy=site.policy)
 
 
 def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any) -> Result:

@@ -60,7 +60,7 @@ def create(
     Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
-        return Result(_repeated(tx, before, name))
+        return Result(_repeated(tx, before, name, site))
     leases.check(lease)
     owner, wanted = _group(tx, group), _template(tx, template)
     _check(tx, name, attributes, site.types)
@@ -69,7 +69,7 @@ def create(
         lease_time=leases.granted_time(lease, owner, site.policy), now=now)
     requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key, may_wait=wait,
                  may_spread=spread, tuples=[RequestTuple(size, attributes, wanted.id)])
-    return Result(_shown(tx, vcluster), _WAKE)
+    return Result(_shown(tx, vcluster, site), _WAKE)
 
 
 def resize(
@@ -82,7 +82,7 @@ def resize(
     What was asked for before and has not been granted is withdrawn. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
-        return Result(_repeated(tx, before, name))
+        return Result(_repeated(tx, before, name, site))
     vcluster = _active(tx, name)
     _check_size(size, leases.room(vcluster.first_address or 0, vcluster.last_address or 0))
     requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
@@ -90,7 +90,7 @@ def resize(
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
                      tuples=[more], now=now, key=key, may_wait=wait, may_spread=spread)
-        return Result(_shown(tx, vcluster), _WAKE)
+        return Result(_shown(tx, vcluster, site), _WAKE)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     chosen = reservations.of_reclaims(tx, [one.id for one in reclaims.open_(tx, vcluster.id)])
     first = leases.victims([node for node in held if node.id in chosen], len(held) - size)
@@ -112,7 +112,7 @@ def release(
     wanted = [one for one in dict.fromkeys(nodes_) if not passing_over or one in there]
     leaving = list(dict.fromkeys(_member(vcluster, held, one) for one in wanted))
     if not leaving:
-        return Result(_shown(tx, vcluster))
+        return Result(_shown(tx, vcluster, site))
     if vcluster.size - len(leaving) < 1:
         raise Refused("conflict", f"vcluster {name} would have no node left; delete it instead", "nodes")
     return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, "its owner gave it back", site=site, now=now,
@@ -132,7 +132,7 @@ def extend(tx: Tx, *, name: str, lease: float, site: Site, now: float) -> Result
                                     warned=leases.begun(until - now, site.policy))
         notices.add(tx, **news.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
         dues.leased(tx, vcluster, "extended", now)
-    return Result(_shown(tx, vcluster), _WAKE)
+    return Result(_shown(tx, vcluster, site), _WAKE)
 
 
 def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
@@ -152,7 +152,7 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
         vcluster = vclusters.end(tx, vcluster, now)
     else:
         vcluster = vclusters.change(tx, vcluster, state=VclusterState.RELEASING)
-    return Result(_shown(tx, vcluster), effects)
+    return Result(_shown(tx, vcluster, site), effects)
 
 
 # ---------------------------------------------------------------- steps
@@ -189,20 +189,20 @@ def _shrink(
     smaller = vclusters.change(tx, vcluster, size=size)
     if ready := vclusters.first_ready(tx, vcluster.id, now):  # without the nodes that were not active yet
         notices.add(tx, **news.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id, now=now)
-    return Result(_shown(tx, smaller), effects)
+    return Result(_shown(tx, smaller, site), effects)
 
 
-def _shown(tx: Tx, vcluster: Vcluster) -> tuple[VclusterView, list[NodeView]]:
+def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[NodeView]]:
     newest = views.vclusters(tx, name=vcluster.name, ended=True)[-1]
-    return newest, views.nodes(tx, vcluster=vcluster.name, limit=100_000)
+    return newest, views.nodes(tx, vcluster=vcluster.name, limit=100_000, policy=site.policy)
 
 
-def _repeated(tx: Tx, before: Request, name: str) -> tuple[VclusterView, list[NodeView]]:
+def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterView, list[NodeView]]:
     vcluster = vclusters.get(tx, before.vcluster_id)
     assert vcluster is not None
     if vcluster.name != name:
         raise Refused("conflict", f"that key was used before, for vcluster {vcluster.name}", "key")
-    return _shown(tx, vcluster)
+    return _shown(tx, vcluster, site)
 
 
 # ---------------------------------------------------------------- checks

@@ -225,3 +225,12 @@ def test_immunity_for_people(served: Served, monkeypatch: pytest.MonkeyPatch) ->
     assert "4 min" in " ".join(lines["n4"])
     assert re.search(r"^immune until +\d{4}-", run(served, "node", "show", "n4"), re.MULTILINE)
     assert re.search(r"^immune until +- *$", run(served, "node", "show", "n3"), re.MULTILINE)
+
+
+def test_replies_to_changes_say_it_too(served: Served) -> None:
+    extended = served.local.post("/vclusters/low/extend", {"lease": 9e4})
+    shown = {one["name"]: one["immune_until"] for one in served.local.get("/vclusters/low")["nodes"]}
+    assert {one["name"]: one["immune_until"] for one in extended["nodes"]} == shown
+    assert None not in shown.values()
+    large = served.local.get("/types/large")["members"]
+    assert {one["name"]: one["immune_until"] for one in large} == shown | {"n5": None}

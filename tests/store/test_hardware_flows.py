@@ -121,10 +121,10 @@ def test_types_are_listed_with_their_nodes_and_facts(lab: Lab) -> None:
     found = {view.type.name: view for view in type_flows.every(lab.tx)}
     assert {name: dict(view.states) for name, view in found.items()} == {small: {"inactive": 1}, large: {"inactive": 2}}
     assert ("memory/mib", "8192 MiB") in found[large].facts
-    view, members = type_flows.show(lab.tx, name=large)
+    view, members = type_flows.show(lab.tx, name=large, site=lab.site)
     assert [member.node.name for member in members] == ["node2", "node3"]
     assert view == found[large]
-    assert refused(type_flows.show, lab.tx, name="none").code == "not_found"
+    assert refused(type_flows.show, lab.tx, name="none", site=lab.site).code == "not_found"
 
 
 def test_a_type_is_named_priced_and_given_marks(lab: Lab) -> None:

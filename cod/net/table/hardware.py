@@ -22,7 +22,7 @@ TYPES = (
           lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
           reply=b.TypeRefreshed, body=b.TypeRefresh),
     route("GET", "/types/{name}", "Show a node type with its attributes and nodes",
-          lambda a: partial(types.show, name=a.names["name"]), reply=b.TypeInFull),
+          lambda a: partial(types.show, name=a.names["name"], site=a.site), reply=b.TypeInFull),
     route("PATCH", "/types/{name}", "Rename a node type, or change its cost, marks or watts", _type_changes,
           reply=b.TypeReply, body=b.TypePatch),
     route("DELETE", "/types/{name}", "Forget a node type that has no nodes",
