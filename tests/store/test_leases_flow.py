@@ -13,7 +13,7 @@ from cod.flows import nodes as node_flows
 from cod.flows import vclusters as flow
 from cod.model import BootSecret, DhcpQuery, Peer, Policy, Refused, Site, dotted
 from cod.states import NodeEvent, NodeState, Step
-from cod.store import bindings, nodes, requests, reservations, secrets, steps, vclusters
+from cod.store import bindings, holding, nodes, requests, reservations, secrets, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.store.agentlab import hardware
@@ -256,10 +256,14 @@ def test_what_nobody_can_wake_is_not_put_to_sleep(tx: Tx, site: Site) -> None:
     assert (asleep.power_wanted, nodes.history(tx, asleep.id)[-1]["actor"]) == ("off", "manager")
 
 
-def test_a_node_that_is_set_aside_is_kept_for_nobody(tx: Tx, site: Site) -> None:
+def test_a_node_that_is_set_aside_or_given_away_is_kept_for_nobody(tx: Tx, site: Site) -> None:
     people(tx)
-    node = add_node(tx, 1, "trampoline")
-    want(tx, site, "one", 1, 8192, 1.0)
-    reservations.add(tx, [node.id], requests.every(tx)[0].id, None, 2.0)
+    node, other = add_node(tx, 1, "trampoline"), add_node(tx, 2)
+    vcluster = vclusters.get(tx, want(tx, site, "one", 1, 8192, 1.0))
+    assert vcluster is not None
+    reservations.add(tx, [node.id, other.id], requests.every(tx)[0].id, None, 2.0)
+    holding.take(tx, other, vcluster=vcluster, request_id=requests.every(tx)[0].id, template_id=vcluster.template_id,
+                 hostname="n1", now=3.0)
+    assert [one.node_id for one in reservations.every(tx)] == [node.id]
     moved = steps.apply(tx, node, Step(NodeEvent.QUARANTINED, "smoke"), now=3.0, actor="test", policy=site.policy)
     assert (moved.state, reservations.every(tx)) == ("quarantined", [])
