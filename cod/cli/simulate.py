@@ -242,7 +242,7 @@ def _write(folder: Path, charts: dict[str, str], answer: dict[str, Any]) -> None
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else duration(value)
+    return "-" if value is None else f"{value:.0f} s" if value < 900 else duration(value)
 
 
 def _share(value: float | None) -> str:

@@ -76,13 +76,12 @@ def of_sweep(
     titles = [TITLES.get(path, path) for path in curve]
     values = [[metric(result, path) for _, result in runs] for path in curve]
     texts = [text for text, _ in runs]
-    ticks = list(enumerate(texts))
+    across = Axis(f"{key} (evenly spaced)", ticks=[(float(place), text) for place, text in enumerate(texts)])
     drawn = [Line(titles[side], list(enumerate(values[side])), right=bool(side), dots=[""] * len(runs))
              for side in (0, 1)]
     against = Line(key, list(zip(*values, strict=True)), dots=texts)
     return {
-        "sweep.svg": lines(f"{name}: {key}", drawn, Axis(key, ticks=[(float(n), text) for n, text in ticks]),
-                           Axis(titles[0]), Axis(titles[1])),
+        "sweep.svg": lines(f"{name}: {key}", drawn, across, Axis(titles[0]), Axis(titles[1])),
         "tradeoff.svg": lines(f"{name}: {key}", [against], Axis(titles[0], from_zero=False),
                               Axis(titles[1], from_zero=False)),
     }
