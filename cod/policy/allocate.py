@@ -1,6 +1,8 @@
 """The resource manager's decision: which request gets which nodes, and from whom they are taken. Pure.
 
 **Order.** Requests are looked at one after the other (`policy.priority`). Each is satisfied as a whole or not at all.
+Those of one priority and age are packed into what is free so that as many as possible are satisfied (`policy.packing`);
+then those of them that are not look for a place to wait in.
 
 **Which nodes.** Requests match node types and blocks, never single nodes (`policy.fitting`). Each tuple of a request is
 served from one block, unless the request may be spread. Among the blocks that are large enough those of the cheapest
@@ -21,9 +23,6 @@ nothing is taken twice. A request that needs nodes which cannot be taken keeps n
 it. One that all nodes of the site could not satisfy is rejected at once; so is one that would have to wait and does not
 want to. Every *no* has a reason with a name and a sentence (`policy.reasons`).
 
-**Moving aside.** Where the first try fails for want of a few nodes in a block, a request of the same priority that got
-nodes there in this plan is moved to others that do as well for it.
-
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
 changed decides nothing.
 
@@ -41,6 +40,7 @@ from cod.model import Policy
 from cod.policy import places, priority, reasons
 from cod.policy.fitting import Fit, Fitting
 from cod.policy.leases import over
+from cod.policy.packing import pack
 from cod.policy.places import Found, Want
 from cod.policy.reclaim import Lenders
 from cod.policy.stock import Stock
@@ -51,8 +51,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decision:
     """What becomes of every pending request of `snapshot`, at `now` (seconds since the epoch)."""
     fitting = Fitting(snapshot)
     choice = _Choice(snapshot, fitting, now)
-    for wish in priority.ordered(snapshot.wishes, policy, fitting):
-        choice.decide(wish)
+    for peers in priority.peers(snapshot.wishes, policy, fitting):
+        choice.decide(peers)
     return choice.decision()
 
 
@@ -73,18 +73,52 @@ class _Choice:
         """What has been decided, in the order of the requests."""
         return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), dict(self._kept))
 
-    def decide(self, wish: Wish) -> None:
-        """Grant the wish or say why not; what it gets, keeps or has taken is gone for those behind it."""
+    def decide(self, peers: Sequence[Wish]) -> None:
+        """Grant wishes of one priority and age, or say why not.
+
+        What they get, keep or have taken is gone for those behind them. One that something is reserved for keeps it,
+        and its place in the order: only those behind the last of such are packed.
+        """
+        wants = [self._want(wish) for wish in peers if not self._run_out(wish)]
+        waited = max((number for number, want in enumerate(wants, 1) if want.anchors), default=0)
+        for want in wants[:waited]:
+            found = self._now_for(want)
+            if found is None:
+                self._postpone(want)
+            else:
+                self._grant(want, found)
+        packed = self._packed(wants[waited:])
+        for want in wants[waited:]:
+            if want.wish.id in packed:
+                self._grant(want, packed[want.wish.id])
+        for want in wants[waited:]:
+            if want.wish.id not in packed:
+                self._postpone(want)
+
+    def _run_out(self, wish: Wish) -> bool:
         holder = self._snapshot.holders.get(wish.vcluster_id)
-        if holder is not None and over(holder, self._now):
-            self._noes.append(reasons.run_out(wish))
-            return
-        want = self._want(wish)
-        found = self._failures.unless("now", want, self._at_once, self._most_now)
-        if found is not None:
-            self._grants.append(Grant(wish.id, tuple(self._shares(want, found))))
-            return
-        found = self._failures.unless("later", want, self._later, self._most_later) if wish.may_wait else None
+        if holder is None or not over(holder, self._now):
+            return False
+        self._noes.append(reasons.run_out(wish))
+        return True
+
+    def _packed(self, wants: Sequence[Want]) -> dict[int, Found]:
+        """Those that are granted, by id. Who could not be even if it were alone takes no part."""
+        alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
+        if len(alone) < 2:
+            return {want.wish.id: found for want, found in alone}
+        types = self._snapshot.types
+        return pack([want for want, _ in alone], self._stock.free, lambda kind: types[kind.type].cost)
+
+    def _now_for(self, want: Want) -> Found | None:
+        return self._failures.unless("now", want, self._at_once, self._most_now)
+
+    def _grant(self, want: Want, found: Found) -> None:
+        self._grants.append(Grant(want.wish.id, tuple(self._shares(want, found))))
+
+    def _postpone(self, want: Want) -> None:
+        """It waits in the right place, or is told why it has none."""
+        found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
         self._noes.append(reasons.why_not(want, self._fitting) if found is None else self._wait(want, found))
 
     def _want(self, wish: Wish) -> Want:

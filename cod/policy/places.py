@@ -69,15 +69,19 @@ def at_once(want: Want, free: Mapping[Kind, int]) -> Found | None:
     for tier in (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers):
         fitting = [kind for kind in tier if free[kind] >= count]
         if fitting:
-            return Found([{min(fitting, key=lambda kind: (-free[kind], kind)): count}])
+            return Found([{max(fitting, key=free.__getitem__): count}])  # of equals the first: the larger block
     return None
 
 
 def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
     demands = []
     for one, fit in zip(want.wish.tuples, want.fits, strict=True):
-        kinds = [kind for tier in fit.tiers for kind in sorted(tier, key=lambda kind: (-free[kind], kind))]
-        demands.append(Demand(one.count, tuple(sorted(kinds, key=lambda kind: kind not in want.anchors))))
+        least = 1 if want.wish.may_spread else one.count
+        kinds = [kind for tier in fit.tiers for kind in sorted(
+            [kind for kind in tier if free[kind] >= least], key=free.__getitem__, reverse=True)]
+        if want.anchors:
+            kinds.sort(key=lambda kind: kind not in want.anchors)
+        demands.append(Demand(one.count, tuple(kinds)))
     return demands
 
 

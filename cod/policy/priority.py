@@ -7,6 +7,7 @@ needs is rare, and who can do with anything finds something else. Then the older
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -16,9 +17,15 @@ from cod.policy.world import Wish
 
 
 def ordered(wishes: Iterable[Wish], policy: Policy, fitting: Fitting) -> list[Wish]:
-    """The wishes, the one that is looked at first in front. The order depends on no other wish."""
+    """The wishes, the one that is looked at first in front. The order of two depends on no third."""
     return sorted(wishes, key=lambda wish: (
         -wish.priority, age(wish, policy), choice(wish, fitting), wish.submitted_at, wish.id))
+
+
+def peers(wishes: Iterable[Wish], policy: Policy, fitting: Fitting) -> list[list[Wish]]:
+    """The same in groups of one priority and one age."""
+    groups = itertools.groupby(ordered(wishes, policy, fitting), key=lambda wish: (wish.priority, age(wish, policy)))
+    return [list(group) for _, group in groups]
 
 
 def age(wish: Wish, policy: Policy) -> float:

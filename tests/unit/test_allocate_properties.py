@@ -138,12 +138,12 @@ def order_of_rows_means_nothing(seen: Snapshot) -> None:
 def who_comes_later_changes_nothing(seen: Snapshot) -> None:
     """What becomes of a request does not depend on those behind it."""
     done = decide(seen, POLICY, NOW)
-    order = priority.ordered(seen.wishes, POLICY, fitting.Fitting(seen))
-    assert [one.priority for one in order] == sorted((one.priority for one in order), reverse=True)
-    for place in range(len(order)):
-        alone = decide(replace(seen, wishes=order[:place + 1]), POLICY, NOW)
-        assert (order[place].id in granted(alone)) == (order[place].id in granted(done))
-        assert codes(alone).get(order[place].id) == codes(done).get(order[place].id)
+    for peer in seen.wishes:
+        rank = -peer.priority, priority.age(peer, POLICY)
+        before = [one for one in seen.wishes if (-one.priority, priority.age(one, POLICY)) <= rank]
+        alone = decide(replace(seen, wishes=before), POLICY, NOW)
+        assert (peer.id in granted(alone)) == (peer.id in granted(done))
+        assert codes(alone).get(peer.id) == codes(done).get(peer.id)
 
 
 def only_the_impossible_is_rejected(seen: Snapshot) -> None:
@@ -287,8 +287,8 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     (constraints_are_met, _patched(fitting, "lacking", lambda _: lambda *_: ())),
     (constraints_are_met, _patched(stock.Stock, "take", _one_less)),
     (constraints_are_met, _patched(stock.Stock, "_count_out", lambda _: lambda *_: None)),
-    (constraints_are_met, _patched(places, "_together", lambda together: lambda want, *rest: (
-        together(replace(want, wish=replace(want.wish, may_spread=True)), *rest)))),
+    (constraints_are_met, _patched(places, "at_once", lambda once: lambda want, free: once(
+        replace(want, wish=replace(want.wish, may_spread=True)), free))),
     (nothing_protected_is_taken, _patched(reclaim.Lenders, "levels", lambda _: lambda self, below: self._levels)),
     (nothing_protected_is_taken, _patched(reclaim.Lenders, "__init__", _mobile_is_all)),
     (nothing_protected_is_taken, _patched(Holder, "surplus", lambda _: property(lambda self: self.held))),

@@ -1,0 +1,343 @@
+"""The manager's decisions: an example of each rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from cod.model import Energy, Policy, RequestTuple
+from cod.policy.allocate import decide
+from cod.policy.plan import plan
+from cod.policy.world import COLD, WARM, Cache, Coming, Decision, Holding, Kind, Lot, Snapshot, Take, Taking
+from tests.unit.policy_sites import (
+    BIG,
+    BIG_ONLY,
+    LARGER_THAN_ANY,
+    NOW,
+    POLICY,
+    SMALL,
+    UEFI,
+    carried_out,
+    codes,
+    granted,
+    holder,
+    kind,
+    lot,
+    nodes_of,
+    site,
+    wish,
+)
+
+ONE, TWO = kind(SMALL, 1), kind(SMALL, 2)
+
+
+def decided(**columns: object) -> Decision:
+    """What becomes of a site."""
+    return decide(site(**columns), POLICY, NOW)
+
+
+def sentences(done: Decision) -> dict[int, str]:
+    """Why not, by request."""
+    return {no.request_id: no.sentence for no in done.noes}
+
+
+# ---------------------------------------------------------------- order
+
+def test_a_request_gets_its_nodes_with_its_tuples_templates() -> None:
+    done = decided(lots=[lot(3), lot(1, BIG)], wishes=[wish(1, 2, RequestTuple(1, BIG_ONLY, 2))])
+    assert [(one.position, one.template_id, one.lot.kind.type, one.count) for one in done.grants[0].shares] == [
+        (0, 1, SMALL, 2), (1, 2, BIG, 1)]
+    assert not done.noes
+
+
+def test_higher_priority_first_then_older() -> None:
+    wishes = [wish(1, 1, submitted_at=20.0), wish(2, 1, priority=5, submitted_at=40.0), wish(3, 1, submitted_at=5.0)]
+    done = decided(lots=[lot(2)], wishes=wishes, site={SMALL: 9})
+    assert granted(done) == [2, 3]
+    assert codes(done) == {1: "busy"}
+
+
+def test_of_one_age_the_more_constraining_first() -> None:
+    """It can have nothing else; and the other finds its nodes elsewhere."""
+    wishes = [wish(1, 1, submitted_at=1.0), wish(2, RequestTuple(1, BIG_ONLY, 1), submitted_at=9.0)]
+    done = decided(lots=[lot(1, BIG)], wishes=wishes, site={SMALL: 4, BIG: 1})
+    assert granted(done) == [2]
+    older = [wishes[0], replace(wishes[1], submitted_at=11.0)]  # now it is in the next step
+    assert granted(decided(lots=[lot(1, BIG)], wishes=older, site={SMALL: 4, BIG: 1})) == [1]
+
+
+def test_without_steps_the_older_first() -> None:
+    wishes = [wish(1, 1, submitted_at=1.0), wish(2, RequestTuple(1, BIG_ONLY, 1), submitted_at=1.5)]
+    seen = site(lots=[lot(1, BIG)], wishes=wishes, holders=[], site={SMALL: 4, BIG: 2})
+    assert granted(decide(seen, Policy(age_step=0.0), NOW)) == [1]
+
+
+def test_of_those_that_ask_at_one_time_as_many_as_possible_are_satisfied() -> None:
+    """The large one would be first, but then three would wait; one step later it goes first."""
+    wishes = [wish(1, 3, submitted_at=1.0), *(wish(number, 1, submitted_at=2.0) for number in (2, 3, 4))]
+    assert granted(decided(lots=[lot(3)], wishes=wishes)) == [2, 3, 4]
+    later = [wishes[0], *(replace(one, submitted_at=12.0) for one in wishes[1:])]
+    assert granted(decided(lots=[lot(3)], wishes=later)) == [1]
+
+
+def test_all_or_nothing() -> None:
+    done = decided(lots=[lot(2)], wishes=[wish(1, 3)], site={SMALL: 3})
+    assert sentences(done) == {
+        1: "waits: 3 nodes wanted, too few of the 3 that would do are free; others hold the rest, or come first"}
+
+
+# ---------------------------------------------------------------- which nodes
+
+def test_attributes_of_request_and_template_hold() -> None:
+    lots = [lot(1), lot(1, BIG), lot(1, UEFI)]
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))]), 1) == {kind(BIG): 1}
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, "", 2))]), 1) == {kind(BIG): 1}
+    assert UEFI not in {one.type for one in nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, "", 3))]), 1)}
+
+
+def test_the_cheaper_type_before_the_larger_block() -> None:
+    done = decided(lots=[lot(9, BIG), lot(2)], wishes=[wish(1, 2)])
+    assert nodes_of(done, 1) == {kind(SMALL): 2}
+
+
+def test_the_largest_block_of_the_cheapest_type() -> None:
+    assert nodes_of(decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 2)]), 1) == {TWO: 2}
+
+
+def test_a_tuple_stays_in_one_block_unless_it_may_be_spread() -> None:
+    lots = [lot(2, ONE), lot(2, TWO)]
+    done = decided(lots=lots, wishes=[wish(1, 3)], site={SMALL: 5})
+    assert (codes(done), sentences(done)[1]) == ({1: "busy"}, (
+        "waits: 3 nodes wanted, too few of the 5 that would do are free in one block; "
+        "others hold the rest, or come first"))
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, 3, may_spread=True)]), 1).total() == 3
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, may_spread=True)]), 1) in ({ONE: 2}, {TWO: 2})
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, 2)]), 1) == {ONE: 2, TWO: 2}
+
+
+def test_tuples_move_aside_for_each_other() -> None:
+    lots = [lot(2, ONE), lot(2, kind(BIG, 1))]
+    done = decided(lots=lots, wishes=[wish(1, 2, RequestTuple(2, BIG_ONLY, 1))])
+    assert nodes_of(done, 1) == {ONE: 2, kind(BIG, 1): 2}
+
+
+def test_cached_first_then_warm_then_cold_and_others_software_last() -> None:
+    lots = [lot(1, readiness=COLD), lot(1, cache=Cache(8, 8)), lot(1), lot(1, cache=Cache(1, 9)),
+            lot(1, readiness=COLD, cache=Cache(1, 9)), lot(1, cache=Cache(1, 8))]
+    order = []
+    for count in range(1, 7):
+        shares = decided(lots=lots, wishes=[wish(1, count)]).grants[0].shares
+        order.append(next(share.lot for share in shares if share.lot not in order))
+    assert order == [lots[3], lots[4], lots[2], lots[5], lots[1], lots[0]]
+
+
+def test_nodes_on_another_subnet_are_not_taken() -> None:
+    lots = [lot(1, kind(subnet="far")), lot(1, kind(subnet="lab"))]
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, 1)]), 1) == {kind(subnet="lab"): 1}
+    done = decided(lots=lots, wishes=[wish(1, 2)])
+    assert sentences(done) == {1: "2 nodes wanted, the site has 1 that would do"}
+
+
+# ---------------------------------------------------------------- waiting for what is on its way
+
+def test_whoever_waits_for_nodes_on_their_way_keeps_the_free_ones() -> None:
+    done = decided(lots=[lot(1)], coming=[Coming(kind(), 2)],
+                   wishes=[wish(1, 3), wish(2, 1, submitted_at=50.0)])
+    assert codes(done) == {1: "coming", 2: "busy"}
+    assert sentences(done)[1] == "waits for 2 nodes on their way back"
+    assert done.kept == {lot(1): 1}
+
+
+def test_what_cannot_come_keeps_nothing() -> None:
+    done = decided(lots=[lot(1)], wishes=[wish(1, 2), wish(2, 1, submitted_at=50.0)], site={SMALL: 2})
+    assert granted(done) == [2]
+
+
+def test_warm_and_waking_nodes_are_kept_before_cold_ones() -> None:
+    """Else the next plan would have another one woken."""
+    lots, coming = [lot(1), lot(3, readiness=COLD)], [Coming(kind(), 1, waking=True), Coming(kind(), 3)]
+    done = decided(lots=lots, coming=coming, wishes=[wish(1, 6)])
+    assert done.kept == {lots[0]: 1, lots[1]: 3}
+    assert decided(lots=lots, coming=coming, wishes=[wish(1, 5)]).kept == {lots[0]: 1, lots[1]: 3}
+    fewer = decide(site(lots=[lot(1), lot(1, readiness=COLD)], coming=[Coming(kind(), 2, waking=True)],
+                        wishes=[wish(1, 3)]), POLICY, NOW)
+    assert fewer.kept == {lot(1): 1}
+
+
+def test_the_nodes_of_vclusters_whose_lease_is_over_are_on_their_way() -> None:
+    for ends in ({"drain_until": NOW + 9}, {"expires_at": NOW}):
+        done = decided(holders=[holder(1, 2, **ends)], holdings=[Holding(1, kind(), 2, 2)],
+                       wishes=[wish(1, 2, priority=5)])
+        assert (codes(done), done.takes) == ({1: "coming"}, ())
+
+
+def test_a_vcluster_whose_lease_is_over_gets_nothing() -> None:
+    done = decided(lots=[lot(2)], holders=[holder(1001, 0, drain_until=NOW + 9)], wishes=[wish(1, 1)])
+    assert sentences(done) == {1: "waits: the lease of its vcluster has run out"}
+
+
+def test_reserved_nodes_are_for_their_request_only() -> None:
+    lots = [lot(2, reserved=7)]
+    assert granted(decided(lots=lots, wishes=[wish(7, 2)])) == [7]
+    assert codes(decided(lots=lots, wishes=[wish(1, 2)])) == {1: "busy"}
+    assert codes(decided(coming=[Coming(kind(), 2, reserved=7)], wishes=[wish(1, 2)])) == {1: "busy"}
+    assert codes(decided(coming=[Coming(kind(), 2, reserved=7)], wishes=[wish(7, 2)])) == {7: "coming"}
+
+
+# ---------------------------------------------------------------- taking
+
+def test_just_what_is_short_is_taken_from_the_lowest_priority() -> None:
+    done = decided(lots=[lot(1)], coming=[Coming(kind(), 1)],
+                   holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
+                   holdings=[Holding(1, kind(), 4, 4), Holding(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
+    assert done.takes == (Take(1, 2, kind(), 2),)
+    assert sentences(done) == {
+        1: "waits for 2 nodes that vclusters of lower priority give back and 1 node on its way back"}
+
+
+def test_higher_levels_are_added_when_lower_ones_are_not_enough() -> None:
+    done = decided(holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
+                   holdings=[Holding(1, kind(), 4, 4), Holding(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
+    assert Counter(done.takes) == Counter([Take(1, 2, kind(), 2), Take(1, 1, kind(), 2)])
+
+
+def test_a_lower_priority_before_a_cheaper_type() -> None:
+    done = decided(holders=[holder(1, 2, priority=1), holder(2, 2, priority=0)],
+                   holdings=[Holding(1, kind(), 2, 2), Holding(2, kind(BIG), 2, 2)], wishes=[wish(1, 2, priority=2)])
+    assert done.takes == (Take(1, 2, kind(BIG), 2),)
+
+
+@pytest.mark.parametrize(("columns", "mobile"), [
+    ({"priority": 2}, 4), ({"priority": 3}, 4), ({"floor": 3}, 4), ({"leaving": 3}, 1), ({}, 1)])
+def test_what_may_not_be_taken(columns: dict[str, int], mobile: int) -> None:
+    own = replace(holder(1, 4), **columns)
+    done = decided(holders=[own], holdings=[Holding(1, kind(), 4, mobile)], wishes=[wish(1, 2, priority=2)])
+    assert (codes(done), done.takes) == ({1: "busy"}, ())
+
+
+def test_nothing_is_taken_from_the_vcluster_itself() -> None:
+    seen = {"holders": [holder(1, 4, priority=0)], "holdings": [Holding(1, kind(), 4, 4)], "site": {SMALL: 9}}
+    assert decided(**seen, wishes=[wish(1, 2, priority=2, vcluster_id=1, own={SMALL: 4})]).takes == ()
+    assert decided(**seen, wishes=[wish(1, 2, priority=2)]).takes != ()
+
+
+def test_a_floor_holds_for_all_kinds_together() -> None:
+    holdings = [Holding(1, ONE, 3, 3), Holding(1, TWO, 3, 3)]
+    wishes = [wish(1, 2, priority=2), wish(2, 2, priority=2, submitted_at=50.0)]
+    done = decided(holders=[holder(1, 6, 3)], holdings=holdings, wishes=wishes)
+    assert (len(done.takes), codes(done)) == (1, {1: "taking", 2: "busy"})
+    both = decided(holders=[holder(1, 6, 3)], holdings=holdings, wishes=[wish(1, 2, 2, priority=2)])
+    assert codes(both) == {1: "busy"}
+
+
+def test_where_several_blocks_are_needed_each_lends_its_part() -> None:
+    done = decided(lots=[lot(1, ONE)], holders=[holder(1, 2), holder(2, 2)],
+                   holdings=[Holding(1, ONE, 2, 2), Holding(2, TWO, 2, 2)],
+                   wishes=[wish(1, 5, priority=1, may_spread=True)])
+    assert Counter(done.takes) == Counter([Take(1, 1, ONE, 2), Take(1, 2, TWO, 2)])
+
+
+def test_what_is_still_to_be_given_back_is_counted() -> None:
+    seen = site(holders=[holder(1, 4)], holdings=[Holding(1, kind(), 4, 4)], wishes=[wish(1, 2, priority=1)])
+    first = decide(seen, POLICY, NOW)
+    after = carried_out(seen, first)
+    again = decide(after, POLICY, NOW)
+    assert (first.takes, again.takes, codes(again)) == ((Take(1, 1, kind(), 2),), (), {1: "taking"})
+
+
+def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> None:
+    seen: dict[str, object] = {
+        "holders": [holder(1, 4, leaving=1)], "holdings": [Holding(1, TWO, 4, 3)],
+        "takings": [Taking(1, 1, 1, TWO, 1, NOW + 9)], "wishes": [wish(1, 2, priority=1)]}
+    waits = decided(**seen, coming=[Coming(ONE, 5)])
+    assert waits.takes == (Take(1, 1, TWO, 1),)
+    assert granted(decided(**seen, lots=[lot(2, ONE)])) == [1]
+
+
+# ---------------------------------------------------------------- rejected
+
+def test_the_impossible_is_rejected_with_the_reason() -> None:
+    done = decided(lots=[lot(1)], wishes=[wish(1, RequestTuple(1, LARGER_THAN_ANY, 1))])
+    assert done.noes[0].final
+    assert done.noes[0].sentence.startswith(
+        "1 node wanted, the site has 0 that would do. small lacks memory/mib: at least 8GiB wanted")
+    assert sentences(decided(lots=[lot(1, UEFI)], wishes=[wish(1, RequestTuple(1, "", 3))])) == {
+        1: "1 node wanted, the site has 0 that would do. uefi lacks image: one for target disk that fits the hardware "
+           "wanted, none found"}
+
+
+def test_no_block_is_large_enough() -> None:
+    done = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)])
+    assert done.noes[0].final
+    assert done.noes[0].sentence == (
+        "4 nodes wanted in one block, the largest that would do has 3; all blocks together have 5: the request would "
+        "have to be spread")
+    aside = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)], site={SMALL: 6})
+    assert codes(aside) == {1: "busy"}  # the sixth is set aside, and may be of the larger block
+
+
+def test_a_vclusters_own_nodes_cannot_be_had_again() -> None:
+    done = decided(holders=[holder(1, 1)], holdings=[Holding(1, kind(), 1, 1)], lots=[lot(1)],
+                   wishes=[wish(1, 2, vcluster_id=1, own={SMALL: 1})])
+    assert sentences(done) == {1: "2 nodes wanted, the site has 1 besides its own that would do"}
+
+
+def test_tuples_that_are_too_many_together() -> None:
+    done = decided(lots=[lot(2)], wishes=[wish(1, 1, 2)])
+    assert sentences(done) == {1: "its 2 tuples together want more nodes than the site has that would do"}
+    done = decided(lots=[lot(3, ONE), lot(1, TWO)], wishes=[wish(1, 2, 2)])
+    assert sentences(done) == {
+        1: "its 2 tuples do not fit into the site's blocks, each in one: the request would have to be spread"}
+
+
+def test_who_does_not_wait_is_told_now_and_nothing_is_taken_for_it() -> None:
+    done = decided(coming=[Coming(kind(), 2)], holders=[holder(1, 2)], holdings=[Holding(1, kind(), 2, 2)],
+                   wishes=[wish(1, 2, priority=5, may_wait=False)])
+    assert (codes(done), done.takes, done.noes[0].final) == ({1: "now"}, (), True)
+    assert done.noes[0].sentence == "2 nodes wanted, too few of the 4 that would do are free, and it does not wait"
+
+
+# ---------------------------------------------------------------- the whole plan
+
+def test_nothing_to_do_is_an_empty_plan() -> None:
+    assert not plan(site(lots=[lot(1)]), POLICY, Energy(), NOW)
+
+
+def test_a_wait_is_told_once() -> None:
+    seen = site(wishes=[wish(1, 1)], site={SMALL: 1})
+    told = plan(seen, POLICY, Energy(), NOW).noes[0].sentence
+    assert not plan(replace(seen, wishes=[wish(1, 1, reason=told)]), POLICY, Energy(), NOW)
+
+
+def test_kept_cold_nodes_are_woken_and_granted_ones_are_not_spare() -> None:
+    seen = site(lots=[lot(2, readiness=COLD)], coming=[Coming(kind(), 1)], wishes=[wish(1, 3)])
+    assert [(one.count, one.sleep) for one in plan(seen, POLICY, Energy(), NOW).rouses] == [(2, False)]
+    seen = site(lots=[lot(2, idle=2)], wishes=[wish(1, 2)])
+    assert plan(seen, POLICY, Energy(manage=True, warm_low=0, warm_high=0), NOW).rouses == ()
+
+
+def test_what_is_due() -> None:
+    holders = [holder(1, 1, expires_at=NOW + 3000), holder(2, 1, expires_at=NOW + 90000), holder(3, 1, expires_at=NOW),
+               holder(4, 1, expires_at=NOW - 400, drain_until=NOW), holder(5, 1, drain_until=NOW + 1, expires_at=NOW),
+               holder(6, 1, expires_at=NOW + 50000), holder(7, 1, expires_at=NOW + 3000), holder(8, 0)]
+    seen = site(holders=holders, warned={6: 86400.0, 7: 86400.0}, deserted=[12, 11],
+                takings=[Taking(2, 1, 9, kind(), 1, NOW), Taking(1, 1, 9, kind(), 0, NOW),
+                         Taking(3, 1, 9, kind(), 1, NOW + 1)])
+    done = plan(seen, POLICY, Energy(), NOW)
+    assert done.warnings == ((1, 3600.0), (7, 3600.0))
+    assert (done.drains, done.expired, done.deserted, done.overdue) == ((3,), (4,), (11, 12), (2,))
+
+
+@pytest.mark.parametrize("count", [1, 50, 100])
+def test_there_is_room_for_many_tuples(count: int) -> None:
+    done = decided(lots=[lot(100, kind(SMALL, block)) for block in range(1, 5)], wishes=[wish(1, *[2] * count)])
+    assert nodes_of(done, 1).total() == 2 * count
+
+
+def test_a_puzzle_without_a_short_answer_is_given_up() -> None:
+    """30 tuples of 3 into 29 blocks of 5: there are more ways than anybody can try, and none that works."""
+    lots = [Lot(Kind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
+    seen: Snapshot = site(lots=lots, wishes=[wish(1, *[3] * 30)])
+    assert codes(decide(seen, POLICY, NOW)) == {1: "busy"}
