@@ -29,4 +29,4 @@ def heard(tx: Tx, heard_: Sequence[DhcpClient]) -> None:
     query = update(t.nodes).where(_n.id == bindparam("node")).values(
         relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
     tx.execute(query, [{"node": client.id, "by": client.relay, "port": client.circuit, "switch": client.remote}
-                       for client in heard_])
+                       for client in sorted(heard_, key=lambda client: client.id)])  # in one order: no deadlocks

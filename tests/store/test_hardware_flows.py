@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event, select
 
 from cod.flows import blocks as block_flows
-from cod.flows import dhcp, views
+from cod.flows import dhcp, report, views
 from cod.flows import types as type_flows
 from cod.model import DhcpQuery, Energy, Refused, Site, TypeRules
 from cod.states import NodeState
@@ -91,6 +91,17 @@ def test_a_first_report_and_other_serials_are_no_change(lab: Lab) -> None:
     lab.report(lab.again(1), mac(1), uuid="4c4c4544-0042-3510-8054-000000000001")
     assert told(lab) == []
     assert conflicts.every(lab.tx) == []
+
+
+def test_a_link_that_comes_up_late_makes_a_type_and_no_alarm(lab: Lab) -> None:
+    before = reserve(lab, 1)
+    peer = lab.again(1)
+    linked = hardware(peer.mac).replace('link="up"', 'link="up" speed="10000"')
+    report.report(lab.tx, peer, linked, lab.site, lab.now)
+    assert views.node(lab.tx, "node1").type != before
+    assert told(lab) == []
+    report.report(lab.tx, peer, linked.replace("10000", "1000"), lab.site, lab.now)
+    assert "nic/speed: was 10000 Mb/s, is 1000 Mb/s" in told(lab)[0][0]
 
 
 def test_a_change_of_the_sites_rules_is_no_change_of_hardware(lab: Lab) -> None:
