@@ -8,13 +8,13 @@ from cod.model import Group
 from cod.sim.cluster import Ask, Cluster, Reclaim
 from cod.sim.draws import wave
 from cod.sim.machines import Machine
-from cod.sim.owners import FOREVER, Quiet, parts, still_due
+from cod.sim.owners import FOREVER, Standing, parts, still_due
 from cod.sim.scenario import Farm
 from cod.sim.world import World
 from cod.states import NodeState
 
 
-class FarmOwner(Quiet):
+class FarmOwner(Standing):
     """Each interval it wants a size; it asks for what is short and gives back what is over, never below `low`."""
 
     rule: Farm
@@ -92,6 +92,8 @@ class FarmOwner(Quiet):
     def granted(self, ask: Ask) -> None:
         """Nodes are on their way."""
         self._asks.pop(ask.id, None)
+        if ask.kind == "create":
+            self.keep(ask.cluster)
 
     def refused(self, ask: Ask) -> None:
         """It asks again at its next look."""
@@ -106,10 +108,6 @@ class FarmOwner(Quiet):
         """One less."""
         self.sum_up()
         self._up.pop(machine, None)
-
-    def warned(self, cluster: Cluster, ahead: float) -> None:
-        """It stays."""
-        self.world.extend(cluster, FOREVER)
 
     def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
         """It gives them back if it answers reclaims."""

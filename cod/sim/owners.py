@@ -10,8 +10,9 @@ from cod.sim.cluster import Ask, Cluster, Reclaim
 from cod.sim.machines import Machine
 from cod.sim.scenario import Farm, Jobs, Queue
 from cod.sim.world import World
+from cod.states import VclusterState
 
-FOREVER = 30 * 86400.0  # the lease that standing services ask for and extend at each warning
+FOREVER = 30 * 86400.0  # the lease that standing services ask for
 MARGIN = 1800.0  # seconds that a job's lease allows for its nodes' way to it
 
 
@@ -53,6 +54,19 @@ class Quiet:
 
     def over(self, cluster: Cluster) -> None:
         """The vcluster has ended."""
+
+
+class Standing(Quiet):
+    """Keeps its vcluster for ever: renews the lease when half of it is over, whether it is warned or not."""
+
+    def keep(self, cluster: Cluster) -> None:
+        """From now on."""
+        if cluster.expires_at is not None and cluster.state is VclusterState.ACTIVE:
+            self.world.clock.after(max(1.0, (cluster.expires_at - self.world.clock.now) / 2), self._renew, cluster)
+
+    def _renew(self, cluster: Cluster) -> None:
+        self.world.extend(cluster, FOREVER)
+        self.keep(cluster)
 
 
 def still_due(machines: list[Machine], reclaim: Reclaim) -> list[Machine]:

@@ -10,7 +10,7 @@ from cod.model import Group
 from cod.sim.cluster import Ask, Cluster, Reclaim
 from cod.sim.jobs import Job
 from cod.sim.machines import Machine
-from cod.sim.owners import FOREVER, Quiet, parts, still_due
+from cod.sim.owners import FOREVER, Standing, parts, still_due
 from cod.sim.scenario import Queue
 from cod.sim.world import World
 from cod.states import NodeState
@@ -18,7 +18,7 @@ from cod.states import NodeState
 PENDING = 8  # requests of one queue that wait; what is short beyond them is asked for later
 
 
-class QueueOwner(Quiet):
+class QueueOwner(Standing):
     """Jobs start in their order, each when as many nodes idle as it wants.
 
     `idle`: when each idle node became so; `busy`: the job of each other. A job is (Job, number of its start).
@@ -163,6 +163,8 @@ class QueueOwner(Quiet):
     def granted(self, ask: Ask) -> None:
         """More nodes are on their way."""
         self._asks.pop(ask.id, None)
+        if ask.kind == "create":
+            self.keep(ask.cluster)
         self._look_later()
 
     def refused(self, ask: Ask) -> None:
@@ -183,10 +185,6 @@ class QueueOwner(Quiet):
         self._idle.pop(machine, None)
         self._interrupt([machine])
         self._start()
-
-    def warned(self, cluster: Cluster, ahead: float) -> None:
-        """It stays."""
-        self.world.extend(cluster, FOREVER)
 
     def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]:
         """Nodes that do not run yet, idle ones, then those of the jobs that started last."""

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from cod.sim import draws
+from cod.sim.clock import Clock
 from cod.sim.owners import parts
 from cod.sim.run import Simulation, simulate
 from cod.sim.scenario import Arrivals, Runtime
 from cod.sim.tally import by_priority, spread
+from cod.states import NodeState
 from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, RESET, WIPE, audit, scenario
 from tests.unit.test_swf import line
 
@@ -226,6 +228,68 @@ def test_a_farm_that_does_not_answer_is_seized() -> None:
     prompt = ran([{**farm, "answer": 1}, {**farm, "group": "high"}], nodes=6).result()["reallocation"]
     assert prompt["seized"] == 0
     assert prompt["given_back"] == prompt["taken"] > 0
+
+
+# ---------------------------------------------------------------- against theory
+
+
+@pytest.mark.parametrize(("per_day", "seconds"), [(72.0, 600.0), (40.0, 1200.0), (108.0, 600.0)])
+def test_a_queue_of_one_node_waits_as_an_m_d_1_queue(per_day: float, seconds: float) -> None:
+    """Poisson arrivals, equal service times, one server: Pollaczek and Khinchine's mean wait."""
+    rule = {"model": "queue", "most": 1, "interval": DAY, "arrivals": {"per_day": per_day},
+            "runtime": {"median": seconds, "spread": 0}}
+    done = ran(rule, nodes=1, days=200, period=DAY)
+    load = per_day / DAY * seconds
+    expected = load * seconds / (2 * (1 - load))
+    assert statistics.mean(done.world.tally.job_waits[0]) == pytest.approx(expected, rel=0.1)
+    assert done.result()["jobs"]["0"]["done"] == pytest.approx(per_day * 200, rel=0.05)
+
+
+def test_nodes_are_held_as_long_as_their_jobs_need_them(tmp_path: Path) -> None:
+    """From the grant to the end: priming, booting, running; nothing is lost between."""
+    sizes, times = (1, 3, 2), (100.0, 250.0, 4000.0)
+    jobs = [line(n, n * 500, runtime=time, procs=size) for n, (size, time) in enumerate(zip(sizes, times, strict=True))]
+    done = traced(tmp_path, *jobs, nodes=8, by="job")
+    done.result()
+    held = sum(size * (PRIME + BOOT + time) for size, time in zip(sizes, times, strict=True))
+    assert done.world.hall.held == pytest.approx(held)
+    back = sum(sizes) * (RESET + WIPE)
+    spent = done.world.hall.spent
+    assert spent[NodeState.ACTIVE] == pytest.approx(sum(s * t for s, t in zip(sizes, times, strict=True)))
+    assert spent[NodeState.TRAMPOLINE] + spent[NodeState.WIPE] == pytest.approx(back)
+
+
+def test_lots_of_small_jobs_need_little_more_than_their_work() -> None:
+    """Little's law: nodes held on average = jobs that come a second, times how long each holds its node."""
+    done = ran({"model": "jobs", "arrivals": {"per_day": 500}, "runtime": {"median": 1800, "spread": 0}}, nodes=40,
+               days=4)
+    result = done.result()
+    submitted = result["jobs"]["0"]["submitted"]
+    expected = submitted / (4 * DAY) * (1800 + PRIME + BOOT)
+    assert result["utilisation"]["held"] * 40 == pytest.approx(expected, rel=0.02)
+
+
+# ---------------------------------------------------------------- the clock
+
+
+def test_events_come_in_order_of_time_and_then_of_their_making() -> None:
+    clock, seen = Clock(), list[tuple[float, str]]()
+    for name, at in (("c", 5.0), ("a", 2.0), ("d", 5.0), ("b", 2.0), ("late", 11.0)):
+        clock.at(at, lambda name: seen.append((clock.now, name)), name)
+    clock.run(10.0)
+    assert seen == [(2.0, "a"), (2.0, "b"), (5.0, "c"), (5.0, "d")]
+    assert (clock.now, clock.events) == (10.0, 4)
+
+
+def test_what_is_due_in_the_past_happens_now() -> None:
+    clock, seen = Clock(), list[float]()
+    clock.run(10.0)
+    clock.at(3.0, lambda: seen.append(clock.now))
+    clock.after(0.0, lambda: clock.after(1.0, lambda: seen.append(clock.now)))
+    clock.run(10.5)
+    assert seen == [10.0]
+    clock.run(11.0)
+    assert seen == [10.0, 11.0]
 
 
 # ---------------------------------------------------------------- runs
