@@ -168,6 +168,7 @@ def _site(file: SiteFile) -> model.Site:
         subnets=tuple(_subnet(each, file.dns.port == 53) for each in file.subnet),
         policy=model.Policy(**file.policy.model_dump()),
         nmp_port=file.nmp.port,
+        nmp_plain_port=file.nmp.plain_port,
         dns=model.Dns(file.dns.port, tuple(map(str, file.dns.forward))),
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),

@@ -238,7 +238,8 @@ def _nmp(g: Ground, addresses: list[str]) -> Any:
     from cod.net import nmptls
     from cod.net.nmp import NmpServer
 
-    listen = nmptls.listening(g.reactor, Ca(g.settings.authority, g.site.name), addresses, g.site.nmp_port)
+    listen = nmptls.listening(g.reactor, Ca(g.settings.authority, g.site.name), addresses, g.site.nmp_port,
+                              g.site.nmp_plain_port)
     server = NmpServer(
         g.reactor, g.pool, g.site, g.settings.name, listen, nmptls.identity, g.clock, g.wake.effects)
     g.wake.on("vcms", server.poll)

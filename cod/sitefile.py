@@ -127,6 +127,8 @@ class NmpTable(Table):
     """Where virtual cluster managers (VCMs) connect, on each subnet's server address."""
 
     port: int = Field(8071, ge=0, le=65535, description="0: no VCM can connect")
+    plain_port: int = Field(0, ge=0, le=65535, description="without TLS, for VCMs that are known by their addresses "
+                            "alone (`cod vcm enroll --plain`): for closed networks; 0: none")
 
 
 class PolicyTable(Table):

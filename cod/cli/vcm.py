@@ -18,7 +18,7 @@ CONFIG = """\
 # A virtual cluster manager of COD. The other keys are in docs/vcm.md.
 vcluster = {vcluster}
 servers = {servers}
-"""
+{tls}"""
 
 
 @click.group()
@@ -37,8 +37,10 @@ def vcm() -> None:
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), default=None,
               help="Folder for vcm.toml, vcm.key, vcm.crt and ca.crt; the vcluster's name if left out.")
 @click.option("--address", help="The only address that it may come from.")
+@click.option("--plain", is_flag=True, help="It is known by its --address alone, and speaks without TLS: for closed "
+              "networks, where the site file has [nmp] plain_port.")
 @click.pass_context
-def enroll(ctx: click.Context, vcluster: str, into: Path | None, address: str | None) -> None:
+def enroll(ctx: click.Context, vcluster: str, into: Path | None, address: str | None, plain: bool) -> None:
     """Make key, certificate and configuration for a vcluster's VCM. A VCM that was enrolled before is shut out.
 
     \b
@@ -46,14 +48,15 @@ def enroll(ctx: click.Context, vcluster: str, into: Path | None, address: str | 
       cod vcm enroll batch --into /etc/cod/vcm
     """
     folder = into or Path(vcluster)
-    enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), {"address": address})
+    enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), {"address": address, "plain": plain})
     folder.mkdir(parents=True, exist_ok=True)
-    for name, field in (("vcm.key", "key"), ("vcm.crt", "certificate"), ("ca.crt", "authority")):
+    files = {} if plain else {"vcm.key": "key", "vcm.crt": "certificate", "ca.crt": "authority"}
+    for name, field in files.items():
         _write(folder / name, enrolled[field])
     if not (folder / "vcm.toml").exists():
         _write(folder / "vcm.toml", CONFIG.format(
-            vcluster=json.dumps(vcluster), servers=json.dumps(enrolled["servers"])))
-    click.echo(f"wrote vcm.toml, vcm.key, vcm.crt and ca.crt to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
+            vcluster=json.dumps(vcluster), servers=json.dumps(enrolled["servers"]), tls="tls = false\n" * plain))
+    click.echo(f"wrote {', '.join(['vcm.toml', *files])} to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
 
 
 def _write(file: Path, text: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.states import RequestState, VclusterState
@@ -14,6 +14,8 @@ from cod.store.engine import Tx
 own_key = dues.own_key
 request_key = dues.request_key
 own_keys = requests.keys
+T = TypeVar("T")
+MOST_AT_ONCE = 1000  # messages read in one look
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +29,25 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A vcluster as its VCM sees it; `members` as in `store.dues.members`, `keys` of its requests by their ids."""
+    """A vcluster as its VCM sees it; `members` as in `store.dues.members`, `keys` of its requests by their ids,
+    `would_do` for its open reclaims the host names of all that would do, by the reclaims' ids."""
 
     vcluster: Vcluster
     members: list[dict[str, Any]]
     requests: list[Request]
     keys: Mapping[int, str]
     reclaims: list[Reclaim]
+    would_do: Mapping[int, list[str]]
 
 
 # ---------------------------------------------------------------- what the administrator does
 
 
 def enrol(tx: Tx, *, vcluster: str, serial: str, address: str, now: float) -> VcmView:
-    """Whoever has the certificate of that serial number (or comes from that address) speaks for the vcluster."""
+    """Whoever has the certificate of that serial number and comes from that address speaks for the vcluster; '' for
+    one of them leaves it out. Raises `Refused`."""
+    if not serial and not address:
+        raise Refused("invalid", "a VCM without a certificate is known by its address: say which", "address")
     found = _vcluster(tx, vcluster)
     vcms.enrol(tx, found.id, serial=serial, address=address, now=now)
     return show(tx, vcluster)
@@ -80,7 +87,8 @@ def greet(
     if found is None or known is None:
         raise Refused("forbidden", f"nobody is enrolled for a vcluster {vcluster!r}")
     if serial != known.serial:
-        raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted")
+        raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted: "
+                      "connect by TLS")
     if known.address and known.address != address:
         raise Refused("forbidden", f"the VCM of {vcluster} comes from {known.address}, not from {address}")
     acked = min(max(seen, known.acked), known.sequence)
@@ -94,13 +102,28 @@ def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
     vcms.gone(tx, vcluster_id, server, epoch, now)
 
 
-def fresh(tx: Tx, sent: Mapping[int, tuple[int, int]]) -> tuple[list[Owed], list[int]]:
-    """For a server's connections (vcluster -> its epoch, the last message sent): what else is owed to them; and those
-    that are not the newest any more, or whose VCM is not enrolled any more."""
-    heads = vcms.heads(tx, list(sent))
+def started(tx: Tx, server: str, now: float) -> None:
+    """That server has been started: it holds no connection that it got before."""
+    vcms.started(tx, server, now)
+
+
+def spoken(tx: Tx, vcluster_id: int, epoch: int, flow: Callable[[Tx], T]) -> T:
+    """Carry out what a VCM says, unless another connection, another certificate or nobody speaks for it by now."""
+    known = vcms.get(tx, vcluster_id)
+    if known is None or known.epoch != epoch:
+        raise Refused("forbidden", "a newer connection, or another certificate, has taken its place")
+    return flow(tx)
+
+
+def fresh(tx: Tx, server: str, sent: Mapping[int, tuple[int, int | None]]) -> tuple[list[Owed], list[int]]:
+    """For a server's connections (vcluster -> its epoch, the last message sent; None: it cannot be sent any now): what
+    else is owed to them, at most about `MOST_AT_ONCE`; and those that are not the newest any more, or whose VCM is not
+    enrolled any more."""
+    heads = vcms.heads(tx, server)
     stale = [one for one, (epoch, _) in sent.items() if one not in heads or heads[one][0] != epoch]
-    behind = {one: last for one, (_, last) in sent.items() if one not in stale and heads[one][1] > last}
-    return vcms.owed(tx, behind), stale
+    behind = {one: last for one, (_, last) in sent.items()
+              if last is not None and one in heads and heads[one][0] == sent[one][0] and heads[one][1] > last}
+    return vcms.owed(tx, behind, most=MOST_AT_ONCE), stale
 
 
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
@@ -132,8 +155,10 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
     assert found is not None
     held = nodes.every(tx, vcluster_id=vcluster_id)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
+    taking = reclaims.open_(tx, vcluster_id)
+    would_do = {one.id: [node.hostname or node.name for node in held if reclaims.fits(one, node)] for one in taking}
     return Picture(found, dues.members(tx, [node.id for node in held]), pending,
-                   requests.keys(tx, [one.id for one in pending]), reclaims.open_(tx, vcluster_id))
+                   requests.keys(tx, [one.id for one in pending]), taking, would_do)
 
 
 def _vcluster(tx: Tx, name: str) -> Vcluster:

@@ -8,18 +8,32 @@ from typing import Any
 
 from cryptography.x509.oid import NameOID
 from OpenSSL import crypto
-from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.internet.ssl import Certificate, CertificateOptions, PrivateCertificate, TLSVersion
-from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 
 from cod.ca import Ca, serial_text
 
 BACKLOG = 512
 
 
-def listening(reactor: Any, ca: Ca, addresses: Sequence[str], port: int) -> Callable[[IProtocolFactory], list[Any]]:
+class _TlsFactory(TLSMemoryBIOFactory):
+    """With room for a refusal: its own would wrap None."""
+
+    def buildProtocol(self, addr: IAddress | None) -> TLSMemoryBIOProtocol | None:  # type: ignore[override] # as IProtocolFactory allows
+        """A connection, if the factory inside wants one."""
+        inner = self.wrappedFactory.buildProtocol(addr)
+        return None if inner is None else self.protocol(self, inner)
+
+
+def listening(
+    reactor: Any, ca: Ca, addresses: Sequence[str], port: int, plain_port: int = 0
+) -> Callable[[IProtocolFactory], list[Any]]:
     """What opens a TLS port on each address for a factory; a VCM without a valid certificate of the site's CA gets no
-    further than the handshake. Certificates of servers are made at each start: nobody remembers them."""
+    further than the handshake. Certificates of servers are made at each start: nobody remembers them.
+
+    plain_port  where VCMs without certificates connect, which are known by their addresses; 0: nowhere
+    """
     issued = ca.server(list(addresses), datetime.now(UTC))
     own = PrivateCertificate.loadPEM(issued.key + issued.certificate)
     options = CertificateOptions(
@@ -27,8 +41,10 @@ def listening(reactor: Any, ca: Ca, addresses: Sequence[str], port: int) -> Call
         raiseMinimumTo=TLSVersion.TLSv1_2)
 
     def listen(factory: IProtocolFactory) -> list[Any]:
-        wrapped = TLSMemoryBIOFactory(options, False, factory)  # type: ignore[arg-type] # zope: it is one of these
-        return [reactor.listenTCP(port, wrapped, BACKLOG, address) for address in addresses]
+        wrapped = _TlsFactory(options, False, factory)  # type: ignore[arg-type] # zope: it is one of these
+        ports = [reactor.listenTCP(port, wrapped, BACKLOG, address) for address in addresses]
+        plain = addresses if plain_port else ()
+        return ports + [reactor.listenTCP(plain_port, factory, BACKLOG, address) for address in plain]
 
     return listen
 

@@ -12,6 +12,7 @@ from sqlalchemy import Select, exc, func, insert, select, update
 from cod.model import Subnet, Vcluster, ipv4
 from cod.states import NodeState, VclusterState
 from cod.store import tables as t
+from cod.store import vcms
 from cod.store.engine import Tx, new_id
 
 _v = t.vclusters.c
@@ -106,7 +107,8 @@ def change(tx: Tx, vcluster: Vcluster, **columns: Any) -> Vcluster:
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """It is over: its name and its block of addresses are free."""
+    """It is over: its name and its block of addresses are free, and nobody speaks for it any more."""
+    vcms.revoke(tx, vcluster.id)
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
     return change(tx, vcluster, state=VclusterState.ENDED, ended_at=now, first_address=None, last_address=None)
 

@@ -1,13 +1,14 @@
 """Virtual cluster managers, and the outbox of what COD owes them.
 
 Sequence numbers are given out under the lock of the VCM's row, so they are committed in their order: a VCM that
-acknowledges 6 has been sent 5.
+acknowledges 6 has been sent 5. Where a VCM is away for so long that more is owed than anybody would want to hear, all
+of it is forgotten, and it learns from `welcome` that it has to ask how things are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -16,6 +17,8 @@ from sqlalchemy import delete, insert, select, update
 from cod.model import Owed, Vcm
 from cod.store import tables as t
 from cod.store.engine import Tx
+
+MOST_OWED = 5000  # messages for one VCM
 
 _v, _o = t.vcms.c, t.outbox.c
 _COLUMNS = [_v[field.name] for field in fields(Vcm)]
@@ -57,6 +60,11 @@ def change(tx: Tx, vcm: Vcm, **columns: Any) -> None:
     tx.execute(update(t.vcms).where(_v.vcluster_id == vcm.vcluster_id).values(**columns))
 
 
+def started(tx: Tx, server: str, now: float) -> None:
+    """The server of that name has no connections but those that it has got since `now`."""
+    tx.execute(update(t.vcms).where(_v.server == server, _v.connected_at < now).values(server=None, connected_at=now))
+
+
 def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
     """That connection has ended; a newer one is left alone."""
     tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.server == server, _v.epoch == epoch)
@@ -71,30 +79,38 @@ def owe(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: float
     vcm = get(tx, vcluster_id, lock=True)
     if vcm is None:
         return False
+    if vcm.sequence - vcm.acked >= MOST_OWED:
+        tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id))
+        change(tx, vcm, acked=vcm.sequence, epoch=vcm.epoch + 1, server=None)
     change(tx, vcm, sequence=vcm.sequence + 1)
     tx.execute(insert(t.outbox).values(
         vcluster_id=vcluster_id, sequence=vcm.sequence + 1, verb=verb, body=json.dumps(body), at=now))
     return True
 
 
-def owed(tx: Tx, after: Mapping[int, int], limit: int = 100) -> list[Owed]:
-    """Messages for those vclusters, each after a sequence number, in order; at most `limit` for each."""
+def owed(tx: Tx, after: Mapping[int, int], limit: int = 100, most: int = 1000) -> list[Owed]:
+    """Messages for those vclusters, each after a sequence number, in order; at most `limit` for each, and not many more
+    than `most` in all."""
     found: list[Owed] = []
     for vcluster_id, sequence in after.items():
+        if len(found) >= most:
+            break
         query = select(_o.vcluster_id, _o.sequence, _o.verb, _o.body).where(
             _o.vcluster_id == vcluster_id, _o.sequence > sequence)
         found += [Owed(*row[:3], json.loads(row[3])) for row in tx.execute(query.order_by(_o.sequence).limit(limit))]
     return found
 
 
-def heads(tx: Tx, vcluster_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """(epoch, last sequence number) of those VCMs that there still are: one look for a server's many connections."""
-    found: dict[int, tuple[int, int]] = {}
-    for start in range(0, len(vcluster_ids), 500):
-        query = select(_v.vcluster_id, _v.epoch, _v.sequence).where(
-            _v.vcluster_id.in_(vcluster_ids[start:start + 500]))
-        found.update({row[0]: (row[1], row[2]) for row in tx.execute(query)})
-    return found
+def untold(tx: Tx, vcluster_id: int) -> set[str]:
+    """Nodes (the site's names) whose grants the vcluster's VCM has not acknowledged: it cannot mean them yet."""
+    query = select(_o.body).where(_o.vcluster_id == vcluster_id, _o.verb == "grant")
+    return {member["node"] for body in tx.scalars(query) for member in json.loads(body)["members"]}
+
+
+def heads(tx: Tx, server: str) -> dict[int, tuple[int, int]]:
+    """(epoch, last sequence number) of the VCMs whose connections that server holds, by vcluster."""
+    query = select(_v.vcluster_id, _v.epoch, _v.sequence).where(_v.server == server)
+    return {vcluster_id: (epoch, sequence) for vcluster_id, epoch, sequence in tx.execute(query)}
 
 
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:

@@ -25,7 +25,9 @@ VERSION = "1.0"
 
 LONGEST_LINE = 1024  # bytes of a start line or header line
 MOST_HEADERS = 32
-LONGEST_BODY = 1024 * 1024  # bytes
+LONGEST_HELLO = 4 * 1024  # bytes of a body before the connection is open
+LONGEST_BODY = 64 * 1024  # bytes of what a VCM says: checking it against the schema takes time
+LONGEST_TOLD = 16 * 1024 * 1024  # bytes of what COD says: pictures of vclusters with thousands of nodes
 
 
 class Fault(Exception):
@@ -78,8 +80,9 @@ def encode(message: Message) -> bytes:
 
 @dataclass(slots=True)
 class Decoder:
-    """Bytes in, messages out."""
+    """Bytes in, messages out. `longest`: bytes of a body."""
 
+    longest: int = LONGEST_TOLD
     _lines: list[bytes] = field(default_factory=list)
     _rest: bytearray = field(default_factory=bytearray)
     _head: _Head | None = None
@@ -105,7 +108,7 @@ class Decoder:
                 if len(self._lines) > MOST_HEADERS + 1:
                     raise Fault("malformed", f"more than {MOST_HEADERS} header lines", fatal=True)
             elif self._lines:  # an empty line before a start line is passed over (RFC 9112 section 2.2)
-                self._head, self._lines = _head(self._lines), []
+                self._head, self._lines = _head(self._lines, self.longest), []
         return self._whole(self._head)
 
     def _line(self) -> bytes | None:
@@ -137,7 +140,7 @@ class _Head:
     length: int
 
 
-def _head(lines: list[bytes]) -> _Head:
+def _head(lines: list[bytes], longest: int) -> _Head:
     start = _START.fullmatch(lines[0])
     if start is None:
         raise Fault("malformed", "the start line should be 'NMP/1.0 VERB'", fatal=True)
@@ -151,8 +154,8 @@ def _head(lines: list[bytes]) -> _Head:
             raise Fault("malformed", f"the header {name} stands twice", fatal=True)
         headers[name] = (found[2] or b"").decode()
     length = _number(headers, "content-length")
-    if length > LONGEST_BODY:
-        raise Fault("too-large", f"a body has at most {LONGEST_BODY} bytes", fatal=True)
+    if length > longest:
+        raise Fault("too-large", f"a body has at most {longest} bytes", fatal=True)
     return _Head(start[2].decode(), start[1].decode(), _token(headers, "message-id"),
                  _token(headers, "in-reply-to") if "in-reply-to" in headers else "", _number(headers, "sequence"),
                  length)

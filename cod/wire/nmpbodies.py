@@ -25,12 +25,16 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """COD: the version spoken from now on; the server's name; after how many silent seconds each side says ping."""
+    """COD: the version spoken from now on; the server's name; after how many silent seconds each side says ping.
+
+    sequence  the last message that COD takes for dealt with: what is sent from now on comes after it
+    """
 
     vcluster: str
     server: str
     version: str
     keepalive: float
+    sequence: int = 0
     capabilities: str = ""
 
 

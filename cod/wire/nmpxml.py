@@ -15,7 +15,7 @@ from typing import Any
 from lxml import etree
 
 from cod.wire import xmldoc
-from cod.wire.nmp import LONGEST_BODY, Fault, Message
+from cod.wire.nmp import LONGEST_TOLD, Fault, Message
 from cod.wire.nmpbodies import Body
 
 _EMBEDDED = ("requires", "attributes")  # documents; the latter is a hardware report's `node`
@@ -45,7 +45,7 @@ def read(message: Message) -> Body:
     if record is None:
         raise Fault("unknown-verb", f"there is no verb {message.verb!r}", about=message.id)
     try:
-        root = xmldoc.parse(message.body, "nmp", limit=LONGEST_BODY)
+        root = xmldoc.parse(message.body, "nmp", limit=LONGEST_TOLD)
     except xmldoc.Refused as fault:
         raise Fault("invalid", fault.reason, line=fault.line, about=message.id) from None
     if root.tag != message.verb:

@@ -19,7 +19,8 @@ from twisted.python.threadpool import ThreadPool
 from cod.ca import SERVER_NAME, Ca, Issued
 from cod.flows import requests, vclusters, vcms
 from cod.model import Site
-from cod.net import nmp, nmptls
+from cod.net import nmpsession as nmp
+from cod.net import nmptls
 from cod.net.nmp import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import dues

@@ -53,7 +53,7 @@ EDGES: dict[str, set[str]] = {
     "cod.net.dhcp": set(), "cod.net.dns": set(), "cod.net.ra": set(), "cod.net.tftp": set(), "cod.net.http": set(),
     "cod.net.confd": {"cod.net.agents"}, "cod.net.manager": set(), "cod.net.ingest": set(), "cod.net.readiness": set(),
     "cod.net.energy": set(), "cod.net.pruning": set(),
-    "cod.net.nmp": {"cod.net.nmpverbs"}, "cod.net.nmptls": set(),
+    "cod.net.nmp": {"cod.net.nmpsession", "cod.net.nmpverbs", "cod.net.nmplimits"}, "cod.net.nmptls": set(),
     "cod.net.api": {"cod.net.apibody", "cod.net.apirequest", "cod.net.events"},
 }
 

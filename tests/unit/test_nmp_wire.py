@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cod.wire import nmpbodies as b
 from cod.wire import nmptalk, nmpxml
-from cod.wire.nmp import LONGEST_BODY, LONGEST_LINE, Decoder, Fault, Message, encode
+from cod.wire.nmp import LONGEST_LINE, LONGEST_TOLD, Decoder, Fault, Message, encode
 from cod.wire.nmptalk import MOST_OPEN, TRANSITIONS, VERBS, Conversation, Side, State, dot
 
 PAGE = Path(__file__).parents[2] / "docs/nmp.md"
@@ -51,7 +51,7 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(messages: l
     (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: 0x10\r\n\r\n", "malformed", "content-length"),
     (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "malformed", "twice"),
     (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nSequence: 9999999999999999999\r\n\r\n", "malformed", "sequence"),
-    (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_BODY + 1), "too-large", "bytes"),
+    (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_TOLD + 1), "too-large", "bytes"),
     (b"NMP/1.0 ping\r\n folded: line\r\n\r\n", "malformed", "header line"),
     (b"NMP/1.0 ping\r\nMessage-Id: \xff\r\n\r\n", "malformed", "header line"),
     (b"NMP/1.0 ping\r\n" + b"X-A: 1\r\n" * 40, "malformed", "more than"),
@@ -85,7 +85,7 @@ REPORT = '<node><cpu arch="x86_64" count="2"/></node>'
 MEMBER = b.Member("node7", "n1", "10.0.0.5", "prime", "batch@3", "type2")
 BODIES: list[b.Body] = [
     b.Hello("pool", "cod-vcm-sge 1.0", 811, "1.0", "drain"),
-    b.Welcome("pool", "cod1", "1.0", 30.0),
+    b.Welcome("pool", "cod1", "1.0", 30.0, 811),
     b.RequestNodes("grow-7", (b.Wanted(3, "batch", WANT), b.Wanted(1)), wait=False, spread=True, reason="24 jobs wait"),
     b.RequestStatus(17),
     b.Withdraw(17),

@@ -14,6 +14,7 @@ class VcmEnrol(Body):
     """Who shall speak for a vcluster."""
 
     address: IPv4Address | None = Field(default=None, description="the only address it may come from; null: any")
+    plain: bool = Field(default=False, description="it is known by its address alone, and shows no certificate")
 
 
 class VcmReply(Reply):
@@ -43,7 +44,8 @@ class VcmList(Reply):
 
 
 class VcmEnrolled(Reply):
-    """What a VCM needs, shown once: its key is not kept. All but `servers` and `serial` are PEM."""
+    """What a VCM needs, shown once: its key is not kept. Key and certificates are PEM, and empty where it is known by
+    its address alone."""
 
     vcluster: str
     serial: str

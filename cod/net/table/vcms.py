@@ -15,23 +15,32 @@ from cod.net.routes import Ask, Flow, listed, route
 
 def _enrol(ask: Ask) -> Flow:
     """A certificate is issued, and its number written down with the same stroke."""
-    if ask.authority is None or not ask.site.nmp_port:
-        raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file")
     name, address = ask.names["name"], str(ask.body.address or "")
-    issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
-    servers = [f"{each}:{ask.site.nmp_port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
+    port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, name)
+    servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
 
     def enrol(tx: Any) -> b.VcmEnrolled:
         vcms.enrol(tx, vcluster=name, serial=issued.serial, address=address, now=ask.now)
-        return _enrolled(name, issued, ask.authority.certificate if ask.authority else b"", servers)
+        return b.VcmEnrolled(
+            vcluster=name, serial=issued.serial, key=issued.key.decode(), certificate=issued.certificate.decode(),
+            authority=authority.decode(), servers=servers)
 
     return enrol
 
 
-def _enrolled(name: str, issued: Issued, authority: bytes, servers: list[str]) -> b.VcmEnrolled:
-    return b.VcmEnrolled(
-        vcluster=name, serial=issued.serial, key=issued.key.decode(), certificate=issued.certificate.decode(),
-        authority=authority.decode(), servers=servers)
+def _certified(ask: Ask, name: str) -> tuple[int, Issued, bytes]:
+    if ask.authority is None or not ask.site.nmp_port:
+        raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file")
+    issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
+    return ask.site.nmp_port, issued, ask.authority.certificate
+
+
+def _plain(ask: Ask) -> tuple[int, Issued, bytes]:
+    """It shows nothing, so there is nothing to issue."""
+    if not ask.site.nmp_port or not ask.site.nmp_plain_port:
+        raise Refused("conflict", "this site lets no VCM in without a certificate: [nmp] plain_port in the site file",
+                      "plain")
+    return ask.site.nmp_plain_port, Issued(b"", b"", ""), b""
 
 
 VCMS = (

@@ -1,0 +1,71 @@
+"""What a VCM may cost: buckets of tokens, and a log that a flood of faults does not flood."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+QUIET = 60.0  # seconds between two lines about the same thing
+MOST_KNOWN = 1000  # things that are remembered to have been said
+
+Thing = tuple[str, str]
+
+
+class Bucket:
+    """Holds `burst` tokens at most, gains `rate` a second; starts full."""
+
+    __slots__ = ("_at", "_burst", "_level", "_rate")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._level, self._at = burst, now
+
+    def take(self, now: float, amount: float = 1.0) -> bool:
+        """Take so many, if they are there."""
+        if self.level(now) < amount:
+            return False
+        self._level -= amount
+        return True
+
+    def spend(self, now: float, amount: float) -> None:
+        """Take so many, also where that leaves it in debt."""
+        self._level = self.level(now) - amount
+
+    def level(self, now: float) -> float:
+        """How many there are."""
+        self._level = min(self._burst, self._level + (now - self._at) * self._rate)
+        self._at = now
+        return self._level
+
+
+class QuietLog:
+    """Warnings about peers: each thing, (who, what), when it happens first; what follows within a minute is counted.
+
+    clock  any seconds that do not run backwards
+    """
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
+        self._log, self._clock = log, clock
+        self._said: dict[Thing, list[float]] = {}  # when, and how often since
+
+    def warning(self, thing: Thing, sentence: str) -> None:
+        """Say it, unless it was said a moment ago."""
+        known = self._said.get(thing)
+        if known is not None:
+            known[1] += 1
+            return
+        if len(self._said) >= MOST_KNOWN:
+            self._forget(next(iter(self._said)))
+        self._said[thing] = [self._clock(), 0]
+        self._log.warning("%s", sentence)
+
+    def flush(self) -> None:
+        """Say how often things have happened again, where their minute is over."""
+        now = self._clock()
+        for thing in [thing for thing, (at, _) in self._said.items() if now >= at + QUIET]:
+            self._forget(thing)
+
+    def _forget(self, thing: Thing) -> None:
+        _, again = self._said.pop(thing)
+        if again:
+            self._log.warning("%s: %s, %d times more", *thing, again)
