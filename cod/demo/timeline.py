@@ -54,8 +54,9 @@ class Timeline:
     def _follow(self) -> None:
         try:
             with self._client() as client:
+                ways = {"transition": self._transition, "progress": self._advance, "notice": self._told}
                 for kind, value in client.events(0):
-                    (self._transition if kind == "transition" else self._advance)(value)
+                    ways[kind](value)
         except Unreachable as error:
             self.failure = str(error)
 
@@ -80,6 +81,9 @@ class Timeline:
         where = f" in {row['vcluster']}" if row.get("vcluster") else ""
         self._console.print(f"{at:6.1f}s  {name:6} [{style or 'none'}]{row['to_state']:<11}[/]{where:9} "
                             f"[dim]{row['cause']}[/]", highlight=False, soft_wrap=True)
+
+    def _told(self, notice: Mapping[str, Any]) -> None:
+        self.say(f"Told {notice['group'] or 'the administrators'}: {notice['subject']}")
 
     def _advance(self, row: Mapping[str, Any]) -> None:
         name, done, total, rate = self.name(row["node"]), row["done"], row["total"], row["rate"]
