@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cod.model import TypeRules
@@ -139,6 +139,71 @@ def test_one_to_one_moves_others_aside(wishes: list[set[int]], found: list[int])
                    if any(all(f in w for w, f in zip(some, chosen, strict=True))
                           for chosen in itertools.permutations(found, size))), default=0)
     assert len(mismatches) == len(wishes) - largest  # no more is missed than has to be
+
+
+# ---------------------------------------------------------------- trees of any shape, against a naive reading
+
+LEAVES = st.dictionaries(st.sampled_from(["x", "y"]), st.integers(1, 3).map(str), max_size=2)
+
+
+@st.composite
+def found_trees(draw: st.DrawFn, tag: str = "node", depth: int = 0) -> ElementTree.Element:
+    made = ElementTree.Element(tag, draw(LEAVES))
+    for name in draw(st.lists(st.sampled_from(["a", "b"]), max_size=3)) if depth < 2 else ():
+        made.append(draw(found_trees(name, depth + 1)))
+    return made
+
+
+@st.composite
+def wanted_trees(draw: st.DrawFn, tag: str = "requires", depth: int = 0) -> ElementTree.Element:
+    said = {"present": "no"} if depth and draw(st.integers(0, 4)) == 0 else {}
+    made = ElementTree.Element(tag, said)
+    for name in draw(st.lists(st.sampled_from(["a", "b"]), max_size=3)) if depth < 2 else ():
+        made.append(draw(wanted_trees(name, depth + 1)))
+    for name in draw(st.sets(st.sampled_from(["x", "y"]), max_size=2)):
+        operator = draw(st.sampled_from(["min", "max", "equal", "one-of", "present"]))
+        value = {"one-of": "1 3", "present": draw(st.sampled_from(["yes", "no"]))}.get(operator)
+        made.append(ElementTree.Element(name, {operator: value or str(draw(st.integers(1, 3)))}))
+    return made
+
+
+HOLDS: dict[str, Callable[[str, str], bool]] = {
+    "min": lambda wanted, found: int(found) >= int(wanted), "max": lambda wanted, found: int(found) <= int(wanted),
+    "equal": lambda wanted, found: found == wanted, "one-of": lambda wanted, found: found in wanted.split(),
+    "present": lambda wanted, found: True}
+
+
+def meets(wanted: ElementTree.Element, found: ElementTree.Element) -> bool:
+    """Does one element found meet one wanted? By trying every assignment."""
+    if not all(found.text is not None and HOLDS[operator](value, found.text)
+               for operator, value in wanted.attrib.items() if operator != "present"):
+        return False
+    leaves = [ElementTree.Element(name) for name in found.attrib]
+    for leaf in leaves:
+        leaf.text = found.attrib[leaf.tag]
+    parts = [*found, *leaves]
+    for name in {child.tag for child in wanted}:
+        here = [part for part in parts if part.tag == name]
+        asked = wanted.findall(name)
+        if any(meets(child, part) for child in asked if child.get("present") == "no" for part in here):
+            return False
+        needed = [child for child in asked if child.get("present") != "no"]
+        if not any(all(meets(child, part) for child, part in zip(needed, chosen, strict=True))
+                   for chosen in itertools.permutations(here, len(needed))):
+            return False
+    return True
+
+
+@settings(max_examples=100)
+@given(wanted_trees(), found_trees())
+def test_trees_match_exactly_when_some_assignment_does(
+    asked: ElementTree.Element, found: ElementTree.Element
+) -> None:
+    document, report = (ElementTree.tostring(each, encoding="unicode") for each in (asked, found))
+    mismatches = satisfies(document, report)
+    assert (mismatches == []) == meets(asked, found)
+    for mismatch in mismatches:
+        assert all((mismatch.attribute, mismatch.wanted, mismatch.found))
 
 
 # ---------------------------------------------------------------- properties
