@@ -89,8 +89,12 @@ def _kind(row: Sequence[Any], many: bool) -> Kind:
 
 
 class Kept(NamedTuple):
-    """A node with a reservation: for which request, what it is (as `free` and `coming` have it), and of what kind."""
+    """So many nodes with reservations are alike: of whom, what they are (as `free` and `coming` have it), what kind.
 
+    request_id  for which request; 0 where a vcluster still holds them
+    """
+
+    nodes: int
     request_id: int
     vcluster_id: int | None
     free: bool
@@ -110,9 +114,10 @@ def kept(tx: Tx, idle_since: float) -> list[Kept]:
     """All nodes with reservations, and a type."""
     r = t.reservations.c
     flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
-    columns: tuple[Any, ...] = (r.request_id, _n.vcluster_id, *flags, *_ALIKE)
-    query = (select(*columns).join_from(t.reservations, t.nodes, _n.id == r.node_id)
-             .where(_n.type_id.is_not(None)))
+    columns: tuple[Any, ...] = (
+        case((_n.vcluster_id.is_(None), r.request_id), else_=0), _n.vcluster_id, *flags, *_ALIKE)
+    query = (select(func.count(), *columns).join_from(t.reservations, t.nodes, _n.id == r.node_id)
+             .where(_n.type_id.is_not(None)).group_by(*columns))
     return [Kept(*row) for row in tx.execute(query).all()]
 
 
@@ -132,9 +137,9 @@ def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float) -> list[Fr
         idles[key] += int(row[-1])
     for one in kept:
         if one.free:
-            key = _free_key(one[6:], many)
+            key = _free_key(one[7:], many)
             own = key._replace(reserved=one.request_id)
-            for part, number in ((counts, 1), (idles, int(one.idle))):
+            for part, number in ((counts, one.nodes), (idles, one.nodes * one.idle)):
                 part[key] -= number
                 part[own] += number
     return [Free(key, count, max(idles[key], 0)) for key, count in counts.items() if count > 0]
@@ -164,8 +169,8 @@ def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[Kind, int, bo
     for one in kept:
         if one.coming:
             kind = _kind((one.type, one.block, one.subnet), many)
-            counts[kind, 0, bool(one.soon)] -= 1
-            counts[kind, one.request_id, bool(one.soon)] += 1
+            counts[kind, 0, bool(one.soon)] -= one.nodes
+            counts[kind, one.request_id, bool(one.soon)] += one.nodes
     return {key: count for key, count in counts.items() if count > 0}
 
 
@@ -184,15 +189,18 @@ def held(tx: Tx, kept: Sequence[Kept], many: bool, policy: Policy, now: float) -
     immune = _n.assigned_at > start
     query = (select(_n.vcluster_id, *_KIND, func.count(), func.sum(case((immune, 0), else_=1)),
                     func.min(case((immune, _n.assigned_at + (now - start)))))
-             .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None)).group_by(_n.vcluster_id, *_KIND))
+             .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
+             .group_by(_n.vcluster_id, _n.released, _n.state, *_KIND))  # the index's order: nothing is sorted
     if policy.inertia_by_priority:
         query = _with_priority(query)
     found: dict[tuple[int, Kind], Held] = {}
     for row in tx.execute(query).all():
         key = row[0], _kind(row[1:4], many)
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
-    chosen = Counter((one.vcluster_id, _kind((one.type, one.block, one.subnet), many)) for one in kept
-                     if one.vcluster_id is not None)
+    chosen: Counter[tuple[int, Kind]] = Counter()
+    for one in kept:
+        if one.vcluster_id is not None:
+            chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many)] += one.nodes
     for own, there in found.items():
         if chosen[own]:  # a node that was chosen was mobile, and stays so
             found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
