@@ -53,7 +53,7 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result:
         raise Refused("not_found", f"there is no request {request_id}", "id")
     if request.kind == "create":
         raise Refused("conflict", "this request made its vcluster: delete the vcluster instead", "id")
-    if not requests.decide(tx, request_id, RequestState.WITHDRAWN, reason, now):
+    if not requests.take_back(tx, request, reason, now):
         raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     if vcluster is not None and request.kind == "replace":  # it does without the node that it lost

@@ -39,6 +39,7 @@ from cod.store import (
     steps,
     templates,
     vclusters,
+    vcms,
     views,
 )
 from cod.store.engine import Tx
@@ -104,13 +105,16 @@ def release(
 ) -> Result:
     """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`.
 
-    passing_over  names that it has no nodes of are no error: whoever repeats himself does no harm
+    passing_over  names that it has no nodes of are no error, as a VCM repeats what it has said. When it does so late,
+                  another node may have got the name: one whose grant it has not acknowledged is passed over too
     """
     vcluster = _active(tx, name)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    untold = vcms.untold(tx, vcluster.id) if passing_over else set()
     there = {one for node in held for one in (node.hostname, node.name)}
     wanted = [one for one in dict.fromkeys(nodes_) if not passing_over or one in there]
-    leaving = list(dict.fromkeys(_member(vcluster, held, one) for one in wanted))
+    named = dict.fromkeys(_member(vcluster, held, one) for one in wanted)
+    leaving = [node for node in named if node.name not in untold]
     if not leaving:
         return Result(_shown(tx, vcluster, site))
     if vcluster.size - len(leaving) < 1:
@@ -253,7 +257,6 @@ def _active(tx: Tx, name: str) -> Vcluster:
 
 
 def _member(vcluster: Vcluster, held: Sequence[Node], name: str) -> Node:
-    for node in held:
-        if name in (node.hostname, node.name):
-            return node
+    for node in [*(node for node in held if node.hostname == name), *(node for node in held if node.name == name)]:
+        return node
     raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")

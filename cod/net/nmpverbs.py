@@ -97,11 +97,12 @@ def _pictured(seen: Picture) -> b.Vcluster:
         v.name, v.state, v.size, v.creation_size, v.expires_at or 0.0,
         tuple(b.Member(**member) for member in seen.members),
         tuple(b.Request(one.id, own_key(seen.keys.get(one.id)), one.state, one.reason) for one in seen.requests),
-        tuple(map(_reclaim, seen.reclaims)))
+        tuple(_reclaim(one, seen.would_do[one.id]) for one in seen.reclaims))
 
 
-def _reclaim(row: ReclaimRow) -> b.Reclaim:
-    return b.Reclaim(row.id, row.count - row.given, row.deadline, "open", row.attributes)
+def _reclaim(row: ReclaimRow, would_do: Sequence[str]) -> b.Reclaim:
+    named = tuple(map(b.Named, would_do))
+    return b.Reclaim(row.id, row.count - row.given, row.deadline, "still open", row.attributes, named)
 
 
 _FLOWS: dict[type[Any], Callable[..., Any]] = {

@@ -40,7 +40,7 @@ def granted(tx: Tx, request: Request, vcluster: Vcluster, node_ids: Sequence[int
 
 
 def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
-    """The request is rejected."""
+    """The request is rejected, or was withdrawn."""
     if vcms.get(tx, request.vcluster_id) is not None:
         vcms.owe(tx, request.vcluster_id, "refusal",
                  {"request": request.id, "key": _key(tx, request.id), "reason": reason}, now)

@@ -174,7 +174,15 @@ def explain(tx: Tx, request_id: int, reason: str) -> None:
 def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> int:
     """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given); returns how many."""
     pending = every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
-    return sum(decide(tx, one.id, RequestState.WITHDRAWN, reason, now) for one in pending if kind in (None, one.kind))
+    return sum(take_back(tx, one, reason, now) for one in pending if kind in (None, one.kind))
+
+
+def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
+    """Withdraw a request, and tell the vcluster's VCM, which counts on it. False: it was not pending any more."""
+    done = decide(tx, request.id, RequestState.WITHDRAWN, reason, now)
+    if done:
+        dues.refused(tx, request, reason, now)
+    return done
 
 
 def suspend(tx: Tx, vcluster_id: int, now: float) -> None:

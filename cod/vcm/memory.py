@@ -5,11 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cod.wire.nmpbodies import Body, Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Refusal, Vcluster
+from cod.wire.nmpbodies import (
+    Body,
+    Grant,
+    Lease,
+    Member,
+    Named,
+    NodeState,
+    Reclaim,
+    ReclaimOver,
+    Refusal,
+    Vcluster,
+)
 
 
 @dataclass(slots=True)
@@ -22,6 +34,11 @@ class Ours:
     leaving: str = ""
     reclaim: int = 0
     within: float = 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Is it not the vcluster's any more?"""
+        return self.member.state == "lost"
 
 
 @dataclass(slots=True)
@@ -36,6 +53,9 @@ class Asked:
 class Memory:
     """Everything. `seen`: the last sequence number dealt with; `keys`: how many requests have been made, ever.
 
+    birth   tells this memory's keys from those of one that was lost before it
+    sure    is this all there is to know? If not, COD is asked for the whole picture
+    warned  COD has warned of the lease's end, and it has not been extended since
     nodes by the site's name; requests by key; reclaims by number, those not answered yet
     """
 
@@ -45,22 +65,30 @@ class Memory:
     nodes: dict[str, Ours] = field(default_factory=dict)
     requests: dict[str, Asked] = field(default_factory=dict)
     reclaims: dict[int, Reclaim] = field(default_factory=dict)
+    birth: str = field(default_factory=lambda: secrets.token_hex(4))
+    sure: bool = False
+    warned: bool = False
 
     def hosts(self) -> dict[str, Ours]:
-        """The nodes by hostname."""
-        return {ours.member.hostname: ours for ours in self.nodes.values()}
+        """The nodes by hostname, without those that are lost: another may have got the name of one."""
+        return {ours.member.hostname: ours for ours in self.nodes.values() if not ours.lost}
 
     def coming(self) -> int:
         """Nodes asked for, or granted and not yet added."""
-        on_their_way = sum(not ours.added and not ours.leaving for ours in self.nodes.values())
+        on_their_way = sum(not (ours.added or ours.leaving or ours.lost) for ours in self.nodes.values())
         return on_their_way + sum(asked.count for asked in self.requests.values())
+
+    def new_key(self) -> str:
+        """A key that no request had before."""
+        self.keys += 1
+        return f"{self.birth}-{self.keys}"
 
     def hear(self, body: Body) -> None:
         """Take in what COD says."""
         if isinstance(body, Grant):
             self.requests.pop(body.key, None)
-            for member in body.members:
-                self.nodes.setdefault(member.node, Ours(replace(member, attributes="")))
+            for member in body.members:  # one that is known has been given back, or lost, and comes anew
+                self.nodes[member.node] = Ours(replace(member, attributes=""))
         elif isinstance(body, NodeState):
             self._came_to(body)
         elif isinstance(body, Refusal):
@@ -69,6 +97,8 @@ class Memory:
             self.reclaims[body.reclaim] = body
         elif isinstance(body, ReclaimOver):
             self._over(body)
+        elif isinstance(body, Lease):
+            self.warned = body.event in ("warning", "draining")
 
     def learn(self, now: Vcluster) -> None:
         """Take in the whole picture: what it does not show is not so."""
@@ -77,10 +107,11 @@ class Memory:
             ours.member = there.get(name, replace(ours.member, state="lost"))
         for name, member in there.items():
             self.nodes.setdefault(name, Ours(member))
-        pending = {request.request for request in now.requests}
-        self.requests = {key: asked for key, asked in self.requests.items()
-                         if not asked.request or asked.request in pending}
+        pending = {request.request: request.key for request in now.requests if request.key}
+        kept = {key: asked for key, asked in self.requests.items() if not asked.request or asked.request in pending}
+        self.requests = {key: Asked(1, number) for number, key in pending.items()} | kept
         self.reclaims = {reclaim.reclaim: reclaim for reclaim in now.reclaims}
+        self.sure = True
 
     def _came_to(self, told: NodeState) -> None:
         ours = self.nodes.get(told.node)
@@ -121,7 +152,8 @@ def _memory(known: dict[str, Any]) -> Memory:
         {name: Ours(**{**node, "member": Member(**node["member"])}) for name, node in known["nodes"].items()},
         {key: Asked(**asked) for key, asked in known["requests"].items()},
         {int(number): Reclaim(**{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])})
-         for number, reclaim in known["reclaims"].items()})
+         for number, reclaim in known["reclaims"].items()},
+        str(known["birth"]), bool(known["sure"]), bool(known["warned"]))
 
 
 def save(memory: Memory, path: Path) -> None:

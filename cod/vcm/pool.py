@@ -32,6 +32,11 @@ class NotYet(Exception):
     """Raised by one of the four functions: ask again in a few seconds; nothing is wrong."""
 
 
+class GivenUp(Exception):
+    """Raised by `add`: the node will not take part, for the reason given. It is given back, and for a while no other is
+    asked for."""
+
+
 class Pool(Protocol):
     """A pool that runs on a vcluster's nodes."""
 

@@ -1,0 +1,102 @@
+"""How a VCM takes a step: in a thread where it may block, and so that what goes wrong with it keeps no other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred
+from twisted.internet.threads import deferToThreadPool
+
+from cod.vcm.link import Lost, Refusal
+from cod.vcm.pool import NotYet
+
+T = TypeVar("T")
+SOON = 1.0  # seconds after which a step that was not yet possible is tried again
+AFTER_TROUBLE = 5.0  # the same for one that failed
+PASSING = frozenset({"unavailable", "too-many", "repeated"})  # refusals that are none: asked again, it may be done
+
+log = logging.getLogger("cod.vcm")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a VCM goes about it.
+
+    vcluster, vcm   whom it acts for, what it is
+    state      the file it remembers in
+    interval   seconds between looks at the pool
+    template, requires   of the nodes it asks for; '' the vcluster's own
+    extend     seconds to extend the lease by when COD warns of its end; 0: let it end
+    dry_run    say what would be done, and do nothing
+    """
+
+    vcluster: str
+    vcm: str
+    state: Path
+    interval: float = 15.0
+    template: str = ""
+    requires: str = ""
+    extend: float = 0.0
+    dry_run: bool = False
+
+
+class Steps:
+    """Takes steps one after the other, or several at a time. `_next`: in how many seconds to come back."""
+
+    def __init__(self, reactor: Any, threads: Any) -> None:
+        self._reactor, self._threads = reactor, threads
+        self._next = 0.0
+        self._said: dict[str, str] = {}  # what has gone wrong with what, as it was logged last
+
+    def _soon(self, seconds: float = SOON) -> None:
+        self._next = min(self._next, seconds)
+
+    def _raise_if_passing(self, refusal: Refusal) -> None:
+        if refusal.code in PASSING:
+            raise refusal
+
+    def _in_thread(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
+        return deferToThreadPool(self._reactor, self._threads, function, *args)
+
+    async def _done(self, what: str, function: Callable[..., None], *args: Any) -> bool:
+        """Call a function of the pool's for one node; was it done?"""
+
+        async def call() -> None:
+            await self._in_thread(partial(function, *args))
+
+        return await self._tried(what, call())
+
+    async def _tried(self, what: str, step: Awaitable[None]) -> bool:
+        """Take the step: False, and a line in the log when it is a new one, where it did not succeed."""
+        try:
+            await step
+        except NotYet as reason:
+            log.debug("%s: not yet: %s", what, reason)
+            self._soon()
+        except (Lost, Refusal) as error:
+            self._say(what, f"COD: {error}")
+        except Exception as error:
+            self._say(what, f"{type(error).__name__}: {error}")
+            log.debug("%s", what, exc_info=True)
+        else:
+            if self._said.pop(what, None):
+                log.info("%s again", what)
+            return True
+        return False
+
+    def _say(self, what: str, sentence: str) -> None:
+        if self._said.get(what) != sentence:
+            log.error("not so: %s: %s; this is tried again", what, sentence)
+        self._said[what] = sentence
+
+    async def _each(self, work: Iterable[Awaitable[None]]) -> None:
+        """Several at a time; when all have ended, raise what the first that failed raised."""
+        ended: Any = await DeferredList([ensureDeferred(one) for one in work], consumeErrors=True)  # type: ignore[arg-type]
+        for succeeded, result in ended:
+            if not succeeded:
+                result.raiseException()
