@@ -28,6 +28,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
     if joining.refused:
         _record_conflict(tx, peer.mac, joining.refused, now)
         return Result(joining.refused)
+    document = equal.steady(document, node.attributes)
     try:
         kind = types.of(tx, equal.canonical(document, site.types), now)
     except Refused as refused:

@@ -32,6 +32,22 @@ def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def steady(report_xml: str, before_xml: str | None) -> str:
+    """The report with the speeds of links that are down now filled in from the report before, by MAC.
+
+    A switch port can take seconds to come up: that must not make another type of the machine, nor cost it its holder.
+    """
+    root = ElementTree.fromstring(report_xml)
+    missing = [nic for nic in root.findall("nic") if nic.get("speed") is None]
+    if not missing or not before_xml:
+        return report_xml
+    known = {nic.get("mac"): nic.get("speed") for nic in ElementTree.fromstring(before_xml).findall("nic")}
+    for nic in missing:
+        if (speed := known.get(nic.get("mac"))) is not None:
+            nic.set("speed", speed)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
 def _reduced(
     element: ElementTree.Element, path: str, dropped: frozenset[str], rules: TypeRules
 ) -> ElementTree.Element:

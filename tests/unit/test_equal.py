@@ -12,7 +12,7 @@ from lxml import etree
 from cod import data
 from cod.model import Refused, TypeRules
 from cod.policy.attributes import ATTRIBUTES, PARTICULAR, PARTS, SEVERAL, is_below, parts
-from cod.policy.equal import LARGEST, canonical, differences, sentence
+from cod.policy.equal import LARGEST, canonical, differences, sentence, steady
 from cod.wire import xmldoc
 from tests.nodes import REPORT
 
@@ -210,3 +210,12 @@ def test_places_below_places() -> None:
     assert is_below("kernel/release", PARTICULAR)
     assert not is_below("nic", PARTICULAR)
     assert not is_below("disk/name-of-it", PARTICULAR)
+
+
+def test_a_link_that_is_down_keeps_the_speed_it_had() -> None:
+    was = '<node><nic mac="a" speed="10000"/><nic mac="b" speed="1000"/></node>'
+    now = '<node><nic mac="b"/><nic mac="a" speed="1000"/><nic mac="c"/></node>'
+    assert canonical(steady(now, was)) == (
+        '<node><nic /><nic speed="1000" /><nic speed="1000" /></node>')  # what is up counts as it is now
+    assert steady(now, None) == now
+    assert steady(was, now) == was
