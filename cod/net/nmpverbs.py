@@ -39,7 +39,7 @@ def flow(body: b.Body, speaker: Speaker, site: Site, now: float) -> tuple[Flow, 
 def _request_nodes(body: b.RequestNodes, speaker: Speaker, site: Site, now: float) -> Any:
     wanted = [requests.Asked(one.count, one.requires, one.template) for one in body.wanted]
     return partial(requests.submit, vcluster=speaker.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
-                   key=request_key(speaker.id, body.key), now=now), partial(_viewed, body.key)
+                   key=request_key(speaker.id, body.key), rules=site.types, now=now), partial(_viewed, body.key)
 
 
 def _viewed(key: str, view: RequestView) -> b.Request:
