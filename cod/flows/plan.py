@@ -6,8 +6,8 @@ request waits, out of the same snapshot and the same policy: nothing is decided 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cod.model import Energy, Policy, Reclaim, Refused, Site
@@ -28,8 +28,9 @@ from cod.policy.world import (
     Wish,
 )
 from cod.states import NodeState, RequestState, VclusterState
-from cod.store import blocks, census, claims, groups, reclaims, requests, templates, types, vclusters
+from cod.store import blocks, census, claims, requests, scene, vclusters
 from cod.store.engine import Tx
+from cod.store.scene import Scene
 
 Claim = claims.Claim
 
@@ -52,29 +53,42 @@ def pulse(tx: Tx) -> tuple[object, ...]:
 # ---------------------------------------------------------------- reading
 
 
-def snapshot(tx: Tx, site: Site, now: float, before: Snapshot | None = None) -> Snapshot:
-    """The site as the planner sees it. `before`: an earlier one; what never changes is taken from it."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a pass has read, as rows and as the planner sees it."""
+
+    scene: Scene
+    site: Snapshot
+
+
+def look(tx: Tx, site: Site, now: float, before: Seen | None = None) -> Seen:
+    """The site now. `before`: what was seen last, which is the answer if nothing of it has changed."""
     many = len(site.subnets) > 1
-    idle_since = now - site.energy.idle_time
-    kept = census.kept(tx, idle_since)
-    known = {wish.id: wish.tuples for wish in before.wishes} if before else {}
-    live = {vcluster.id: vcluster for vcluster in vclusters.live(tx)}
-    held = census.held(tx, kept, many, site.policy, now)
-    pending = [one for one in requests.pending(tx, known) if one.vcluster_id in live]
-    taken = reclaims.open_(tx)
+    read = scene.read(tx, site.policy, many=many, idle_since=now - site.energy.idle_time, now=now,
+                      before=before.scene if before else None)
+    return before if before is not None and before.scene == read else Seen(read, _snapshot(read, many))
+
+
+def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
+    """The site as the planner sees it."""
+    return look(tx, site, now).site
+
+
+def _snapshot(read: Scene, many: bool) -> Snapshot:
     return Snapshot(
-        types={kind.id: kind for kind in types.every(tx)},
-        lots=[_lot(one) for one in census.free(tx, kept, many, idle_since)],
+        types={kind.id: kind for kind in read.types},
+        lots=[_lot(one) for one in read.free],
         coming=[Coming(Kind(*kind), count, request_id, waking)
-                for (kind, request_id, waking), count in census.coming(tx, kept, many).items()],
-        holdings=[Holding(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until) for one in held],
-        holders=_holders(tx, live.values(), held, taken),
-        takings=[_taking(one) for one in taken],
-        site=census.by_type(tx),
-        wishes=_wishes(pending, live, held, many),
-        templates=templates.documents(tx, {one.template_id for request in pending for one in request.tuples}),
-        deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
-        warned={one.id: one.warned for one in live.values() if one.warned is not None},
+                for (kind, request_id, waking), count in read.coming.items()],
+        holdings=[Holding(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until)
+                  for one in read.held],
+        holders=_holders(read),
+        takings=[_taking(one) for one in read.reclaims],
+        site=read.site,
+        wishes=_wishes(read, many),
+        templates=read.templates,
+        deserted=read.deserted,
+        warned={one.id: one.warned for one in read.live if one.warned is not None},
     )
 
 
@@ -85,19 +99,16 @@ def _lot(one: census.Free) -> Lot:
                one.idle)
 
 
-def _holders(
-    tx: Tx, live: Iterable[vclusters.Live], held: Iterable[census.Held], taken: Iterable[Reclaim]
-) -> dict[int, Holder]:
-    priority = {group.id: group.priority for group in groups.every(tx)}
-    nodes: defaultdict[int, int] = defaultdict(int)
-    leaving: defaultdict[int, int] = defaultdict(int)
-    for one in held:
+def _holders(read: Scene) -> dict[int, Holder]:
+    nodes: Counter[int] = Counter()
+    leaving: Counter[int] = Counter()
+    for one in read.held:
         nodes[one.vcluster_id] += one.nodes
-    for taking in taken:
+    for taking in read.reclaims:
         leaving[taking.vcluster_id] += taking.count - taking.given
-    return {each.id: Holder(each.id, each.name, priority[each.group_id], nodes[each.id], each.creation_size,
+    return {each.id: Holder(each.id, each.name, read.priorities[each.group_id], nodes[each.id], each.creation_size,
                             leaving[each.id], each.expires_at, each.drain_until)
-            for each in live if each.state != VclusterState.RELEASING}
+            for each in read.live if each.state != VclusterState.RELEASING}
 
 
 def _taking(one: Reclaim) -> Taking:
@@ -105,14 +116,13 @@ def _taking(one: Reclaim) -> Taking:
                   one.count - one.given, one.deadline)
 
 
-def _wishes(
-    pending: Iterable[requests.Pending], live: Mapping[int, vclusters.Live], held: Iterable[census.Held], many: bool
-) -> list[Wish]:
-    own: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for one in held:
+def _wishes(read: Scene, many: bool) -> list[Wish]:
+    live = {one.id: one for one in read.live}
+    own: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    for one in read.held:
         own[one.vcluster_id][one.kind.type] += one.nodes
     wishes = []
-    for request in pending:
+    for request in read.pending:
         vcluster = live[request.vcluster_id]
         subnet = (vcluster.subnet or "") if many else ""
         wishes.append(Wish(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet,

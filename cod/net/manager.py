@@ -41,7 +41,7 @@ class Manager(Service):
         self._server, self._clock, self._effects = server, clock, effects
         self._claim: plan.Claim | None = None
         self._pulse: object = None
-        self._seen: Any = None  # the last snapshot
+        self._seen: plan.Seen | None = None
         self._still: plan.Still | None = None
         self._next_pass = 0.0
         self._started = self._calm_at = 0.0
@@ -125,7 +125,8 @@ class Manager(Service):
         return self._claim
 
     async def _pass(self, now: float) -> None:
-        self._seen = seen = await self._pool.read(plan.snapshot, self._site, now, self._seen)
+        self._seen = await self._pool.read(plan.look, self._site, now, self._seen)
+        seen = self._seen.site
         self._next_pass = min(self._next_pass, plan.due(seen, self._site, now))
         if self._still is not None and self._still.lasts(seen, self._site, now):
             return

@@ -90,21 +90,24 @@ class Result:
 
 
 CLOCK = itertools.count()
+Rest = tuple[flow.Seen, flow.Still]
 
 
-def one_pass(engine: Engine, before: flow.Still | None = None) -> tuple[Pass, flow.Still | None]:
-    """Load, plan and apply; what has become stale meanwhile is skipped, as the manager does. Between passes the clock
-    moves on by so little that nothing falls due."""
+def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | None]:
+    """Load, plan and apply, as the manager does; what has become stale meanwhile is skipped. Between passes the clock
+    moves on by so little that nothing falls due. With the pass comes, if there was nothing to do, what makes the next
+    one short."""
     now = NOW + next(CLOCK) / 1000
     with engine.begin() as tx:
         claim = flow.hold(tx, "bench", now, 3600.0)
     assert claim is not None
     began = time.perf_counter()
     with engine.execution_options(reading=True).begin() as tx:
-        seen = flow.snapshot(tx, SITE, now, before.seen if before else None)
+        looked = flow.look(tx, SITE, now, before[0] if before else None)
+    seen = looked.site
     loaded = time.perf_counter()
-    if before is not None and before.lasts(seen, SITE, now):
-        return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), before
+    if before is not None and before[1].lasts(seen, SITE, now):
+        return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), (looked, before[1])
     planned = flow.decide(seen, SITE, now)
     decided = time.perf_counter()
     acts = acting.acts(planned, SITE)
@@ -117,7 +120,7 @@ def one_pass(engine: Engine, before: flow.Still | None = None) -> tuple[Pass, fl
     ended = time.perf_counter()
     done = Pass(loaded - began, decided - loaded, ended - decided, len(acts), len(planned.grants),
                 sum(share.count for grant in planned.grants for share in grant.shares), len(seen.wishes))
-    return done, None if planned else flow.still(seen, SITE, now)
+    return done, None if planned else (looked, flow.still(seen, SITE, now))
 
 
 def resident(name: str) -> float:

@@ -73,7 +73,7 @@ class House:
 
     def passes(self) -> int:
         """How many passes have run."""
-        return self.pool.flows.count("snapshot")
+        return self.pool.flows.count("look")
 
     def seconds(self, count: int) -> None:
         """Let time go by."""
@@ -144,7 +144,7 @@ def test_planning_does_not_hold_up_writers(house: House, engine: Engine) -> None
     house.manager.startService()
     with engine.connect() as other:
         house.seconds(1)
-        assert house.pool.reads == {"pulse", "snapshot"}
+        assert house.pool.reads == {"pulse", "look"}
         house.pool.before = lambda name: other.rollback() if name not in house.pool.reads else other.exec_driver_sql(
             "SELECT 1")  # holds the write lock whenever something is only read
         house.seconds(20)
@@ -259,7 +259,7 @@ def test_a_failing_database_and_a_bug_are_logged_and_tried_again(
     troubles: list[Exception] = [OperationalError("SELECT", {}, Exception("server has gone away")), ZeroDivisionError()]
 
     def fail_twice(name: str) -> None:
-        if name == "snapshot" and troubles:
+        if name == "look" and troubles:
             raise troubles.pop(0)
 
     house.pool.before = fail_twice

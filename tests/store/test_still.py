@@ -10,7 +10,7 @@ from cod.flows import plan as flow
 from cod.flows import vclusters as owner_flows
 from cod.model import Site
 from cod.store import tables as t
-from tests.bench.pass_world import NOW, SITE, Size, fill
+from tests.bench.pass_world import NOW, SITE, Size, ask, fill
 from tests.store.manager_world import furnish, in_tx, run_pass
 
 
@@ -27,7 +27,7 @@ def resting(engine: Engine, site: Site) -> flow.Still:
 
 
 def lasts(engine: Engine, rest: flow.Still, site: Site, now: float) -> bool:
-    return rest.lasts(in_tx(engine, flow.snapshot, site, now, rest.seen), site, now)
+    return rest.lasts(in_tx(engine, flow.snapshot, site, now), site, now)
 
 
 def test_it_lasts_while_nothing_changes_until_the_first_warning(engine: Engine, site: Site) -> None:
@@ -49,15 +49,19 @@ def test_a_change_of_any_part_ends_it(engine: Engine, site: Site) -> None:
     ):
         with engine.connect() as connection:
             connection.execute(statement)
-            assert not rest.lasts(flow.snapshot(connection, site, 600.0, rest.seen), site, 600.0), str(statement)
+            assert not rest.lasts(flow.snapshot(connection, site, 600.0), site, 600.0), str(statement)
             connection.rollback()
 
 
-def test_what_is_taken_from_an_earlier_snapshot_is_what_would_be_read(engine: Engine) -> None:
+def test_a_look_is_the_last_one_as_long_as_nothing_changes(engine: Engine) -> None:
     fill(engine, Size(200, 30))
-    before = in_tx(engine, flow.snapshot, SITE, NOW)
+    first = in_tx(engine, flow.look, SITE, NOW)
+    assert in_tx(engine, flow.look, SITE, NOW, first) is first
+    one = first.site.wishes[0].id
     with engine.begin() as tx:
-        tx.execute(update(t.node_requests).where(t.node_requests.c.id == before.wishes[0].id).values(state="withdrawn"))
-    some = replace(before, wishes=before.wishes[:7])
-    for earlier in (before, some):
-        assert in_tx(engine, flow.snapshot, SITE, NOW, earlier) == in_tx(engine, flow.snapshot, SITE, NOW)
+        tx.execute(update(t.node_requests).where(t.node_requests.c.id == one).values(state="withdrawn"))
+    second = in_tx(engine, flow.look, SITE, NOW, first)
+    assert second.site == in_tx(engine, flow.snapshot, SITE, NOW)
+    assert {wish.id for wish in first.site.wishes} - {wish.id for wish in second.site.wishes} == {one}
+    ask(engine, Size(200, 30), 5)
+    assert in_tx(engine, flow.look, SITE, NOW, second).site == in_tx(engine, flow.snapshot, SITE, NOW)
