@@ -104,7 +104,6 @@ def _grant(world: World, grant: Grant) -> None:
 
 
 def _seat(world: World, machine: Machine, ask: Ask, template_id: int) -> None:
-    world.hall.reserve(machine, 0)
     world.life.take(machine, ask.cluster, ask.id, template_id)
     ask.cluster.held[machine] = None
 

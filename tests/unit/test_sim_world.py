@@ -88,6 +88,17 @@ def test_a_disk_that_was_kept_is_not_primed_for_the_same_group(group: str, prime
     assert other.times("up")[-1] == 400 + LOOK + (PRIME if primes else 0) + BOOT
 
 
+def test_a_disk_that_was_not_written_whole_is_wiped() -> None:
+    site = world(scenario(1))
+    owner = Told(site, "low", cache=True)
+    site.clock.run(10)
+    cluster = founded(site, owner, 1)
+    site.clock.run(10 + LOOK + PRIME / 2)
+    site.delete(cluster)
+    site.clock.run(10 + LOOK + PRIME / 2 + RESET)
+    assert states(site) == ["wipe"]
+
+
 def test_a_request_for_more_than_the_site_has_is_rejected() -> None:
     site = world(scenario(2))
     owner = Told(site, "low")
@@ -181,6 +192,22 @@ def test_a_request_that_is_withdrawn_spares_what_was_reclaimed_for_it() -> None:
     assert len(cluster.held) == 2
 
 
+def test_what_comes_back_for_a_request_that_is_withdrawn_is_anybodys() -> None:
+    site, _, _, cluster = contended()
+    site.clock.run(510)
+    (machine,) = (one for one in cluster.held if one.reclaim)
+    (ask,) = site.pending.values()
+    site.give_back(cluster, [machine])
+    assert machine.reserved == ask.id
+    site.withdraw(ask)
+    assert machine.reserved == 0
+    assert not audit(site)
+    rival = Told(site, "middle")
+    founded(site, rival, 1)
+    site.clock.run(1000)
+    assert rival.times("granted") == [510 + RESET + WIPE + LOOK]
+
+
 @pytest.mark.parametrize(("inertia", "by_priority", "until"), [
     (1000, {}, 1000), (0, {"0": 700}, 700), (1000, {"0": 0}, 500 + LOOK)])
 def test_inertia_keeps_young_nodes(inertia: float, by_priority: dict[str, float], until: float) -> None:
@@ -263,6 +290,7 @@ def test_a_node_that_breaks_is_replaced_and_comes_back() -> None:
     (machine,) = cluster.held
     site.life.fail(machine)
     assert owner.times("broken") == [500]
+    assert site.hall.held == 500  # what it was held for is not forgotten
     site.clock.run(1000)
     assert (len(cluster.held), cluster.size) == (1, 1)
     assert machine not in cluster.held
