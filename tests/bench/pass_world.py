@@ -71,11 +71,6 @@ class Want(NamedTuple):
         return f'<requires><memory><mib min="{self.gib}GiB"/></memory><cpu><count min="{self.cpus}"/></cpu>{nics}' \
                "</requires>"
 
-    def fits(self, hardware: Hardware) -> bool:
-        """Would `policy.match` say the same?"""
-        fast = sum(speed >= self.speed for speed in hardware.speeds)
-        return hardware.gib >= self.gib and hardware.cpus >= self.cpus and fast >= self.nics
-
 
 HARDWARE = [Hardware(gib, *model) for model in MODELS for gib in MEMORY_GIB]
 WANTS = [Want(gib, cpus) for gib in (16, 64, 256, 1024) for cpus in (16, 32, 64, 96, 128)] + [
