@@ -1,4 +1,4 @@
-"""Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b, opaque.
+"""Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b, opaque, execd.
 
 Writes DIR/NAME.img, a sparse raw disk, and DIR/NAME.json with its facts: name, version, size (bytes), sha256 of the
 whole image, digest (what the running image says about itself), stamp (of the inputs). The same inputs give the same
@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from images import disk, hello, opaque
+from images import disk, execd, hello, linux, opaque
 from trampoline.recipe import packages
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-NAMES = (*hello.HELLOS, "opaque")
+NAMES = (*hello.HELLOS, "opaque", execd.NAME)
 SOURCES = ("images", "trampoline/recipe")
 
 
@@ -41,24 +41,27 @@ def main(arguments: list[str] | None = None) -> int:
 def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
     """Make one image unless it is up to date; returns its facts."""
     with packages.alone(cache):
-        wanted = packages.wanted(hello.PACKAGES) if name in hello.HELLOS else []
-        stamp = _stamp(wanted)
+        wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
+        root = packages.exactly(execd.PACKAGES) if name == execd.NAME else []
+        stamp = _stamp([*wanted, *root])
         known = _known(out, name)
         if known.get("stamp") == stamp and (out / f"{name}.img").is_file():
             return known
-        unpacked = packages.unpacked(wanted, cache) if wanted else None
-        return _make(name, out, unpacked, stamp)
+        return _make(name, out, packages.unpacked(wanted, cache) if wanted else None,
+                     packages.unpacked(root, cache / name) if root else None, stamp)
 
 
-def _make(name: str, out: Path, unpacked: Path | None, stamp: str) -> dict[str, Any]:
+def _make(name: str, out: Path, tools: Path | None, root: Path | None, stamp: str) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{name}-", dir=out) as scratch:
         path = Path(scratch) / f"{name}.img"
-        if unpacked is None:
+        (Path(scratch) / "data").mkdir()
+        if tools is None:
             more = opaque.make(path)
+        elif root is None:
+            more = hello.make(hello.HELLOS[name], tools, Path(scratch), path)
         else:
-            (Path(scratch) / "data").mkdir()
-            more = hello.make(hello.HELLOS[name], unpacked, Path(scratch), path)
+            more = execd.make(tools, root, Path(scratch), path)
         facts = {"name": name, "size": path.stat().st_size, "sha256": disk.digest(path), **more, "stamp": stamp}
         path.replace(out / path.name)
     (out / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")

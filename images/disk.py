@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_IMODE, S_ISDIR, S_ISLNK
 
 MIB = 1 << 20
 EPOCH = 1704067200  # 2024-01-01: the time that every file has
@@ -80,29 +81,36 @@ def fat(scratch: Path, label: str, size: int, files: Mapping[str, bytes]) -> byt
 
 
 def ext4(scratch: Path, label: str, size: int, files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """An ext4 file system of `size` MiB with `files`, (content, mode) by path."""
+    """An ext4 file system of `size` MiB with `files` as `write_tree` takes them; they are root's."""
     image, tree = scratch / "ext4.img", scratch / "ext4"
     image.unlink(missing_ok=True)
     write_tree(tree, files)
     name = identifier(label)
     _run(["mke2fs", "-q", "-t", "ext4", "-d", str(tree), "-L", label[:16], "-U", name,
           "-E", f"hash_seed={name},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0", str(image), f"{size}M"])
-    # mke2fs copies the time of the last change, too, and that of a file of ours cannot be set.
+    # mke2fs copies the time of the last change and the owner, too, and those of a file of ours cannot be set.
     places = ["/", *(f"/{path.relative_to(tree)}" for path in sorted(tree.rglob("*")))]
+    fields = {"ctime": f"@{EPOCH}", "uid": "0", "gid": "0"}
     _run(["debugfs", "-w", "-f", "/dev/stdin", str(image)],
-         "".join(f"set_inode_field {place} ctime @{EPOCH}\n" for place in places))
+         "".join(f'set_inode_field "{place}" {key} {value}\n' for place in places for key, value in fields.items()))
     return image.read_bytes()
 
 
 def write_tree(tree: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
-    """The folder `tree` with `files`, all of one time."""
+    """The folder `tree` with `files`, all of one time. A mode may say that it is a folder, or a link to its content."""
     for path, (content, mode) in sorted(files.items()):
         target = tree / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-        target.chmod(mode)
+        if S_ISLNK(mode):
+            target.symlink_to(content.decode())
+            continue
+        if S_ISDIR(mode):
+            target.mkdir(exist_ok=True)
+        else:
+            target.write_bytes(content)
+        target.chmod(S_IMODE(mode))
     for found in sorted(tree.rglob("*"), reverse=True):
-        os.utime(found, (EPOCH, EPOCH))
+        os.utime(found, (EPOCH, EPOCH), follow_symlinks=False)
     os.utime(tree, (EPOCH, EPOCH))
 
 

@@ -50,8 +50,12 @@ def alone(cache: Path) -> Iterator[None]:
 def wanted(packages: Sequence[str] = PACKAGES) -> list[Package]:
     """The kernel and `packages` at the versions that apt would install today. Reads apt's lists only."""
     words = _run("apt-cache", "depends", "--important", KERNEL).split()
-    kernel = words[words.index("Depends:") + 1]
-    lines = _run("apt-get", "download", "--print-uris", kernel, *packages).splitlines()
+    return exactly((words[words.index("Depends:") + 1], *packages))
+
+
+def exactly(packages: Sequence[str]) -> list[Package]:
+    """`packages`, and nothing that they depend on, at the versions that apt would install today."""
+    lines = _run("apt-get", "download", "--print-uris", *packages).splitlines()
     fields = [line.split() for line in lines if line.startswith("'")]
     return sorted(Package(file, digest.removeprefix("SHA256:")) for _, file, _, digest in fields)
 

@@ -1,0 +1,52 @@
+"""Whole-disk images that boot the distribution's kernel, on BIOS and UEFI alike: what they have in common.
+
+Three partitions: GRUB for BIOS; a FAT partition with GRUB for UEFI, kernel and ramdisk; and one for the image's own
+use, its root file system as a rule. The first process in the ramdisk is rootfs/init, which finds that one by its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import zstandard
+
+from images import disk, grub
+from images.disk import MIB, Part
+from trampoline.recipe import cpio, modules
+
+PACKAGES = ("busybox-static", "grub-common", "grub-efi-amd64-bin", "grub-pc-bin", "libdevmapper1.02.1")
+MODULES = ("vfat", "nls_cp437", "nls_ascii", "nls_utf8", "ext4", "crc32c_generic")
+SYSTEM_MIB = 24
+ROOTFS = Path(__file__).resolve().parent / "rootfs"
+
+
+def write(path: Path, size: int, packages: Path, scratch: Path, *, ramdisk: bytes, last: Part, content: bytes) -> str:
+    """Write an image of `size` MiB whose `last` partition holds `content`; the system partition's SHA-256."""
+    name = path.stem
+    parts = [Part(f"{name}-boot", 1, "bios"), Part(f"{name}-system", SYSTEM_MIB, "esp"), last]
+    disk.create(path, size, "gpt", parts)
+    boot_at, system_at, last_at = disk.starts(parts)
+    boot, core = grub.bios(packages, scratch, boot_at * MIB // 512)
+    if len(core) > MIB:
+        raise RuntimeError("GRUB's core image does not fit its partition")
+    system = disk.fat(scratch, "system", SYSTEM_MIB, {
+        "EFI/BOOT/BOOTX64.EFI": grub.efi(packages, scratch),
+        "vmlinuz": next((packages / "boot").glob("vmlinuz-*")).read_bytes(),
+        "ramdisk": ramdisk,
+    })
+    with open(path, "r+b") as file:
+        file.write(boot)  # 440 bytes; what follows in the sector is the partition table
+    disk.put(path, core, boot_at * MIB)
+    disk.put(path, system, system_at * MIB)
+    disk.put(path, content, last_at * MIB)
+    return hashlib.sha256(system).hexdigest()
+
+
+def ramdisk(packages: Path, files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    """`files`, (content, mode) by path, with the drivers of the lab's machines."""
+    entries = {path: cpio.file(content, mode) for path, (content, mode) in files.items()}
+    entries |= modules.tree(packages, "lab", MODULES)
+    entries |= {"mnt": cpio.folder(), "data": cpio.folder()}
+    return zstandard.ZstdCompressor(level=19).compress(cpio.archive(entries))
