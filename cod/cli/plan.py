@@ -49,30 +49,34 @@ def plan_table(items: Sequence[Mapping[str, Any]]) -> Any:
 # ---------------------------------------------------------------- why a request waits
 
 
-def print_explanation(why: Mapping[str, Any]) -> None:
-    """A request's explanation for people: the sentence first, then what it rests on; empty parts are left out."""
+def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
+    """A request's explanation for people: the sentence first, then what it rests on, at most `most` lines of each kind
+    (None: all); empty parts are left out.
+    """
     click.echo(f"request {why['request']} of vcluster {why['vcluster']}, {why['state']}: {why['sentence']}")
     if not why["position"]:
         return
     click.echo(f"{why['wanted']} wanted, {why['fitting']} of the site would do: {why['free']} free, {why['coming']} "
                f"coming; number {why['position']} in the order of all that wait")
     _part("ahead of it", ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
-          [(one["request"], one["vcluster"], str(one["priority"]), one["wanted"]) for one in why["ahead"]])
+          [(one["request"], one["vcluster"], str(one["priority"]), one["wanted"]) for one in why["ahead"]], most)
     _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
           [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
-            _lacks(one)) for one in why["types"]])
+            _lacks(one)) for one in why["types"]], most)
     _part("who holds what would do", ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
           [(one["vcluster"], str(one["priority"]), one["count"], str(one["takeable"]), one["protected"],
-            when(one["until"]), one["sentence"]) for one in why["holders"]])
+            when(one["until"]), one["sentence"]) for one in why["holders"]], most)
     _part("what would free it", ("WHEN", "", "NODES", "HOW"),
           [(when(one["at"]), "" if one["at"] is None else ago(one["at"]), one["count"], one["sentence"])
-           for one in why["chances"]])
+           for one in why["chances"]], most)
 
 
-def _part(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _part(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], most: int | None) -> None:
     if rows:
         click.echo(f"\n{title}")
-        print_table(columns, rows)
+        print_table(columns, rows[:most])
+    if most is not None and len(rows) > most:
+        click.echo(f"… and {len(rows) - most} more: see --all")
 
 
 def _lacks(fit: Mapping[str, Any]) -> str:

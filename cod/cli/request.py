@@ -72,9 +72,10 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
+@click.option("--all", "everything", is_flag=True, help="All lines of each part, not only the first 20.")
 @as_json
 @click.pass_context
-def explain(ctx: click.Context, number: int, as_json: bool) -> None:
+def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) -> None:
     """Say why a request waits: what each type lacks, who is ahead, who holds what it needs, what would free it.
 
     \b
@@ -85,7 +86,7 @@ def explain(ctx: click.Context, number: int, as_json: bool) -> None:
     if as_json:
         print_json(why)
     else:
-        print_explanation(why)
+        print_explanation(why, None if everything else 20)
 
 
 @request.command()

@@ -195,6 +195,18 @@ def test_the_explanation_for_people(served: Served, capsys: pytest.CaptureFixtur
     assert "tuple 1: a; b; tuple 3: a; b" in said
 
 
+def test_long_parts_are_cut_unless_all_is_wanted(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    why = served.local.get("/requests/13/explain")
+    why["ahead"] = [why["ahead"][0] | {"request": number} for number in range(100, 150)]
+    print_explanation(why)
+    said = capsys.readouterr().out
+    assert ("119 " in said, "120 " in said, "… and 30 more: see --all" in said) == (True, False, True)
+    print_explanation(why, None)
+    said = capsys.readouterr().out
+    assert ("149 " in said, "more" in said) == (True, False)
+    assert "ahead of it" in run(served, "request", "explain", "13", "--all")
+
+
 # ---------------------------------------------------------------- immunity
 
 
