@@ -218,8 +218,11 @@ class Session(protocol.Protocol):
             fatal = refused.code == "forbidden"
             self._refuse(Fault("identity" if fatal else "refused", refused.sentence, about=message.id, fatal=fatal))
         except Exception as error:
-            trace = not self._server.pool.is_away(error)
-            log.error("VCM of %s: %s could not be carried out: %s", self._name(), message.verb, error, exc_info=trace)
+            sentence = f"VCM of {self._name()}: {message.verb} could not be carried out: {error}"
+            if self._server.pool.is_away(error):
+                self._server.quiet.warning((self._name(), "unavailable"), sentence)
+            else:
+                log.error("%s", sentence, exc_info=True)
             self._answer(b.Error("unavailable", "this could not be looked up now: ask again"), message.id)
             if not self.is_open:
                 self.leave("come again later")
@@ -272,7 +275,10 @@ class Session(protocol.Protocol):
             return  # the next one says so, too
         await self._server.pool.run(
             vcms.spoken, speaker.id, self.epoch, lambda tx: vcms.acknowledge(tx, speaker.id, ack.sequence))
+        had_room = self.has_room()
         self.acked = max(self.acked, ack.sequence)
+        if not had_room:
+            self._server.poll()
 
     # ------------------------------------------------------------ saying
 
@@ -297,6 +303,7 @@ class Session(protocol.Protocol):
         self._throttle(now)
         if not full:
             self._go_on()
+            self._server.poll()
 
     def _say(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> bool:
         """False where it cannot be said (any more)."""

@@ -104,6 +104,8 @@ class Decoder:
             if line is None:
                 return None
             if line:
+                if not self._lines and not _START.fullmatch(line):
+                    raise Fault("malformed", "the start line should be 'NMP/1.0 VERB'", fatal=True)
                 self._lines.append(line)
                 if len(self._lines) > MOST_HEADERS + 1:
                     raise Fault("malformed", f"more than {MOST_HEADERS} header lines", fatal=True)
@@ -142,8 +144,7 @@ class _Head:
 
 def _head(lines: list[bytes], longest: int) -> _Head:
     start = _START.fullmatch(lines[0])
-    if start is None:
-        raise Fault("malformed", "the start line should be 'NMP/1.0 VERB'", fatal=True)
+    assert start is not None
     headers: dict[str, str] = {}
     for line in lines[1:]:
         found = _HEADER.fullmatch(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from sqlalchemy import Engine
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.threadpool import ThreadPool
 
-from cod.ca import SERVER_NAME, Ca, Issued
+from cod.ca import Ca, Issued
 from cod.flows import requests, vclusters, vcms
 from cod.model import Site
 from cod.net import nmpsession as nmp
@@ -32,12 +31,9 @@ from cod.vcm.keeper import Keeper, Terms
 from cod.vcm.pool import Wish
 from cod.vcm.reach import over_tls
 from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import Decoder, Message, encode
+from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.store import manager_world as world
 from tests.waiting import until
-
-NOW = 1_000_000.0
 
 
 @pytest.fixture
@@ -55,73 +51,6 @@ def server(
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
-
-
-def port(server: NmpServer) -> int:
-    number: int = server.ports[0].getHost().port
-    return number
-
-
-def founded(tx: Tx, site: Site, name: str = "pool", nodes: int = 4) -> None:
-    """An active vcluster of one node, and three free nodes."""
-    world.furnish(tx, nodes)
-    vclusters.create(tx, name=name, size=1, template="debian", group="site", site=site, now=NOW)
-    world.run_pass(tx, site, NOW)
-    world.arrive(tx, NOW)
-
-
-def enrolled(engine: Engine, ca: Ca, name: str = "pool", when: datetime | None = None) -> Issued:
-    issued = ca.vcm(name, when or datetime.now(UTC))
-    in_transaction(engine, vcms.enrol, vcluster=name, serial=issued.serial, address="", now=NOW)
-    return issued
-
-
-class Client:
-    """A VCM by hand."""
-
-    def __init__(self, server: NmpServer, ca: Ca, issued: Issued, folder: Path) -> None:
-        for name, content in (("c.crt", issued.certificate), ("c.key", issued.key), ("ca.crt", ca.certificate)):
-            (folder / name).write_bytes(content)
-        context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-        context.load_cert_chain(folder / "c.crt", folder / "c.key")
-        plain = socket.create_connection(("127.0.0.1", port(server)), 5)
-        self.socket = context.wrap_socket(plain, server_hostname=SERVER_NAME)
-        self.socket.settimeout(10)
-        self._decoder, self._messages, self._number = Decoder(), [], 0
-
-    def send(self, body: b.Body, answers: str = "") -> str:
-        self._number += 1
-        number = f"t{self._number}"
-        self.socket.sendall(encode(Message(nmpxml.verb(body), number, nmpxml.write(body), answers)))
-        return number
-
-    def hear(self) -> tuple[Message, b.Body] | None:
-        """The next message; None when the server has closed."""
-        while not self._messages:
-            data = self.socket.recv(65536)
-            if not data:
-                return None
-            self._messages += list(self._decoder.feed(data))
-        message = self._messages.pop(0)
-        return message, nmpxml.read(message)
-
-    def answer(self, body: b.Body) -> b.Body:
-        """Say it; the answer."""
-        number = self.send(body)
-        while (heard := self.hear()) is not None:
-            if heard[0].answers == number:
-                return heard[1]
-        raise AssertionError("closed without an answer")
-
-    def error(self) -> b.Error:
-        """The next error."""
-        while (heard := self.hear()) is not None:
-            if isinstance(heard[1], b.Error):
-                return heard[1]
-        raise AssertionError("closed without an error")
-
-    def close(self) -> None:
-        self.socket.close()
 
 
 @pytest.fixture
@@ -327,7 +256,8 @@ def test_a_silent_stranger_is_shown_out(client: Callable[..., Client], server: N
     vcm.socket.sendall(b"NMP/1.0 he")
     until(lambda: bool(server.connected))
     later = server.reactor.seconds() + nmp.GREETING + 1
-    in_reactor(lambda: [session.look_after(later) for session in list(server.connected)])
+    for session in list(server.connected):
+        in_reactor(session.look_after, later)
     assert "in time" in vcm.error().sentence
 
 

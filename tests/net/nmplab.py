@@ -1,0 +1,100 @@
+"""A VCM by hand, over real TLS, and a vcluster for it: for tests of the NMP server."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from cod.ca import SERVER_NAME, Ca, Issued
+from cod.flows import vclusters, vcms
+from cod.model import Site
+from cod.net.nmp import NmpServer
+from cod.pool import in_transaction
+from cod.store.engine import Tx
+from cod.wire import nmpbodies as b
+from cod.wire import nmpxml
+from cod.wire.nmp import Decoder, Message, encode
+from tests.store import manager_world as world
+
+NOW = 1_000_000.0
+
+
+def port(server: NmpServer) -> int:
+    number: int = server.ports[0].getHost().port
+    return number
+
+
+def founded(tx: Tx, site: Site, name: str = "pool", nodes: int = 4) -> None:
+    """An active vcluster of one node, and three free nodes."""
+    world.furnish(tx, nodes)
+    vclusters.create(tx, name=name, size=1, template="debian", group="site", site=site, now=NOW)
+    world.run_pass(tx, site, NOW)
+    world.arrive(tx, NOW)
+
+
+def enrolled(engine: Engine, ca: Ca, name: str = "pool", when: datetime | None = None) -> Issued:
+    issued = ca.vcm(name, when or datetime.now(UTC))
+    in_transaction(engine, vcms.enrol, vcluster=name, serial=issued.serial, address="", now=NOW)
+    return issued
+
+
+class Client:
+    """A VCM by hand."""
+
+    def __init__(self, server: NmpServer, ca: Ca, issued: Issued | None, folder: Path, *, buffer: int = 0) -> None:
+        """`issued` None: without TLS, to the server's last port; `buffer`: bytes that its socket takes in unread."""
+        plain = socket.socket()
+        if buffer:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        plain.settimeout(5)
+        plain.connect(("127.0.0.1", port(server) if issued else server.ports[-1].getHost().port))
+        self.socket = _context(ca, issued, folder).wrap_socket(plain, server_hostname=SERVER_NAME) if issued else plain
+        self.socket.settimeout(10)
+        self._decoder, self._number = Decoder(), 0
+        self._messages: list[Message] = []
+
+    def send(self, body: b.Body, answers: str = "") -> str:
+        self._number += 1
+        number = f"t{self._number}"
+        self.socket.sendall(encode(Message(nmpxml.verb(body), number, nmpxml.write(body), answers)))
+        return number
+
+    def hear(self) -> tuple[Message, b.Body] | None:
+        """The next message; None when the server has closed."""
+        while not self._messages:
+            data = self.socket.recv(65536)
+            if not data:
+                return None
+            self._messages += list(self._decoder.feed(data))
+        message = self._messages.pop(0)
+        return message, nmpxml.read(message)
+
+    def answer(self, body: b.Body) -> b.Body:
+        """Say it; the answer."""
+        number = self.send(body)
+        while (heard := self.hear()) is not None:
+            if heard[0].answers == number:
+                return heard[1]
+        raise AssertionError("closed without an answer")
+
+    def error(self) -> b.Error:
+        """The next error."""
+        while (heard := self.hear()) is not None:
+            if isinstance(heard[1], b.Error):
+                return heard[1]
+        raise AssertionError("closed without an error")
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def _context(ca: Ca, issued: Issued, folder: Path) -> ssl.SSLContext:
+    for name, content in (("c.crt", issued.certificate), ("c.key", issued.key), ("ca.crt", ca.certificate)):
+        (folder / name).write_bytes(content)
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    context.load_cert_chain(folder / "c.crt", folder / "c.key")
+    return context
