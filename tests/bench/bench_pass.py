@@ -47,6 +47,7 @@ SIZES = [Size(nodes, requests) for nodes in NODES for requests in REQUESTS]
 LARGEST = SIZES[-1]
 PEERS = (Size(1_000, 1_000), Size(10_000, 1_000))
 AGAIN = 7  # passes over the unchanged world
+ROUNDS = 5  # times that requests are added
 SETTLING = 20  # passes after which a world ought to have come to rest
 PAGE, PLOT = ROOT / "docs/benchmarks.md", ROOT / "docs/plots/pass_growth.svg"
 BEGIN, END = "<!-- passes: made by make bench -->", "<!-- end of passes -->"
@@ -131,19 +132,22 @@ def resident(name: str) -> float:
 
 def settle(engine: Engine, size: Size) -> None:
     """Pass until there is nothing to do; then make up for requests that were granted, unless none was; and so on."""
-    for round_ in range(2, 6):
-        granted = 0
-        for _ in range(SETTLING):
-            done, still = one_pass(engine)
-            granted += done.granted
-            if still:
-                break
-        else:
-            raise RuntimeError(f"the world does not come to rest: {done}")
-        if done.wishes == size.requests or (round_ > 2 and not granted):
+    for round_ in range(ROUNDS):
+        granted, waiting = pass_until_rest(engine)
+        if waiting == size.requests or (round_ and not granted) or round_ == ROUNDS - 1:
             return
-        ask(engine, size, size.requests - done.wishes, seed=round_)
-    one_pass(engine)
+        ask(engine, size, size.requests - waiting, seed=2 + round_)
+
+
+def pass_until_rest(engine: Engine) -> tuple[int, int]:
+    """How many requests were granted meanwhile, and how many wait now."""
+    granted = 0
+    for _ in range(SETTLING):
+        done, rest = one_pass(engine)
+        granted += done.granted
+        if rest:
+            return granted, done.wishes
+    raise RuntimeError(f"the world does not come to rest: {done}")
 
 
 def measure(url: str, size: Size) -> dict[str, Any]:
@@ -159,8 +163,7 @@ def measure(url: str, size: Size) -> dict[str, Any]:
     memory = resident("VmHWM") - before
     settle(engine, size)
     anew, rest = one_pass(engine)
-    if rest is None:
-        raise RuntimeError(f"the world does not come to rest: {anew}")
+    assert rest is not None
     still = sorted((one_pass(engine, rest)[0] for _ in range(AGAIN)), key=lambda each: each.load + each.plan)
     looks = []
     for _ in range(AGAIN):
