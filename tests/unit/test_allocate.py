@@ -341,3 +341,15 @@ def test_a_puzzle_without_a_short_answer_is_given_up() -> None:
     lots = [Lot(Kind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
     seen: Snapshot = site(lots=lots, wishes=[wish(1, *[3] * 30)])
     assert codes(decide(seen, POLICY, NOW)) == {1: "busy"}
+
+
+def test_the_example_of_the_documentation() -> None:
+    small, large, small_only = "", BIG_ONLY, '<requires><memory><mib max="2048"/></memory></requires>'
+    done = decided(
+        lots=[lot(2, TWO), lot(3, kind(BIG, 3))], holders=[holder(1, 4, 2, priority=1)],
+        holdings=[Holding(1, ONE, 4, 4)],
+        wishes=[wish(1, RequestTuple(2, small, 1), priority=5), wish(2, RequestTuple(3, large, 1), priority=5),
+                wish(3, 2, priority=3), wish(4, 1, priority=1), wish(5, RequestTuple(5, small_only, 1), priority=1)])
+    assert (nodes_of(done, 1), nodes_of(done, 2)) == ({TWO: 2}, {kind(BIG, 3): 3})
+    assert done.takes == (Take(3, 1, ONE, 2),)
+    assert codes(done) == {3: "taking", 4: "busy", 5: "impossible"}
