@@ -238,7 +238,7 @@ def hold(check: Property, strategy: st.SearchStrategy[Snapshot], examples: int, 
 
 @pytest.mark.parametrize(("check", "strategy"), PROPERTIES, ids=list(STRATEGIES))
 def test_it_holds(check: Property, strategy: st.SearchStrategy[Snapshot]) -> None:
-    hold(check, strategy, 60)
+    hold(check, strategy, 40)
 
 
 def test_at_one_time_two_plans_of_the_same_site_are_equal() -> None:
