@@ -81,7 +81,7 @@ def client(server: NmpServer, engine: Engine, ca: Ca, tmp_path: Path) -> Iterato
 def test_a_vcm_that_does_not_read_costs_little_and_holds_nobody_up(
     client: Make, server: NmpServer, engine: Engine, ca: Ca
 ) -> None:
-    slow = client(enrolled(engine, ca), buffer=4096)
+    slow = client(enrolled(engine, ca), buffer=65536)
     other = client(enrolled(engine, ca, "web"), "web")
     members = [MEMBER] * 3000  # about half a megabyte
     for number in range(30):

@@ -1,0 +1,265 @@
+"""What COD owes its VCMs: committed with its cause, numbered without gaps however many owe at once, kept till heard."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, func, select
+
+from cod.flows import requests, vclusters, vcms
+from cod.model import Refused, Site, Vcm
+from cod.pool import in_transaction
+from cod.store import tables as t
+from cod.store import vclusters as vcluster_rows
+from cod.store import vcms as store
+from cod.store.engine import Tx
+from tests.store import manager_world as world
+
+NOW = 1_000_000.0
+ON_MARIADB = pytest.mark.parametrize("engine", [pytest.param("mariadb", marks=pytest.mark.mariadb)], indirect=True)
+
+
+def furnished(tx: Tx, site: Site) -> None:
+    """An active vcluster 'pool' (id 1) of two nodes with a VCM, and three free nodes."""
+    world.furnish(tx, 5)
+    vclusters.create(tx, name="pool", size=2, template="debian", group="site", site=site, now=NOW)
+    vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
+    world.run_pass(tx, site, NOW)
+    world.arrive(tx, NOW)
+
+
+def pool(tx: Tx) -> int:
+    """The vcluster's id."""
+    found: int = tx.execute(select(t.vclusters.c.id).order_by(t.vclusters.c.id)).first()[0]  # type: ignore[index]
+    return found
+
+
+def owe(tx: Tx, count: int = 1) -> None:
+    for number in range(count):
+        assert store.owe(tx, pool(tx), "lease", {"event": "warning", "expires": float(number)}, NOW)
+
+
+def known(tx: Tx) -> Vcm:
+    found = store.get(tx, pool(tx))
+    assert found is not None
+    return found
+
+
+def numbers(tx: Tx) -> list[int]:
+    return [row.sequence for row in store.owed(tx, {pool(tx): 0}, limit=10_000)]
+
+
+def greet(tx: Tx, seen: int = 0, server: str = "cod1") -> vcms.Greeted:
+    return vcms.greet(tx, vcluster="pool", serial="a1", address="10.0.0.1", about="test", seen=seen, server=server,
+                      now=NOW)
+
+
+# ---------------------------------------------------------------- with its cause
+
+
+def test_what_is_owed_stands_or_falls_with_its_cause(engine: Engine, site: Site) -> None:
+    in_transaction(engine, furnished, site)
+    before = in_transaction(engine, known), in_transaction(engine, numbers)
+
+    def half(tx: Tx) -> None:
+        requests.submit(tx, vcluster="pool", wanted=[requests.Asked(1)], now=NOW)
+        world.run_pass(tx, site, NOW)
+        assert "grant" in [row.verb for row in store.owed(tx, {pool(tx): before[0].sequence})]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        in_transaction(engine, half)
+    assert (in_transaction(engine, known), in_transaction(engine, numbers)) == before
+
+
+def test_the_story_of_a_node_is_told_in_its_order(tx: Tx, site: Site) -> None:
+    furnished(tx, site)
+    vclusters.release(tx, name="pool", nodes_=["n2"], site=site, now=NOW, actor="x")
+    owed = store.owed(tx, {pool(tx): 0})
+    told = [(row.verb, row.body.get("hostname", ""), row.body.get("state", "")) for row in owed]
+    assert [verb for verb, _, _ in told].count("grant") == 1
+    about = [state for verb, hostname, state in told if verb == "node-state" and hostname == "n2"]
+    assert (about[-2:], numbers(tx)) == (["active", "lost"], list(range(1, len(told) + 1)))
+
+
+def test_a_vcluster_without_a_vcm_is_owed_nothing(tx: Tx, site: Site) -> None:
+    furnished(tx, site)
+    vcms.revoke(tx, vcluster="pool")
+    vclusters.release(tx, name="pool", nodes_=["n2"], site=site, now=NOW, actor="x")
+    assert not store.owe(tx, pool(tx), "lease", {}, NOW)
+    assert tx.scalar(select(func.count()).select_from(t.outbox)) == 0
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@ON_MARIADB
+def test_numbers_have_no_gaps_and_are_seen_in_their_order(engine: Engine, site: Site) -> None:
+    """Three flows owe to one VCM at once, some are rolled back; a reader never sees a number before a smaller one."""
+    in_transaction(engine, furnished, site)
+    start = in_transaction(engine, known).sequence
+    gone_wrong: list[str] = []
+    over = threading.Event()
+
+    def flow(who: int) -> None:
+        for turn in range(40):
+            try:
+                with engine.begin() as tx:
+                    owe(tx, 1 + turn % 3)
+                    if (turn + who) % 4 == 0:
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+
+    def watch() -> None:
+        seen = start
+        while not over.is_set():
+            with engine.begin() as tx:
+                fresh = [row.sequence for row in store.owed(tx, {pool(tx): seen}, limit=10_000)]
+            if fresh and fresh != list(range(seen + 1, fresh[-1] + 1)):
+                gone_wrong.append(f"{fresh} after {seen}")
+            seen = fresh[-1] if fresh else seen
+
+    watcher = threading.Thread(target=watch)
+    threads = [threading.Thread(target=flow, args=(who,)) for who in range(3)]
+    for thread in (watcher, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    over.set()
+    watcher.join(10)
+    owed = in_transaction(engine, numbers)
+    assert gone_wrong == []
+    assert owed == list(range(1, owed[-1] + 1))
+    assert owed[-1] == in_transaction(engine, known).sequence == start + 3 * sum(
+        1 + turn % 3 for turn in range(40)) - sum(
+        1 + turn % 3 for who in range(3) for turn in range(40) if (turn + who) % 4 == 0)
+
+
+@ON_MARIADB
+def test_acknowledging_while_more_is_owed_loses_nothing(engine: Engine, site: Site) -> None:
+    in_transaction(engine, furnished, site)
+    last, pool_id = in_transaction(engine, known).sequence, in_transaction(engine, pool)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with engine.begin() as tx:
+            owe(tx)
+            entered.set()
+            go_on.wait(10)
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    entered.wait(10)
+    acknowledging = threading.Thread(target=lambda: in_transaction(engine, store.acknowledge, pool_id, last))
+    acknowledging.start()
+    go_on.set()
+    thread.join(10)
+    acknowledging.join(10)
+    vcm = in_transaction(engine, known)
+    assert (vcm.acked, vcm.sequence, in_transaction(engine, numbers)) == (last, last + 1, [last + 1])
+
+
+# ---------------------------------------------------------------- kept until heard, but not for ever
+
+
+def test_what_is_acknowledged_goes_and_what_is_not_stays(tx: Tx, site: Site) -> None:
+    furnished(tx, site)
+    owe(tx, 5)
+    last = known(tx).sequence
+    vcms.acknowledge(tx, pool(tx), last - 2)
+    assert (known(tx).acked, numbers(tx)) == (last - 2, [last - 1, last])
+    vcms.acknowledge(tx, pool(tx), last - 4)  # comes late
+    assert (known(tx).acked, numbers(tx)) == (last - 2, [last - 1, last])
+    assert greet(tx, seen=last - 1).acked == last - 1
+    assert greet(tx, seen=10**9).acked == last  # from another life: what it does not know, it asks for
+
+
+def test_a_vcm_that_is_away_for_too_long_is_owed_the_newest_only(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    furnished(tx, site)
+    monkeypatch.setattr(store, "MOST_OWED", 10)
+    connected = greet(tx)
+    owe(tx, 30)
+    left = numbers(tx)
+    assert len(left) <= 10
+    assert left == list(range(left[0], known(tx).sequence + 1))
+    assert greet(tx, seen=1).acked == left[0] - 1  # so `welcome` tells it that it has missed something
+    with pytest.raises(Refused):  # one that is connected and acknowledges nothing has to come anew
+        vcms.spoken(tx, pool(tx), connected.epoch, lambda tx: None)
+
+
+# ---------------------------------------------------------------- whose connection counts
+
+
+def test_the_newest_connection_counts_on_whichever_server(tx: Tx, site: Site) -> None:
+    furnished(tx, site)
+    first, second = greet(tx), greet(tx, server="cod2")
+    assert vcms.fresh(tx, "cod1", {pool(tx): (first.epoch, 0)}) == ([], [pool(tx)])
+    owed, stale = vcms.fresh(tx, "cod2", {pool(tx): (second.epoch, 0)})
+    assert ([row.sequence for row in owed], stale) == (numbers(tx), [])
+    assert vcms.fresh(tx, "cod2", {pool(tx): (second.epoch, None)}) == ([], [])
+    vcms.gone(tx, pool(tx), "cod1", first.epoch, NOW)  # its end is noted late
+    assert known(tx).server == "cod2"
+    vcms.started(tx, "cod2", NOW + 1)
+    assert known(tx).server is None
+
+
+def test_what_is_read_at_once_is_limited(tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    furnished(tx, site)
+    owe(tx, 300)
+    assert len(store.owed(tx, {pool(tx): 0, pool(tx) + 1: 0})) == 100
+    assert len(store.owed(tx, {pool(tx): 0, pool(tx) + 1: 0}, limit=10, most=10)) == 10
+
+
+@pytest.mark.parametrize("change", ["enrol", "revoke", "end"])
+def test_who_spoke_before_speaks_no_more(tx: Tx, site: Site, change: str) -> None:
+    furnished(tx, site)
+    greeted = greet(tx)
+    assert vcms.spoken(tx, pool(tx), greeted.epoch, lambda tx: "done") == "done"
+    if change == "enrol":
+        vcms.enrol(tx, vcluster="pool", serial="b2", address="", now=NOW)
+    elif change == "revoke":
+        vcms.revoke(tx, vcluster="pool")
+    else:
+        ended(tx, site)
+    with pytest.raises(Refused, match="taken its place"):
+        vcms.spoken(tx, pool(tx), greeted.epoch, lambda tx: "done")
+    assert vcms.fresh(tx, "cod1", {pool(tx): (greeted.epoch, 0)})[1] == [pool(tx)]
+    with pytest.raises(Refused, match=r"replaced or revoked|nobody is enrolled"):
+        greet(tx)
+
+
+def ended(tx: Tx, site: Site) -> None:
+    """The vcluster is deleted, and its last node is back."""
+    vclusters.delete(tx, name="pool", site=site, now=NOW, actor="x")
+    vcluster = vcluster_rows.get(tx, pool(tx))
+    assert vcluster is not None
+    assert {"lost"} <= {row.body.get("state") for row in store.owed(tx, {pool(tx): 0})}  # until then it is told
+    vcluster_rows.end(tx, vcluster, NOW)
+
+
+def test_a_vcluster_that_ends_takes_its_vcm_with_it(tx: Tx, site: Site) -> None:
+    furnished(tx, site)
+    ended(tx, site)
+    left: list[Any] = [tx.scalar(select(func.count()).select_from(table)) for table in (t.vcms, t.outbox)]
+    assert left == [0, 0]
+    vclusters.create(tx, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
+    with pytest.raises(Refused, match="nobody is enrolled"):
+        greet(tx)
+
+
+def test_requests_that_wait_are_limited_by_the_vcluster_s_addresses(tx: Tx, site: Site) -> None:
+    """However often a VCM asks under ever new keys."""
+    furnished(tx, site)
+    made = 0
+    with suppress(Refused):
+        while made < 1000:
+            key = vcms.request_key(pool(tx), f"k{made}")
+            requests.submit(tx, vcluster="pool", wanted=[requests.Asked(1)], key=key, now=NOW)
+            made += 1
+    assert 50 < made < site.subnets[0].block_size
