@@ -169,6 +169,7 @@ def _site(file: SiteFile) -> model.Site:
         policy=model.Policy(**file.policy.model_dump()),
         nmp_port=file.nmp.port,
         nmp_plain_port=file.nmp.plain_port,
+        nmp_keepalive=file.nmp.keepalive,
         dns=model.Dns(file.dns.port, tuple(map(str, file.dns.forward))),
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),

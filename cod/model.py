@@ -195,6 +195,7 @@ class Site:
     domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
     nmp_port   where VCMs connect, on each subnet's `server` address; 0: nowhere
     nmp_plain_port   the same without TLS, for VCMs that are known by their addresses
+    nmp_keepalive    silent seconds after which either side of such a connection asks whether the other is there
     http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server` address
     bios_loader, uefi_loader   file names of the NBPs under the boot root
     console    kernel console argument for the trampoline, '' for none
@@ -217,6 +218,7 @@ class Site:
     dns: Dns = field(default_factory=Dns)
     nmp_port: int = 8071
     nmp_plain_port: int = 0
+    nmp_keepalive: float = 30.0
     mail: Mail = field(default_factory=Mail)
     notices: NoticeRules = field(default_factory=NoticeRules)
     accounts: tuple[Account, ...] = ()

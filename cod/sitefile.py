@@ -129,6 +129,8 @@ class NmpTable(Table):
     port: int = Field(8071, ge=0, le=65535, description="0: no VCM can connect")
     plain_port: int = Field(0, ge=0, le=65535, description="without TLS, for VCMs that are known by their addresses "
                             "alone (`cod vcm enroll --plain`): for closed networks; 0: none")
+    keepalive: Positive = Field(30.0, description="silent seconds after which VCM and COD each ask whether the other "
+                                "is there; three times that, and the connection is given up")
 
 
 class PolicyTable(Table):

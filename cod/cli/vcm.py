@@ -134,5 +134,5 @@ def sge(config: Path, dry_run: bool) -> None:
         read = settings.load(config, GridEngineSettings)
     except settings.Unusable as error:
         raise click.ClickException(str(error)) from None
-    raise SystemExit(daemon.run(read, config.parent, f"cod-vcm-sge {version('cod')}", GridEnginePool(read),
-                                dry_run=dry_run))
+    pool = GridEnginePool(read, prepare=not dry_run)
+    raise SystemExit(daemon.run(read, config.parent, f"cod-vcm-sge {version('cod')}", pool, dry_run=dry_run))

@@ -32,7 +32,6 @@ from cod.wire import nmpxml
 from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Fault, Message
 from cod.wire.nmptalk import Conversation, Side
 
-KEEPALIVE = 30.0  # silent seconds after which a side says ping
 GREETING = 10.0  # seconds for a hello, and for a message that has begun to be whole
 LINGER = 5.0  # seconds that the end of a connection may take
 STALLED = 60.0  # seconds after which a VCM that does not read is given up
@@ -245,7 +244,8 @@ class Session(protocol.Protocol):
         server.sessions[greeted.vcluster_id] = self
         if older is not None:
             older.leave("a newer connection has taken its place")
-        self._answer(b.Welcome(hello.vcluster, server.server, "1.0", KEEPALIVE, greeted.acked), message.id)
+        keepalive = server.site.nmp_keepalive
+        self._answer(b.Welcome(hello.vcluster, server.server, "1.0", keepalive, greeted.acked), message.id)
         log.info("VCM of %s (%s) is connected", hello.vcluster, hello.vcm)
         server.poll()
         return None
@@ -332,9 +332,9 @@ class Session(protocol.Protocol):
             self._throttle(now)
         elif now >= self._begun + GREETING and (self._decoder.midway or not (self.is_open or self._working)):
             self._refuse(Fault("malformed", "no whole message has come in time", fatal=True))
-        elif self.is_open and now >= self._last_heard + 3 * KEEPALIVE:
+        elif self.is_open and now >= self._last_heard + 3 * self._server.site.nmp_keepalive:
             self._cut("has fallen silent")
-        elif self.is_open and now >= self._last_heard + KEEPALIVE and not self._talk.waiting():
+        elif self.is_open and now >= self._last_heard + self._server.site.nmp_keepalive and not self._talk.waiting():
             self._say(b.Ping())
 
     def _cut(self, why: str) -> None:

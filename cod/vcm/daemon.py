@@ -1,45 +1,102 @@
-"""Runs a VCM until it is told to stop: reactor, threads, log, metrics, signals."""
+"""Runs a VCM until it is told to stop: command line, reactor, threads, log, metrics, signals."""
 
 from __future__ import annotations
 
+import argparse
+import fcntl
 import logging
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cod.vcm.keeper import Keeper, Terms
 from cod.vcm.memory import Forgetful
 from cod.vcm.pool import Pool
-from cod.vcm.settings import Settings, Unusable
+from cod.vcm.settings import Settings, Unusable, load
 
 THREADS = 8  # calls of the pool's functions at a time
 
 log = logging.getLogger("cod.vcm")
 
+S = TypeVar("S", bound=Settings)
+
+
+def main(vcm: str, pool: Callable[[S], Pool], kind: type[S], words: Sequence[str] | None = None) -> int:
+    """The command line of a VCM of one's own, ``NAME CONFIG [--dry-run]``; the exit status.
+
+    vcm   what it is: 'webfarm 1.0'
+    pool  makes the pool of the settings in the file, which are of `kind`
+    """
+    parser = argparse.ArgumentParser(description=f"Virtual cluster manager {vcm}; runs until SIGTERM or SIGINT.")
+    parser.add_argument("config", type=Path, help="as `cod vcm enroll` writes it")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="say what would be asked for and given back, and do neither")
+    options = parser.parse_args(words)
+    try:
+        settings = load(options.config, kind)
+        return run(settings, options.config.parent, vcm, pool(settings), dry_run=options.dry_run)
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 1
+
 
 def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool = False) -> int:
     """Keep `pool` until SIGTERM or SIGINT; the exit status. `folder`: where the settings' files are."""
     from twisted.internet import reactor as the_reactor
+    from twisted.internet.error import CannotListenError
     from twisted.python.threadpool import ThreadPool
 
     reactor: Any = the_reactor
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    _log(settings.log_level.upper())
     threads = ThreadPool(1, THREADS, "pool")
     threads.start()
     try:
-        terms, connect = _terms(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
-        keeper = Keeper(reactor, threads, terms, pool, connect, time.time)
-        _serve_metrics(reactor, settings, keeper)
-        reactor.callWhenRunning(_started, reactor, keeper)
-        reactor.addSystemEventTrigger("before", "shutdown", keeper.stopService)
-        reactor.run()
+        with _alone(folder / settings.state):
+            keeper = _keeper(reactor, threads, settings, folder, vcm, pool, dry_run)
+            reactor.run()
         return 0 if keeper.began else 1
-    except Unusable as error:
+    except (Unusable, CannotListenError) as error:
         log.error("%s", error)
         return 1
     finally:
         threads.stop()
+
+
+def _keeper(
+    reactor: Any, threads: Any, settings: Settings, folder: Path, vcm: str, pool: Pool, dry_run: bool
+) -> Keeper:
+    terms, connect = _terms(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
+    keeper = Keeper(reactor, threads, terms, pool, connect, time.time)
+    _serve_metrics(reactor, settings, keeper)
+    reactor.callWhenRunning(_started, reactor, keeper)
+    reactor.addSystemEventTrigger("before", "shutdown", keeper.stopService)
+    return keeper
+
+
+def _log(level: str) -> None:
+    from twisted.python.log import PythonLoggingObserver
+
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("twisted").setLevel(logging.ERROR)
+    PythonLoggingObserver("twisted").start()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Two VCMs of one vcluster would take the connection from each other for ever."""
+    try:
+        lock = state.with_name(state.name + ".lock").open("w")
+    except OSError as error:
+        raise Unusable(f"{state.parent}: {error.strerror}; the VCM's folder must be writable for it") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unusable(f"{state} is used by another VCM, which runs already") from None
+        yield
 
 
 def _started(reactor: Any, keeper: Keeper) -> None:

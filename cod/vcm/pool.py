@@ -13,18 +13,20 @@ from typing import Protocol
 
 from cod.wire.nmpbodies import Member, Named, Reclaim
 
+__all__ = ["GivenUp", "Member", "Named", "NotYet", "Pool", "Reclaim", "Wish"]
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a pool wants. `grow`: so many nodes more than it has and than are coming; `leave`: hostnames that may go.
 
-    withdraw  what was asked for and is not granted yet is not needed any more
+    withdraw  so many of the nodes that were asked for and are not granted yet are not needed any more
     why       for the log, and for COD's own pages
     """
 
     grow: int = 0
     leave: tuple[str, ...] = ()
-    withdraw: bool = False
+    withdraw: int = 0
     why: str = ""
 
 

@@ -230,14 +230,15 @@ class Rounds(Steps):
             if wish.grow or wish.leave:
                 log.info("would ask for %d nodes, give back %s: %s", wish.grow, list(wish.leave), wish.why)
             return
-        if wish.withdraw:
-            await self._withdraw()
+        await self._withdraw(wish.withdraw)
         if self._clock() >= self._quiet_until:
             self._see_off(wish)
             await self._grow(wish)
 
-    async def _withdraw(self) -> None:
-        for key, asked in [(key, asked) for key, asked in self._memory.requests.items() if asked.request]:
+    async def _withdraw(self, count: int) -> None:
+        """Take back the newest requests: the others have waited longer."""
+        known = [(key, asked) for key, asked in self._memory.requests.items() if asked.request]
+        for key, asked in known[::-1][:max(0, count)]:
             try:
                 await self._ask(Withdraw(asked.request))
             except Refusal as refusal:

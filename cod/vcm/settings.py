@@ -5,6 +5,7 @@ File names are relative to the file itself, so that a folder as `cod vcm enroll`
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -59,6 +60,17 @@ def load(path: Path, kind: type[T]) -> T:
         return kind.model_validate(values)
     except ValidationError as error:
         raise Unusable("\n".join(_sentence(path, each) for each in error.errors(include_url=False))) from None
+
+
+def reference(table: type[Table]) -> str:
+    """The keys of a table as a Markdown table; those that open a table of their own are left out."""
+    lines = ["| Key | Default | Meaning |", "|---|---|---|"]
+    for key, field in table.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Table):
+            continue
+        default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+        lines.append(f"| `{key}` | {default} | {field.description} |")
+    return "\n".join(lines)
 
 
 def _sentence(path: Path, error: Any) -> str:

@@ -272,7 +272,7 @@ class Toy:
 
     def look(self, members: Any, coming: int, now: float) -> Wish:
         more = self.want - len(members) - coming
-        return Wish(max(0, more), tuple(sorted(members)[self.want:]), more < 0, "told to")
+        return Wish(max(0, more), tuple(sorted(members)[self.want:]), max(0, -more), "told to")
 
     def add(self, member: b.Member) -> None:
         self.members[member.hostname] = member.address

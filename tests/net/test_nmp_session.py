@@ -19,12 +19,13 @@ from cod.flows.vcms import Greeted
 from cod.model import Owed, Refused, Site, Vcluster
 from cod.net import nmpsession
 from cod.net.nmplimits import MOST_KNOWN, QUIET, Bucket, QuietLog
-from cod.net.nmpsession import BACKLOG, BYTES, GREETING, KEEPALIVE, LINGER, STALLED, WINDOW, Session
+from cod.net.nmpsession import BACKLOG, BYTES, GREETING, LINGER, STALLED, WINDOW, Session
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
 from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
 from cod.wire.nmptalk import MOST_OPEN
 
+KEEPALIVE = 30.0
 VCLUSTER = Vcluster(1, "pool", 1, "active", 1, 1, 1, "", "lab", 0, 63, 60.0, None, None, None, None, 0.0, None)
 
 

@@ -107,7 +107,7 @@ def test_growth_from_nothing(waiting: list[Waiting], knobs: Knobs, grow: int) ->
 
 def test_jobs_that_no_node_of_ours_could_run_are_named() -> None:
     never = change([Waiting(7, "qw", resources={"gpu": "1"}), Waiting(8, "qw", slots=4, parallel="smp")]).never
-    assert never == ("job 7: wants gpu=1, which a node of this pool does not offer",
+    assert never == ("job 7: wants gpu=1, which a node of this pool is not known to offer",
                      "job 8: wants 4 slots on one host, a node has 2")
 
 

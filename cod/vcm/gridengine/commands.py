@@ -10,11 +10,11 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cod.vcm.gridengine.view import NotUnderstood, View, read
+from cod.vcm.gridengine.view import NotUnderstood, View, offered, read
 
 PATIENCE = 60.0  # seconds for one command
 
@@ -52,10 +52,19 @@ class GridEngine:
         listed = self._output("qconf", "-shgrp_resolved", self.hostgroup).decode(errors="replace")
         return {name.split(".")[0] for name in listed.split()}
 
-    def values(self, host: str) -> dict[str, str]:
-        """The complex values that a host offers, as `qhost -F` shows them: what -l can ask for."""
-        listed = self._output("qhost", "-F", "-h", host).decode(errors="replace")
-        return {found[1]: found[2] for found in re.finditer(r"^\s+\w\w:(\w+)=(\S+)", listed, re.MULTILINE)}
+    def offered(self, members: Collection[str]) -> dict[str, str]:
+        """What -l can ask for of those hosts, and of the queue. Raises as `view` does."""
+        return offered(self._output("qstat", "-F", "-xml"), self.queue, members)
+
+    def relops(self) -> dict[str, str]:
+        """How each complex value is compared with what is wanted of it."""
+        listed = self._output("qconf", "-sc").decode(errors="replace")
+        rows = [line.split() for line in listed.splitlines() if line and not line.startswith("#")]
+        return {row[0]: row[3] for row in rows if len(row) > 3}
+
+    def master(self) -> str:
+        """Short name of the host on which the master runs."""
+        return self._output("qconf", "-sss").decode(errors="replace").strip().split(".")[0]
 
     def whole_environments(self) -> frozenset[str]:
         """Parallel environments whose jobs have to fit on one host."""
@@ -97,6 +106,11 @@ class GridEngine:
         name = f"{job}.{task}" if task else str(job)
         self._do("qmod", "-f", "-rj", name, meaning="rescheduling|not running|does not exist|not allow")
 
+    def delete(self, job: int, task: int) -> None:
+        """Delete a job that its owner has deleted, without waiting for its host."""
+        words = [str(job), "-t", str(task)] if task else [str(job)]
+        self._do("qdel", "-f", *words, meaning="delet|not exist|forced")
+
     def stop_daemon(self, host: str) -> None:
         """Shut its execution daemon down, with what still runs under it."""
         self._do("qconf", "-kej", host, meaning="sent|unknown|not.*known|denied", any_status=True)
@@ -116,14 +130,22 @@ class GridEngine:
 
     # ------------------------------------------------------------ setting up
 
-    def ensure_hostgroup(self) -> None:
-        """Make the host group if there is none."""
+    def prepare(self, placeholder: str) -> None:
+        """Make the host group if there is none, put it into the queue, and `placeholder` into it, disabled: where a
+        queue has no host at all, qsub turns users away. A host that is in the queue already is left as it is.
+        """
         listed = self._output("qconf", "-shgrpl", nothing_is_fine=True).decode(errors="replace").split()
         if self.hostgroup not in listed:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "hostgroup"
                 file.write_text(f"group_name {self.hostgroup}\nhostlist NONE\n")
                 self._do("qconf", "-Ahgrp", str(file), meaning="added|already exists")
+        self._do("qconf", "-aattr", "queue", "hostlist", self.hostgroup, self.queue, meaning="modified|already exists")
+        there = self.view().hosts.get(placeholder)
+        if there is None:
+            self._do("qconf", "-aattr", "hostgroup", "hostlist", placeholder, self.hostgroup, meaning="modified|exists")
+        if there is None or not (there.heard or "d" in there.states):
+            self.disable(placeholder)
 
     # ------------------------------------------------------------ running them
 

@@ -14,10 +14,12 @@ from pydantic import Field
 from cod.vcm.gridengine import resize
 from cod.vcm.gridengine.commands import CommandFailed, GridEngine
 from cod.vcm.gridengine.resize import Knobs, Offer
-from cod.vcm.gridengine.view import View
-from cod.vcm.pool import NotYet, Wish
+from cod.vcm.gridengine.view import Host, View
+from cod.vcm.pool import GivenUp, NotYet, Wish
 from cod.vcm.settings import Seconds, Settings, Table
 from cod.wire.nmpbodies import Member, Named, Reclaim
+
+LEAVING = 30.0  # seconds for jobs to be rescheduled and a node to be taken out
 
 log = logging.getLogger("cod.vcm")
 
@@ -37,13 +39,18 @@ class GridEngineTable(Table):
     reserve: int = Field(0, ge=0, description="idle nodes that stay all the same")
     minimum: int = Field(0, ge=0, description="nodes of the pool at least")
     maximum: int = Field(64, ge=0, description="nodes of the pool at most")
+    unheard_limit: Seconds = Field(300.0, description="seconds after which a node whose daemon does not report is "
+                                   "given back, its jobs put back into the queue")
     calm: float = Field(60.0, ge=0, description="seconds after growth in which no node goes back")
     keep: tuple[str, ...] = Field((), description="hostnames of the vcluster that are no execution hosts: its head")
+    placeholder: str = Field("", description="host that stands in the queue, disabled, so that there is one while the "
+                             "pool is empty; empty: the first of keep, or the master's")
     start: str = Field("", description="command that starts the execution daemon on a node: {hostname} and {address} "
                        "are filled in; empty: its image does so by itself")
     stop: str = Field("", description="the same before the node is given back; empty: qconf -kej does it")
     drain: bool = Field(False, description="let jobs end before a reclaimed node goes, as far as the deadline allows")
-    join_time: Seconds = Field(120.0, description="seconds that a node's execution daemon has to report")
+    join_time: Seconds = Field(120.0, description="seconds that a node's execution daemon has to report; then the node "
+                               "is given back")
 
 
 class GridEngineSettings(Settings):
@@ -53,48 +60,69 @@ class GridEngineSettings(Settings):
 
 
 class GridEnginePool:
-    """Resizes a cell's pool. The clock and the pause are arguments for tests."""
+    """Resizes a cell's pool. The clock is an argument for tests; `prepare`: set the queue up where it is not."""
 
     def __init__(
-        self, settings: GridEngineSettings, *, clock: Callable[[], float] = time.time,
-        pause: Callable[[float], None] = time.sleep,
+        self, settings: GridEngineSettings, *, clock: Callable[[], float] = time.time, prepare: bool = True
     ) -> None:
         table = settings.gridengine
-        self._table, self._clock, self._pause = table, clock, pause
+        self._table, self._clock, self._prepare = table, clock, prepare
         self._cell = GridEngine(table.queue, table.hostgroup, table.environment, table.path)
         self._knobs = Knobs(settings.interval, table.jobs_per_node, table.idle_limit, table.reserve, table.minimum,
                             table.maximum, table.calm, table.slots)
+        self._placeholder = table.placeholder or next(iter(table.keep), "")
+        self._prepared = False
         self._idle_since: dict[str, float] = {}
+        self._unheard_since: dict[str, float] = {}
         self._grown_at = float("-inf")
         self._asked_in_vain: set[str] = set()
+        self._shown: dict[str, str] = {}
+        self._joining: dict[str, float] = {}
         self._drained_by: dict[str, float] = {}
+        self._emptied_from: dict[str, float] = {}
         self._one_at_a_time = Lock()  # qconf rewrites whole objects: two of them at once lose a change
 
     # ------------------------------------------------------------ what is wanted
 
     def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
-        """By `resize.resize`, from what qstat says."""
-        view = self._cell.view()
+        """By `resize.resize`, from what qstat says; nodes that are not heard of any more go first of all."""
+        view = self._view()
         ours = [name for name in members if name not in self._table.keep]
         self._watch(view, ours, now)
+        gone = tuple(name for name, since in self._unheard_since.items() if now >= since + self._table.unheard_limit)
+        if gone:
+            return Wish(leave=gone, why=f"not heard of for {self._table.unheard_limit:.0f} s")
         offer = self._offer(view, ours)
         change = resize.resize(view, ours, coming, self._idle_since, self._grown_at, offer, self._knobs, now)
         self._tell_never(change.never)
         if change.grow or coming:
             self._grown_at = now
-        waiting = any(job.ready for job in view.waiting)
-        return Wish(change.grow, change.leave, bool(coming) and not waiting and not change.grow, change.why)
+        return Wish(change.grow, change.leave, change.excess, change.why)
+
+    def _view(self) -> View:
+        """The pool; with a placeholder in it."""
+        view = self._cell.view()
+        if not self._prepare or (self._prepared and self._placeholder in view.hosts):
+            return view
+        self._placeholder = self._placeholder or self._cell.master()
+        with self._one_at_a_time:
+            self._cell.prepare(self._placeholder)
+        self._prepared = True
+        return self._cell.view()
 
     def _watch(self, view: View, ours: Sequence[str], now: float) -> None:
         idle = {name for name in ours if resize.is_idle(view.hosts.get(name))}
         self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
+        unheard = {name for name in ours if (host := view.hosts.get(name)) is None or "u" in host.states}
+        self._unheard_since = {name: self._unheard_since.get(name, now) for name in unheard}
 
     def _offer(self, view: View, ours: Sequence[str]) -> Offer:
-        heard = next((name for name in ours if name in view.hosts and view.hosts[name].heard), None)
         wanted = any(job.resources for job in view.waiting)
-        shown = self._cell.values(heard) if heard and wanted else {}
+        if wanted:
+            self._shown |= self._cell.offered(ours)
         whole = self._cell.whole_environments() if any(job.parallel for job in view.waiting) else frozenset()
-        return Offer(self._table.slots, {**shown, **self._table.offers}, whole)
+        return Offer(self._table.slots, {**self._shown, **self._table.offers}, whole,
+                     self._cell.relops() if wanted else {}, self._table.queue, self._table.hostgroup)
 
     def _tell_never(self, never: Sequence[str]) -> None:
         for sentence in set(never) - self._asked_in_vain:
@@ -104,32 +132,42 @@ class GridEnginePool:
     # ------------------------------------------------------------ joining
 
     def add(self, member: Member) -> None:
-        """Admit it, start its daemon, put it into the queue, and enable it when it has reported."""
+        """Admit it, start its daemon, put it into the queue, and enable it when it has reported. A host that was never
+        put there by a VCM is no member, and so never comes here.
+        """
         name = member.hostname
         if name in self._table.keep:
             return
+        if name not in self._joining:
+            self._begin(member)
+            self._joining[name] = self._clock()
+        host = self._cell.view().hosts.get(name)
+        if host is not None and host.heard and "u" not in host.states:
+            self._cell.enable(name)
+            del self._joining[name]
+        elif self._clock() < self._joining[name] + self._table.join_time:
+            raise NotYet(f"{name} has not reported")
+        else:
+            del self._joining[name]
+            raise GivenUp(f"it has not reported within {self._table.join_time:.0f} s: does its execution daemon run, "
+                          "and does it find the master by name?")
+
+    def _begin(self, member: Member) -> None:
+        name = member.hostname
         with self._one_at_a_time:
-            self._cell.ensure_hostgroup()
             self._cell.admit(name)
             self._cell.join(name, self._table.slots)
             self._cell.disable(name)
         if self._table.start:
             self._on_node(self._table.start, member)
-        self._await_report(name)
-        self._cell.enable(name)
-
-    def _await_report(self, name: str) -> None:
-        until = self._clock() + self._table.join_time
-        while not ((host := self._cell.view().hosts.get(name)) and host.heard and "u" not in host.states):
-            if self._clock() >= until:
-                raise CommandFailed(f"{name} has not reported within {self._table.join_time:.0f} s: does its execution "
-                                    "daemon run, and does it find the master by name?")
-            self._pause(1.0)
 
     def _on_node(self, command: str, member: Member) -> None:
         words = [word.format(hostname=member.hostname, address=member.address) for word in shlex.split(command)]
-        done = subprocess.run(words, capture_output=True, timeout=self._table.join_time, check=False,
-                              stdin=subprocess.DEVNULL)
+        try:
+            done = subprocess.run(words, capture_output=True, timeout=self._table.join_time, check=False,
+                                  stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CommandFailed(f"{' '.join(words)}: {error}") from None
         if done.returncode:
             said = (done.stderr or done.stdout).decode(errors="replace").strip()
             raise CommandFailed(f"{' '.join(words)}: {said or f'exit status {done.returncode}'}")
@@ -141,7 +179,7 @@ class GridEnginePool:
         view = self._cell.view()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(view, ours, self._idle_since, reclaim.count)
-        spare = max(0.0, reclaim.deadline - now - 30.0) if self._table.drain else 0.0
+        spare = max(0.0, reclaim.deadline - now - LEAVING) if self._table.drain else 0.0
         busy = {name for name in chosen if (host := view.hosts.get(name)) and host.running}
         self._drained_by.update((name, now + spare) for name in busy)
         return [Named(name, spare if name in busy else 1.0) for name in chosen]
@@ -151,28 +189,40 @@ class GridEnginePool:
         name = member.hostname
         if name in self._table.keep:
             return
-        if name in self._cell.view().hosts:
-            self._cell.disable(name)
-            self._empty(name)
+        self._joining.pop(name, None)
+        host = self._cell.view().hosts.get(name)
+        if host is not None:
+            if "d" not in host.states:
+                self._cell.disable(name)
+            self._empty(host)
         if not lost:
-            if self._table.stop:
-                self._on_node(self._table.stop, member)
-            self._cell.stop_daemon(name)
+            self._stop(member)
         with self._one_at_a_time:
             self._cell.expel(name)
-        self._idle_since.pop(name, None)
-        self._drained_by.pop(name, None)
+        for known in (self._idle_since, self._unheard_since, self._drained_by, self._emptied_from):
+            known.pop(name, None)
 
-    def _empty(self, name: str) -> None:
+    def _empty(self, host: Host) -> None:
         """Jobs are rescheduled, and seen to be gone: one that is leaked goes on running where nobody looks."""
-        if self._clock() < self._drained_by.get(name, 0.0) and self._cell.view().hosts[name].running:
-            raise NotYet(f"jobs on {name} may end by themselves")
-        for _ in range(30):
-            host = self._cell.view().hosts.get(name)
-            if host is None or not host.running:
-                return
-            for job in host.running:
-                if "R" not in job.state or "r" in job.state:
-                    self._cell.reschedule(job.job, job.task)
-            self._pause(1.0)
-        raise CommandFailed(f"jobs still run on {name}")
+        now = self._clock()
+        if not host.running:
+            return
+        if now < self._drained_by.get(host.name, 0.0):
+            raise NotYet(f"jobs on {host.name} may end by themselves")
+        if now >= self._emptied_from.setdefault(host.name, now) + LEAVING:
+            log.warning("jobs on %s do not go: they end with its daemon", host.name)
+            return
+        for job in host.running:
+            if "d" in job.state:
+                self._cell.delete(job.job, job.task)
+            elif "R" not in job.state or "r" in job.state:
+                self._cell.reschedule(job.job, job.task)
+        raise NotYet(f"jobs on {host.name} are being rescheduled")
+
+    def _stop(self, member: Member) -> None:
+        if self._table.stop:
+            try:
+                self._on_node(self._table.stop, member)
+            except CommandFailed as error:  # its power is cut soon
+                log.warning("%s", error)
+        self._cell.stop_daemon(member.hostname)

@@ -3,7 +3,7 @@
 **Growing.** One new node for each `jobs_per_node` queued jobs that have not started (tasks of arrays count one by one);
 a parallel job counts as many nodes as its slots fill. Not counted: jobs that would not start anyway (held, erroneous),
 and jobs that no node of this pool's template could run. Idle nodes and nodes on their way are subtracted: a queue asks
-once.
+once. What was asked for and is not needed any more is withdrawn.
 
 **Shrinking.** Nodes idle for `idle_limit` go back, down to `reserve` idle ones and `minimum` in all. Not while jobs
 wait that could use them, nor within `calm` seconds of growth: a burst must not thrash.
@@ -16,12 +16,12 @@ Hosts that COD did not give (`View.hosts` that are no members) are never touched
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from math import ceil
 
-from cod.vcm.gridengine.view import Host, View, Waiting
+from cod.vcm.gridengine.view import Host, View, Waiting, amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,29 @@ class Knobs:
 class Offer:
     """What one node of the pool's template offers: complex values by name (as -l asks for them) and its slots.
 
-    whole  parallel environments whose jobs have to fit on one host (allocation rule $pe_slots)
+    whole   parallel environments whose jobs have to fit on one host (allocation rule $pe_slots)
+    relops  how each complex value is compared with what is wanted (complex(5)); '<=' where it is not named
+    queue, hostgroup   what -q may name
     """
 
     slots: int
     values: Mapping[str, str] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
+    relops: Mapping[str, str] = field(default_factory=dict)
+    queue: str = "all.q"
+    hostgroup: str = "@cod"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to do: `grow` by so many nodes, or let `leave` go, and why. `never`: jobs that do not count, and why."""
+    """What to do: `grow` by so many nodes, or let `leave` go, and why. `excess`: so many of those that are coming are
+    not needed any more. `never`: jobs that do not count, and why."""
 
     grow: int = 0
     leave: tuple[str, ...] = ()
     why: str = ""
     never: tuple[str, ...] = ()
+    excess: int = 0
 
 
 def resize(
@@ -82,20 +89,22 @@ def resize(
     """
     can, never = _sorted_out(view.waiting, offer)
     idle = [name for name in members if is_idle(view.hosts.get(name))]
-    needed = wanted_nodes(can, offer, knobs)
     size = len(members) + coming
-    short = max(needed - coming - len(idle), knobs.minimum - size, knobs.reserve - len(idle) - coming)
-    grow = max(0, min(short, knobs.maximum - size))
+    needed = max(0, wanted_nodes(can, offer, knobs) - len(idle), knobs.minimum - len(members),
+                 knobs.reserve - len(idle))
+    grow = max(0, min(needed - coming, knobs.maximum - size))
     if grow:
         return Change(grow, why=f"{sum(job.tasks for job in can)} jobs wait, {len(idle)} nodes are idle, "
                                 f"{coming} are coming", never=never)
+    excess = max(0, coming - needed)
     if can or now < grown_at + knobs.calm:
-        return Change(never=never)
+        return Change(never=never, excess=excess)
     old = sorted((name for name in idle if idle_since.get(name, now) <= now - knobs.idle_limit),
                  key=lambda name: (idle_since[name], name))
     spare = min(len(idle) - knobs.reserve, len(members) - knobs.minimum)
     leave = tuple(old[:max(0, spare)])
-    return Change(leave=leave, why=f"idle for {knobs.idle_limit:.0f} s" if leave else "", never=never)
+    return Change(leave=leave, why=f"idle for {knobs.idle_limit:.0f} s" if leave else "", never=never,
+                  excess=excess)
 
 
 def wanted_nodes(waiting: Iterable[Waiting], offer: Offer, knobs: Knobs) -> int:
@@ -147,22 +156,35 @@ def lacking(job: Waiting, offer: Offer) -> str:
     """Why no node of this pool could run the job; '' if one could."""
     if job.parallel in offer.whole and job.slots > offer.slots:
         return f"wants {job.slots} slots on one host, a node has {offer.slots}"
+    if job.queues and not any(_names(one, offer) for one in job.queues):
+        return f"wants the queue {' or '.join(job.queues)}"
     for name, wanted in job.resources.items():
-        have = offer.values.get(name)
-        if have is None:
-            return f"wants {name}={wanted}, which a node of this pool does not offer"
-        if not _enough(wanted, have):
-            return f"wants {name}={wanted}, a node has {have}"
+        if why := _missing(name, wanted, offer):
+            return why
     return ""
 
 
-_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
-_FACTORS = {"": 1.0, "k": 1e3, "K": 2.0**10, "m": 1e6, "M": 2.0**20, "g": 1e9, "G": 2.0**30, "t": 1e12, "T": 2.0**40}
+def _names(queue: str, offer: Offer) -> bool:
+    """May a new node be in what -q names: QUEUE, QUEUE@HOST, QUEUE@@GROUP, each perhaps a pattern?"""
+    name, _, host = queue.partition("@")
+    return fnmatchcase(offer.queue, name or "*") and (host in ("", "*") or host == offer.hostgroup)
 
 
-def _enough(wanted: str, have: str) -> bool:
-    """Grid Engine's memory and number values are compared as amounts (complex(5)), everything else as patterns."""
-    one, other = _AMOUNT.fullmatch(wanted), _AMOUNT.fullmatch(have)
-    if one and other:
-        return float(one[1]) * _FACTORS[one[2]] <= float(other[1]) * _FACTORS[other[2]]
-    return have in wanted.split("|") or wanted == "*"
+def _missing(name: str, wanted: str, offer: Offer) -> str:
+    if name == "hostname":
+        return "" if "*" in wanted else f"wants the host {wanted}, and a new node is another"
+    have = offer.values.get(name)
+    if have is None:
+        return f"wants {name}={wanted}, which a node of this pool is not known to offer"
+    if not _enough(wanted, have, offer.relops.get(name, "<=")):
+        return f"wants {name}={wanted}, a node has {have}"
+    return ""
+
+
+def _enough(wanted: str, have: str, relop: str) -> bool:
+    """Grid Engine compares amounts (wanted RELOP have) and takes everything else for patterns (complex(5))."""
+    one, other = amount(wanted), amount(have)
+    if one is None or other is None:
+        return any(fnmatchcase(have.lower(), part.lower()) for part in wanted.split("|"))
+    return {"==": one == other, "!=": one != other, ">=": one >= other, ">": one > other, "<": one < other}.get(
+        relop, one <= other)

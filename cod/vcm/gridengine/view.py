@@ -8,7 +8,7 @@ it. Times in it are local times of the master, without a zone; they are only com
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -39,6 +39,9 @@ class Waiting:
     state      as qstat writes it: qw, hqw, Eqw, Rq …
     parallel   its parallel environment, or ''
     resources  hard requests (-l) by name
+    queues     the queues that it has to run in (-q), as it names them; none: in any
+    considered the scheduler has given it a priority; before it has looked at a job, and before a job's time (-a) has
+               come, it has none
     """
 
     job: int
@@ -47,11 +50,13 @@ class Waiting:
     tasks: int = 1
     parallel: str = ""
     resources: Mapping[str, str] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
+    considered: bool = True
 
     @property
     def ready(self) -> bool:
         """Would it start if there were room? Held, erroneous and deleted ones would not."""
-        return not set(self.state) & set("hEd")
+        return self.considered and not set(self.state) & set("hEd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,45 @@ def read(output: bytes, queue: str) -> View:
     root = _root(output)
     hosts = {host.name: host for host in _hosts(root, queue)}
     return View(hosts, tuple(_waiting(job) for job in root.findall("job_info/job_list")))
+
+
+def offered(output: bytes, queue: str, members: Collection[str]) -> dict[str, str]:
+    """What -l can ask for of the pool's hosts, by name, read from ``qstat -F -xml``: the most that any of `members`
+    offers, and what the queue itself allows, which also an instance shows that was never heard of. Raises
+    `NotUnderstood`.
+    """
+    best: dict[str, str] = {}
+    for instance in _root(output).iterfind("queue_info/Queue-List"):
+        name, _, host = _text(instance, "name").partition("@")
+        heard = host.split(".")[0] in members and instance.find("arch") is not None
+        if name != queue:
+            continue
+        for each in instance.iterfind("resource"):
+            key, value = each.get("name", ""), (each.text or "").strip()
+            if (heard or each.get("type") == "qf") and (key not in best or more(value, best[key])):
+                best[key] = value
+    return best
+
+
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
+_TIME = re.compile(r"([0-9]*):([0-9]{1,2}):([0-9]{1,2})")
+_FACTORS = {"": 1.0, "k": 1e3, "K": 2.0**10, "m": 1e6, "M": 2.0**20, "g": 1e9, "G": 2.0**30, "t": 1e12, "T": 2.0**40}
+
+
+def amount(text: str) -> float | None:
+    """The amount of memory or time, or the number, that the text is (complex(5)); None where it is none."""
+    if text.lower() == "infinity":
+        return float("inf")
+    if found := _TIME.fullmatch(text):
+        return int(found[1] or 0) * 3600.0 + int(found[2]) * 60.0 + int(found[3])
+    counted = _AMOUNT.fullmatch(text)
+    return float(counted[1]) * _FACTORS[counted[2]] if counted else None
+
+
+def more(one: str, other: str) -> bool:
+    """Are both amounts, and is the first the larger one?"""
+    first, second = amount(one), amount(other)
+    return first is not None and second is not None and first > second
 
 
 def _root(output: bytes) -> etree._Element:
@@ -132,6 +176,8 @@ def _waiting(job: etree._Element) -> Waiting:
         tasks=tasks(job.findtext("tasks") or "1"),
         parallel="" if requested is None else requested.get("name", ""),
         resources={each.get("name", ""): (each.text or "").strip() for each in job.iterfind("hard_request")},
+        queues=tuple((each.text or "").strip() for each in job.iterfind("hard_req_queue")),
+        considered=not re.fullmatch(r"0+(\.0*)?", (job.findtext("JAT_prio") or "1").strip()),
     )
 
 

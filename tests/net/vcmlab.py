@@ -1,0 +1,340 @@
+"""A VCM's keeper and the NMP server in one thread, on one clock, with a pipe between them: either can be killed at any
+step, as kill -9 would, and started again.
+
+A step is whatever an outside could see: a message said or heard, the memory written, a call of the pool's, a
+transaction. Nothing here imitates either side: keeper, link, sessions, flows and database are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from sqlalchemy import Engine
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionRefusedError
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from cod.flows import groups, vclusters, vcms
+from cod.model import Site
+from cod.net.nmp import NmpServer
+from cod.net.nmpsession import Session
+from cod.pool import in_transaction
+from cod.store import nodes
+from cod.store import vclusters as vcluster_rows
+from cod.store.engine import Tx, connect
+from cod.vcm.keeper import Keeper
+from cod.vcm.link import Link
+from cod.vcm.pool import Wish
+from cod.vcm.steps import Terms
+from cod.wire import nmpbodies as b
+from tests.store import manager_world as world
+
+NOW = 1_000_000.0
+TICK = 0.25
+
+
+class Killed(BaseException):
+    """kill -9: nothing that would handle an error may catch it."""
+
+
+class Life:
+    """One process, from its start until it is killed: its reactor, its threads, the steps that it has taken.
+
+    kill_at  the step at which it dies; 0: none
+    """
+
+    def __init__(self, clock: Clock, kill_at: int = 0) -> None:
+        self._clock, self.kill_at = clock, kill_at
+        self.steps: list[str] = []
+        self.dead = False
+        self.ends: list[End] = []
+
+    def step(self, what: str) -> None:
+        """Something that an outside could see."""
+        if self.dead:
+            raise Killed
+        self.steps.append(what)
+        if len(self.steps) == self.kill_at:
+            self.die()
+            raise Killed
+
+    def die(self) -> None:
+        self.dead = True
+        for end in self.ends:
+            end.cut()
+
+    def seconds(self) -> float:
+        return self._clock.seconds()
+
+    def callLater(self, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
+        def call() -> None:
+            if not self.dead:
+                with_death(function, *args)
+
+        return self._clock.callLater(seconds, call)
+
+    def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
+        self.callLater(0, function, *args)
+
+    def callInThreadWithCallback(self, done: Callable[[bool, Any], None], function: Callable[..., Any], *args: Any,
+                                 **kwargs: Any) -> None:
+        try:
+            value = function(*args, **kwargs)
+        except Exception:
+            done(False, Failure())
+        else:
+            done(True, value)
+
+
+def with_death(function: Callable[..., Any], *args: Any) -> None:
+    """Call it; should it be killed in the midst, it is just gone."""
+    with suppress(Killed):
+        function(*args)
+
+
+class End:
+    """One end of a connection: the transport of the protocol here. What it writes is heard on the other, in order."""
+
+    def __init__(self, life: Life, protocol: Any, heard: str = "", said: str = "") -> None:
+        self._life, self._protocol = life, protocol
+        self._heard, self._said = heard, said
+        self.other: End = self
+        self._open, self._inbox = True, deque[bytes]()
+        life.ends.append(self)
+
+    def write(self, data: bytes) -> None:
+        if self._said:
+            self._life.step(f"{self._said} {_verb(data)}")
+        if self._open:
+            self.other.arrives(data)
+        if self._said:
+            self._life.step(f"has {self._said} {_verb(data)}")
+
+    def arrives(self, data: bytes) -> None:
+        self._inbox.append(data)
+        self._life.callLater(0, self._hear)
+
+    def _hear(self) -> None:
+        data = self._inbox.popleft()
+        if self._open:
+            if self._heard:
+                self._life.step(f"{self._heard} {_verb(data)}")
+            self._protocol.dataReceived(data)
+
+    def loseConnection(self) -> None:
+        self._end(ConnectionDone())
+
+    def abortConnection(self) -> None:
+        self._end(ConnectionAborted())
+
+    def cut(self) -> None:
+        """The process at this end is gone: what it has said is still on its way."""
+        self._open = False
+        self.other.ends(ConnectionDone())
+
+    def _end(self, why: Exception) -> None:
+        if self._open:
+            self.ends(why)
+            self.other.ends(ConnectionDone())
+
+    def ends(self, why: Exception) -> None:
+        self._life.callLater(0, self._ended, why)
+
+    def _ended(self, why: Exception) -> None:
+        if self._open:
+            self._open = False
+            self._protocol.connectionLost(Failure(why))
+
+    def getPeer(self) -> Any:
+        return SimpleNamespace(host="10.77.9.9")
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        pass
+
+    def pauseProducing(self) -> None:
+        pass
+
+    def resumeProducing(self) -> None:
+        pass
+
+
+def _verb(data: bytes) -> str:
+    return data.split(b"\r\n")[0].decode().partition(" ")[2]
+
+
+class Books:
+    """What a batch system remembers by itself, whatever happens to its VCM; and who wants how many nodes."""
+
+    def __init__(self) -> None:
+        self.want, self.members = 1, dict[str, str]()
+
+
+class Toy:
+    """A pool on those books; each of its functions can be cut short in the middle."""
+
+    def __init__(self, books: Books, life: Life) -> None:
+        self._books, self._life = books, life
+
+    def look(self, members: Any, coming: int, now: float) -> Wish:
+        self._life.step("look")
+        assert members.keys() <= self._books.members.keys()
+        more = self._books.want - len(members) - coming
+        leave = tuple(sorted(members)[self._books.want:]) if not coming else ()
+        return Wish(max(0, more), leave, max(0, -more), "told to")
+
+    def add(self, member: b.Member) -> None:
+        self._life.step("add")
+        self._books.members[member.hostname] = member.node
+        self._life.step("added")
+
+    def choose(self, reclaim: b.Reclaim, members: Any, now: float) -> list[b.Named]:
+        self._life.step("choose")
+        return [b.Named(name, 5.0) for name in sorted(members)[-reclaim.count:]]
+
+    def remove(self, member: b.Member, lost: bool) -> None:
+        self._life.step("remove")
+        self._books.members.pop(member.hostname, None)
+        self._life.step("removed")
+
+
+class Databases:
+    """Stands in for cod.pool.Pool: flows are run at once, in this thread."""
+
+    def __init__(self, engine: Engine, life: Life) -> None:
+        self._engine, self._life = engine, life
+
+    def run(self, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+        self._life.step("begin")
+        done = self.read(flow, *args, **kwargs)
+        self._life.step("committed")
+        return done
+
+    def read(self, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+        try:
+            return succeed(in_transaction(self._engine, flow, *args, **kwargs))
+        except Exception:
+            return fail(Failure())
+
+    def is_away(self, error: BaseException) -> bool:
+        return False
+
+
+class MortalKeeper(Keeper):
+    """A keeper whose memory's writing is a step."""
+
+    life: Life
+
+    def _remember(self) -> None:
+        self.life.step("remember")
+        super()._remember()
+        self.life.step("remembered")
+
+
+class Lab:
+    """A site of five nodes, the vcluster 'pool' of one of them, its VCM."""
+
+    def __init__(self, database: Path, site: Site, state: Path) -> None:
+        self.clock, self.site, self.books = Clock(), site, Books()
+        self.engine = connect(f"sqlite:///{database}")
+        self._state, self._due = state, True
+        self.cod = self.vcm = Life(self.clock)
+        self.connected = True  # does the network carry?
+
+    def close(self) -> None:
+        self.vcm.die()
+        self.cod.die()
+        self.engine.dispose()
+
+    def now(self) -> float:
+        return NOW + self.clock.seconds()
+
+    # ------------------------------------------------------------ the two processes
+
+    def start_cod(self, kill_at: int = 0) -> None:
+        self.cod = Life(self.clock, kill_at)
+        self.server = NmpServer(
+            self.cod, Databases(self.engine, self.cod), self.site, "cod1", lambda factory: (),  # type: ignore[arg-type]
+            lambda transport: ("7", "pool"), self.now, self._effects)
+        with_death(self.server.startService)
+
+    def _effects(self, effects: Any) -> None:
+        self._due = True
+
+    def start_vcm(self, kill_at: int = 0, **terms: Any) -> None:
+        life = self.vcm = Life(self.clock, kill_at)
+        told = Terms("pool", "toy 1.0", self._state, 1.0, **terms)
+        self.keeper = MortalKeeper(life, life, told, Toy(self.books, life), self._connect, self.now)
+        self.keeper.life = life
+        with_death(self.keeper.startService)
+
+    def _connect(self, link: Link) -> Deferred[Any]:
+        if self.cod.dead or not self.connected:
+            return fail(ConnectionRefusedError())
+        session = Session(self.server, "10.77.9.9")
+        here, there = End(self.vcm, link, "hear", "say"), End(self.cod, session)
+        here.other, there.other = there, here
+        self.cod.callLater(0, session.makeConnection, there)
+        self.vcm.callLater(0, link.makeConnection, here)
+        return succeed(link)
+
+    def cut(self) -> None:
+        """The network is gone, and nobody is told."""
+        self.connected = False
+        for end in [*self.vcm.ends, *self.cod.ends]:
+            end._inbox = deque()
+            end._open = False
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        if self.vcm.dead:
+            self.start_vcm()
+        if self.cod.dead:
+            self.start_cod()
+        self.clock.advance(TICK)
+        if self._due or round(self.clock.seconds() / TICK) % 8 == 0:
+            self._due = False
+            in_transaction(self.engine, self._pass)
+        assert self.books.members.keys() <= self.held("pool"), "the pool uses a node that was given away"
+
+    def _pass(self, tx: Tx) -> None:
+        world.run_pass(tx, self.site, self.now())
+        world.arrive(tx, self.now())
+        world.check_world(tx)
+
+    def until(self, truth: Callable[[], Any], what: str, ticks: int = 400) -> None:
+        for _ in range(ticks):
+            if truth():
+                return
+            self.tick()
+        raise AssertionError(f"it never came to this: {what}")
+
+    # ------------------------------------------------------------ what there is
+
+    def held(self, name: str) -> set[str]:
+        """The host names of a vcluster's nodes."""
+        return set(in_transaction(self.engine, _held, name))
+
+
+def _held(tx: Tx, name: str) -> list[str]:
+    vcluster = vcluster_rows.by_name(tx, name)
+    if vcluster is None:
+        return []
+    return [node.hostname or "" for node in nodes.every(tx, vcluster_id=vcluster.id)]
+
+
+def furnish(tx: Tx, site: Site) -> None:
+    """A site of five nodes, a group that goes first, the vcluster 'pool' of one node, and its VCM's certificate."""
+    world.furnish(tx, 5)
+    groups.create(tx, name="top", priority=10, default_lease=None, max_lease=None, now=NOW)
+    vclusters.create(tx, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
+    world.run_pass(tx, site, NOW)
+    world.arrive(tx, NOW)
+    vcms.enrol(tx, vcluster="pool", serial="7", address="", now=NOW)
+
