@@ -171,14 +171,17 @@ class _Loans:
         return None
 
     def together(self, demands: Sequence[Demand], soon: Mapping[Kind, int], may_spread: bool) -> Found | None:
+        """Who may be spread takes what there is everywhere first: one block to itself is no reason to take more."""
+        if may_spread and (found := self._spread(demands, soon)) is not None:
+            return found
+        self.give_all_back()
         try:
             kinds = whole(demands, soon, self._borrow, self._give_back)
         except Exhausted:
             kinds = None
         if kinds is not None:
             return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)], self._loans())
-        self.give_all_back()
-        return self._spread(demands, soon) if may_spread else None
+        return None
 
     def _spread(self, demands: Sequence[Demand], soon: Mapping[Kind, int]) -> Found | None:
         """All that is there or on its way first, only the rest is borrowed."""

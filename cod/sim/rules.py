@@ -100,7 +100,8 @@ def _may_take(take: Take, wishes: Mapping[int, Wish], seen: Snapshot) -> Iterato
 def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Wish]) -> Iterator[str]:
     """With what is reserved and being taken for it where nodes are taken now, it never has more than it wants.
 
-    What it has elsewhere does not count: a request that has lost its place in one block may begin anew in another.
+    What it has elsewhere does not count, unless it may be spread: a request that has lost its place in one block may
+    begin anew in another.
     """
     taken: Counter[int] = Counter()
     where: dict[int, set[Kind]] = defaultdict(set)
@@ -109,9 +110,13 @@ def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Wish
         where[take.request_id].add(take.kind)
     granted = {grant.request_id for grant in planned.grants}
     for request, count in taken.items():
-        there = sum(one.open for one in seen.takings if one.request_id == request and one.kind in where[request])
-        there += sum(one.count for one in seen.lots if one.reserved == request and one.kind in where[request])
-        there += sum(one.count for one in seen.coming if one.reserved == request and one.kind in where[request])
+        here = where[request]
+        if wishes[request].may_spread:
+            here |= {one.kind for one in seen.takings} | {lot.kind for lot in seen.lots}
+            here |= {coming.kind for coming in seen.coming}
+        there = sum(one.open for one in seen.takings if one.request_id == request and one.kind in here)
+        there += sum(one.count for one in seen.lots if one.reserved == request and one.kind in here)
+        there += sum(one.count for one in seen.coming if one.reserved == request and one.kind in here)
         wanted = sum(one.count for one in wishes[request].tuples)
         if count + there > wanted:
             yield f"request {request}: {count} are taken, {there} are on their way, {wanted} wanted"

@@ -239,6 +239,12 @@ def test_where_several_blocks_are_needed_each_lends_its_part() -> None:
     assert Counter(done.takes) == Counter([Take(1, 1, ONE, 2), Take(1, 2, TWO, 2)])
 
 
+def test_who_may_be_spread_takes_no_more_than_is_short_everywhere() -> None:
+    done = decided(coming=[Coming(ONE, 1, reserved=1)], holders=[holder(1, 3)], holdings=[Holding(1, TWO, 3, 3)],
+                   wishes=[wish(1, 2, priority=1, may_spread=True)])
+    assert done.takes == (Take(1, 1, TWO, 1),)  # though two of that block would do for it alone
+
+
 def test_what_is_still_to_be_given_back_is_counted() -> None:
     seen = site(holders=[holder(1, 4)], holdings=[Holding(1, kind(), 4, 4)], wishes=[wish(1, 2, priority=1)])
     first = decide(seen, POLICY, NOW)
