@@ -42,10 +42,10 @@ def steady(report_xml: str, before_xml: str | None) -> str:
     if not missing or not before_xml:
         return report_xml
     known = {nic.get("mac"): nic.get("speed") for nic in ElementTree.fromstring(before_xml).findall("nic")}
-    for nic in missing:
-        if (speed := known.get(nic.get("mac"))) is not None:
-            nic.set("speed", speed)
-    return ElementTree.tostring(root, encoding="unicode")
+    filled = [(nic, speed) for nic in missing if (speed := known.get(nic.get("mac"))) is not None]
+    for nic, speed in filled:
+        nic.set("speed", speed)
+    return ElementTree.tostring(root, encoding="unicode") if filled else report_xml
 
 
 def _reduced(
