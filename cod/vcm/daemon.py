@@ -81,7 +81,7 @@ def _log(level: str) -> None:
 
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("twisted").setLevel(logging.ERROR)
-    PythonLoggingObserver("twisted").start()  # type: ignore[no-untyped-call]
+    PythonLoggingObserver("twisted").start()
 
 
 @contextmanager

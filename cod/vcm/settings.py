@@ -37,7 +37,7 @@ class Settings(Table):
     requires: str = Field("", description="requirements of its nodes (XML); empty: the vcluster's own")
     extend: float = Field(0.0, ge=0, le=1e9, description="seconds by which it extends the lease when it is warned; 0: "
                           "the lease may end")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
     metrics: str = Field("", pattern=r"^$|^[0-9.]+:[0-9]{1,5}$", description="ADDRESS:PORT for Prometheus; empty: none")
 
 

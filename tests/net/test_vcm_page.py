@@ -1,0 +1,199 @@
+"""docs/vcm.md: its tables are those of the settings, its example manages a web farm against a real server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select
+
+from cod.ca import Ca
+from cod.flows import vclusters, vcms
+from cod.model import Site
+from cod.net import nmptls
+from cod.net.nmp import NmpServer
+from cod.pool import Pool, in_transaction
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.vcm.gridengine.pool import GridEngineSettings, GridEngineTable
+from cod.vcm.settings import Settings, load, reference
+from tests.net.nmplab import NOW, enrolled, founded, port
+from tests.store import manager_world as world
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/vcm.md").read_text()
+
+
+def example(language: str, place: int = 0) -> str:
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return found[place]
+
+
+@pytest.mark.parametrize("table", [Settings, GridEngineTable])
+def test_the_page_has_the_settings_as_they_are(table: Any) -> None:
+    """After a change: `python -c 'from cod.vcm.settings import *; print(reference(Settings))'`, and paste it; the same
+    with GridEngineTable of cod.vcm.gridengine.pool."""
+    assert reference(table) in PAGE
+
+
+def test_the_page_s_metrics_are_those_there_are() -> None:
+    from cod.vcm.keeper import Keeper, Terms
+
+    keeper = Keeper(None, None, Terms("pool", "x", Path("x")), None, None, None)  # type: ignore[arg-type]
+    shown = re.findall(r"^\| `(cod_vcm_\w+)`", PAGE, re.MULTILINE)
+    assert shown == re.findall(r"^(\w+)\{", keeper.page(), re.MULTILINE)
+
+
+def test_the_page_s_grid_engine_file_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "vcm.toml").write_text(example("toml", 1))
+    assert load(tmp_path / "vcm.toml", GridEngineSettings).gridengine.slots == 8
+
+
+def test_the_unit_runs_what_there_is() -> None:
+    unit = (ROOT / "docs/systemd/cod-vcm@.service").read_text()
+    assert "ExecStart=/usr/bin/cod vcm sge /etc/cod/vcm/%i/vcm.toml\n" in unit
+    assert "ReadWritePaths=/etc/cod/vcm/%i\n" in unit  # the state file
+
+
+# ---------------------------------------------------------------- the example
+
+
+class Farm:
+    """The example as a process, on a vcluster 'farm' of one node."""
+
+    def __init__(self, folder: Path, engine: Engine, site: Site) -> None:
+        self.folder, self.engine, self.site = folder, engine, site
+        self.process: subprocess.Popen[bytes] | None = None
+        (folder / "webfarm.py").write_text(example("python"))
+        self.load(0)
+
+    def load(self, requests: float) -> None:
+        (self.folder / "load.new").write_text(str(requests))
+        (self.folder / "load.new").replace(self.folder / "load")
+
+    def servers(self) -> list[str]:
+        file = self.folder / "servers"
+        return file.read_text().split() if file.exists() else []
+
+    def start(self, *options: str) -> None:
+        log = (self.folder / "log").open("ab")
+        self.process = subprocess.Popen([sys.executable, "webfarm.py", "vcm.toml", *options], cwd=self.folder,
+                                        stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def turn(self) -> None:
+        """The manager's pass, and machines that arrive."""
+        in_transaction(self.engine, world.run_pass, self.site, NOW)
+        in_transaction(self.engine, world.arrive, NOW)
+
+    def rests_at(self, count: int) -> None:
+        def there() -> bool:
+            self.turn()
+            return len(self.servers()) == count and in_transaction(self.engine, addresses) == sorted(self.servers())
+
+        until(there, self.log)
+
+
+def addresses(tx: Tx) -> list[str]:
+    """Of the vcluster's nodes."""
+    members = vcms.picture(tx, int(tx.scalars(select(t.vclusters.c.id)).one())).members
+    return sorted(member["address"] for member in members)
+
+
+@pytest.fixture
+def farm(
+    reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, tmp_path: Path
+) -> Iterator[Farm]:
+    ca = Ca(tmp_path / "ca", "test")
+    in_transaction(engine, founded, site, "farm", nodes=5)
+    served = NmpServer(reactor, pool, site, "cod1", nmptls.listening(reactor, ca, ["127.0.0.1"], 0), nmptls.identity,
+                       lambda: NOW, lambda effects: None)
+    in_reactor(served.startService)
+    issued = enrolled(engine, ca, "farm", datetime.now(UTC))
+    for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate), ("ca.crt", ca.certificate)):
+        (tmp_path / name).write_bytes(content)
+    config = example("toml").replace("/run/farm/load", str(tmp_path / "load")).replace(
+        "/etc/haproxy/farm.list", str(tmp_path / "servers")).replace("interval = 5", "interval = 0.1")
+    (tmp_path / "vcm.toml").write_text(f'vcluster = "farm"\nservers = ["127.0.0.1:{port(served)}"]\n{config}')
+    farm = Farm(tmp_path, engine, site)
+    yield farm
+    if farm.process is not None and farm.process.poll() is None:
+        farm.process.kill()
+        farm.process.wait()
+    in_reactor(served.stopService)
+
+
+def test_the_example_grows_and_shrinks_with_its_load(farm: Farm) -> None:
+    farm.start()
+    farm.rests_at(1)
+    farm.load(290)
+    farm.rests_at(4)
+    farm.load(20)
+    farm.rests_at(2)
+    assert farm.stop() == 0
+    assert "290 requests a second want 4 servers" in farm.log()
+    assert "Traceback" not in farm.log()
+
+
+def test_the_example_gives_a_node_to_who_needs_it_more(farm: Farm, engine: Engine, site: Site) -> None:
+    farm.load(290)
+    farm.start()
+    farm.rests_at(4)
+    farm.load(300)  # it would keep them all
+    with engine.begin() as tx:
+        tx.execute(t.groups.insert().values(name="urgent", priority=50, created_at=NOW))
+        vclusters.create(tx, name="now", size=2, template="debian", group="urgent", site=site, now=NOW + 1000)
+
+    def taken() -> bool:
+        in_transaction(engine, world.run_pass, site, NOW + 1000)  # behind the inertia of what the farm has got
+        in_transaction(engine, world.arrive, NOW + 1000)
+        return len(farm.servers()) == 3
+
+    until(taken, farm.log)
+    until(lambda: in_transaction(engine, addresses_of, "farm") == sorted(farm.servers()), farm.log)
+
+
+def addresses_of(tx: Tx, name: str) -> list[str]:
+    query = select(t.vclusters.c.id).where(t.vclusters.c.name == name)
+    return sorted(member["address"] for member in vcms.picture(tx, int(tx.scalars(query).one())).members)
+
+
+def test_its_dry_run_does_neither(farm: Farm) -> None:
+    farm.load(290)
+    farm.start("--dry-run")
+    until(lambda: "would" in farm.log(), farm.log)
+    assert farm.stop() == 0
+    assert farm.servers() == []
+
+
+def test_what_cannot_be_started_says_why(farm: Farm) -> None:
+    farm.start()
+    until(lambda: "is connected" in farm.log() or "connected with" in farm.log(), farm.log)
+    first = farm.process
+    farm.start()  # a second one
+    second, farm.process = farm.process, first
+    assert second is not None
+    assert second.wait(20) == 1
+    assert "runs already" in farm.log()
+    assert farm.stop() == 0
+    (farm.folder / "vcm.toml").write_text("vcluster = 'farm'\n")
+    farm.start()
+    assert farm.process is not None
+    assert farm.process.wait(20) == 1
+    assert "vcm.toml: servers: Field required" in farm.log()
