@@ -110,17 +110,12 @@ def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Shar
     wanted: Counter[Lot] = Counter()
     for share in shares:
         wanted[share.lot] += share.count
-    picked = {lot: iter(_picked(tx, lot, count, site)) for lot, count in wanted.items()}
+    picked = {lot: iter(census.pick_free(tx, _key(lot), count, len(site.subnets) > 1)) for lot, count in wanted.items()}
     return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]
 
 
 def _gets_nodes(vcluster: Vcluster) -> bool:
     return vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE) and vcluster.drain_until is None
-
-
-def _picked(tx: Tx, lot: Lot, count: int, site: Site, idle_since: float | None = None) -> list[Node]:
-    """`count` nodes of the lot, locked, each still as the lot says; `Stale` when there are fewer."""
-    return census.pick_free(tx, _key(lot), count, len(site.subnets) > 1, idle_since)
 
 
 def _key(lot: Lot) -> census.FreeKey:
@@ -280,11 +275,11 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
 def rouse(tx: Tx, *, part: Rouse, claim: Claim, site: Site, now: float) -> Result:
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim, now)
-    target = NodeState.OFF if part.sleep else NodeState.TRAMPOLINE
-    if census.roused(tx, _key(part.lot), target, len(site.subnets) > 1, now):
+    key, many = _key(part.lot), len(site.subnets) > 1
+    if census.roused(tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now):
         return Result(0)  # this very act was committed before
     idle_since = now - site.energy.idle_time if part.sleep else None
-    picked = _picked(tx, part.lot, part.count, site, idle_since)
+    picked = census.pick_free(tx, key, part.count, many, idle_since)
     if part.sleep:
         step = Step(NodeEvent.POWERED_DOWN, f"put to sleep: {part.why}", power="off")
     else:
