@@ -40,7 +40,7 @@ data_dir = "{data}"
 [policy]
 auto_approve = true    # a demo has no administrator to ask
 patience = {patience}    # emulated processors are slow
-
+{policy}
 [[subnet]]
 name = "lab"
 network = "10.77.0.0/16"
@@ -65,12 +65,12 @@ class Stage:
 
     folder    for the site's file, data and log; removed first if it is there
     machines  those of the lab, `lab` its name
-    patience  the site's: what its deadlines are multiplied by
+    patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its [policy], and tables
     """
 
     def __init__(self, folder: Path, machines: Sequence[LabNode] = MACHINES, lab: str = LAB,
-                 patience: float = 3.0) -> None:
-        self.folder, self.lab, self.patience = folder, lab, patience
+                 patience: float = 3.0, policy: str = "") -> None:
+        self.folder, self.lab, self.patience, self.policy = folder, lab, patience, policy
         self._specs = tuple(machines)
         self.site_file = folder / "site.toml"
         self.socket = folder / "data" / "run" / "api.sock"
@@ -131,7 +131,8 @@ class Stage:
         return next(Path(control.status(self.lab)["folder"]).glob(f"disks/{name}-*.img"))
 
     def _make_site(self, switches: str) -> None:
-        self.site_file.write_text(SITE.format(data=self.folder / "data", switches=switches, patience=self.patience))
+        self.site_file.write_text(SITE.format(
+            data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy))
         subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
                         str(self.folder / "data")], check=True, capture_output=True)
         built = data.path("build/trampoline/lab")

@@ -11,11 +11,14 @@ import os
 import subprocess
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
 from tests.system.stand import COD, Stand
+
+if TYPE_CHECKING:
+    from tests.system.annex import Annex
 
 BINARIES = Path("/usr/lib/gridengine")
 SHARED = Path("/usr/share/gridengine")
@@ -33,7 +36,8 @@ QUEUE = {
 }
 SYSTEM = """\
 #!/bin/bash
-# What a machine of the vcluster runs once it has its address. $1 is its hostname.
+# What a machine runs once it has its address: $1 is its hostname, $2 its domain. Other vclusters' are not ours.
+[ "$2" = {domain} ] || exec sleep infinity
 unshare --uts --mount --pid --fork --kill-child --mount-proc --propagation private {folder}/inside $1 \
   > {folder}/run/$1.log 2>&1 &
 echo $! > {folder}/run/$1.pid
@@ -52,13 +56,15 @@ sleep infinity & while :; do wait; done
 
 
 class Cell:
-    """See the module. `domain` is the vcluster's."""
+    """See the module. `domain` is the site's; `spool`: where execution daemons keep their files, in the cell's folder
+    if it is ''."""
 
-    def __init__(self, stand: Stand, vcluster: str) -> None:
-        self.stand, self.vcluster = stand, vcluster
+    def __init__(self, stand: Stand | Annex, vcluster: str, *, domain: str = "cod.test", spool: str = "") -> None:
+        self.stand, self.vcluster, self.domain = stand, vcluster, domain
         self.folder = stand.socket_folder / f"cell-{vcluster}"  # its parents may be entered by everybody
         self.root = self.folder / "root"
         self.jobs = self.folder / "jobs"
+        self.spool = spool or f"{self.root}/spool/execd"
         self.environment = {
             "SGE_ROOT": str(self.root), "SGE_CELL": "default", "SGE_QMASTER_PORT": "6444", "SGE_EXECD_PORT": "6445"}
         self.vcm: subprocess.Popen[bytes] | None = None
@@ -75,7 +81,7 @@ class Cell:
         self.jobs.chmod(0o1777)
         etc = self.folder / "etc"
         (etc / "hosts").write_text("127.0.0.1 localhost\n")
-        (etc / "resolv.conf").write_text(f"search {self.vcluster}.cod.test\nnameserver 10.77.0.1\n")
+        (etc / "resolv.conf").write_text(f"search {self.vcluster}.{self.domain}\nnameserver 10.77.0.1\n")
         (etc / "passwd").write_text(Path("/etc/passwd").read_text() + f"alice:x:{USER}:{USER}::/tmp:/bin/sh\n")
         (etc / "group").write_text(Path("/etc/group").read_text() + f"alice:x:{USER}:\n")
         (self.root / "util").symlink_to(SHARED / "util")
@@ -84,7 +90,8 @@ class Cell:
         self._spool()
         (self.root / "default/common/act_qmaster").write_text(HEAD + "\n")
         words = " ".join(f"{key}={value}" for key, value in self.environment.items())
-        filled = {"folder": self.folder, "environment": words, "head": HEAD, "binaries": BINARIES}
+        filled = {"folder": self.folder, "environment": words, "head": HEAD, "binaries": BINARIES,
+                  "domain": f"{self.vcluster}.{self.domain}"}
         for file, text in [(self.folder / "inside", INSIDE),
                            *((host.folder / "system", SYSTEM) for host in self.stand.hosts.values())]:
             file.write_text(text.format(**filled))
@@ -108,7 +115,7 @@ class Cell:
             scheduler_threads 1
             """))
         settings = {
-            "execd_spool_dir": f"{self.root}/spool/execd", "min_uid": "0", "min_gid": "0",
+            "execd_spool_dir": self.spool, "min_uid": "0", "min_gid": "0",
             "load_report_time": "00:00:01", "max_unheard": "00:00:10", "mailer": "/bin/true",
             "administrator_mail": "none",
             "reporting_params": "accounting=true reporting=false flush_time=00:00:01 accounting_flush_time=00:00:00 "
@@ -202,15 +209,15 @@ class Cell:
 
     # ------------------------------------------------------------ its VCM
 
-    def enrol(self, **knobs: Any) -> None:
-        """A certificate and a configuration for the VCM."""
+    def enrol(self, *, template: str = "", **knobs: Any) -> None:
+        """A certificate and a configuration for the VCM. `template`: of the nodes it asks for, not the vcluster's."""
         where = self.folder / "vcm"
         subprocess.run([str(COD), "--site", str(self.stand.site_file), "vcm", "enroll", self.vcluster, "--into",
                         str(where)], check=True, capture_output=True)
         table = {"path": str(BINARIES), "keep": [HEAD], "idle_limit": 4.0, "calm": 1.0, "join_time": 60.0, **knobs}
         lines = [f"{key} = {_toml(value)}" for key, value in table.items()]
         with open(where / "vcm.toml", "a") as file:
-            file.write("interval = 1.0\n[gridengine]\n" + "\n".join(lines) + "\n")
+            file.write(f'interval = 1.0\ntemplate = "{template}"\n[gridengine]\n' + "\n".join(lines) + "\n")
 
     def start_vcm(self) -> None:
         """Run `cod vcm sge` on the head."""

@@ -91,14 +91,15 @@ class Rack(Stage):
 
 
 @contextmanager
-def rack(machines: Sequence[LabNode], *, patience: float = 1.0) -> Iterator[Rack]:
+def rack(machines: Sequence[LabNode], *, patience: float = 1.0, policy: str = "") -> Iterator[Rack]:
     """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the block fails.
+    `patience` and `policy` are those of `Stage`.
 
     Its folder is a short one: a socket's path has 108 bytes at most.
     """
     with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_ROOT", f"{place}/labs")
-        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience)
+        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy)
         try:
             with stand:
                 yield stand

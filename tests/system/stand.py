@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 
@@ -31,6 +31,9 @@ from cod.flows import groups
 from cod.model import Node
 from cod.store import nodes, schema
 from cod.store.engine import connect, is_retryable
+
+if TYPE_CHECKING:
+    from tests.system.annex import Annex
 
 ROOT = Path(__file__).resolve().parents[2]
 COD = Path(sys.executable).with_name("cod")
@@ -44,7 +47,7 @@ def ip(*words: str) -> None:
 class Host:
     """One stand-in machine: on, off, freeze, thaw. See tests/system/machine.py for what runs in it."""
 
-    def __init__(self, stand: Stand, name: str, number: int, disk_size: int) -> None:
+    def __init__(self, stand: Stand | Annex, name: str, number: int, disk_size: int) -> None:
         self.name, self.namespace = name, f"{stand.namespace}-{name}"
         self.mac = f"52:54:00:c0:{os.getpid() % 256:02x}:{number:02x}"
         self.folder = stand.folder / name

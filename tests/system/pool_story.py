@@ -1,0 +1,177 @@
+"""A batch pool on whole machines, from `qsub` to sleep: what the test of it looks at and the benchmark draws.
+
+The master and the VCM run on a stand-in host beside the rack (tests/system/annex.py); the machines that they ask for
+are QEMU's, with unmodified firmware, primed with `images/execd`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from cod.client import ApiError, Unreachable
+from cod.lab.spec import LabDisk, LabNode
+from cod.vcm.gridengine.view import NotUnderstood, read
+from tests.system.annex import HEAD, POWERLESS, Annex, annex
+from tests.system.cell import USER, Cell
+from tests.system.qemu import TEMPLATES, Rack, rack
+
+VCLUSTER, IMAGE = "pool", "execd"
+MACHINES = ("b1", "b2")
+SPOOL = "/var/spool/gridengine/execd"
+POLICY = """\
+inertia = 0
+[nmp]
+port = 8071
+[energy]
+manage = true
+warm_low = 0
+warm_high = {warm}
+idle_time = 1
+"""
+SEED = f'<personalise seed="nocloud"><user-data>USERS=alice:{USER}\n</user-data></personalise>'
+KNOBS = {"maximum": len(MACHINES), "idle_limit": 5.0, "calm": 5.0, "join_time": 300.0}
+PATIENCE = 900.0  # seconds for a step, on a busy host
+PERIOD = 0.25  # seconds between looks
+# What a machine's console says on its way; the same at each boot.
+SAYS = {"loader runs": "for the iPXE command line", "trampoline runs": "COD trampoline on Linux",
+        "disk boots": "Booting from SAN device", "system has its address": "execd: image="}
+# What the queue shows of a host, in the order in which it comes about.
+IN_QUEUE = ("is in the queue", "has reported", "takes jobs", "runs a job")
+
+
+@dataclass
+class Story:
+    """The pool. `seen`: (when, machine, what) in their order, states of COD, of the queue, and words on the console."""
+
+    rack: Rack
+    cell: Cell
+    seen: list[tuple[float, str, str]] = field(default_factory=list)
+    _hosts: dict[str, str] = field(default_factory=dict)
+    _now: set[tuple[str, str]] = field(default_factory=set)
+    _said: dict[tuple[str, str], int] = field(default_factory=dict)
+    _ending: threading.Event = field(default_factory=threading.Event)
+
+    # ------------------------------------------------------------ what happens
+
+    def submit(self, seconds: float) -> int:
+        """A job that sleeps; its number."""
+        said = self.cell.run("qsub", "-terse", "-r", "y", "-wd", "/tmp", "-o", "/dev/null", "-e", "/dev/null", "-b",
+                             "y", "/bin/sleep", str(seconds), user=USER)
+        return int(said.stdout)
+
+    def accounts(self) -> list[dict[str, str]]:
+        """What the master has written down of jobs that ended (accounting(5))."""
+        file = self.cell.root / "default/common/accounting"
+        rows = [line.split(":") for line in file.read_text().splitlines() if line[:1] not in ("#", "")] \
+            if file.exists() else []
+        return [{"job": row[5], "host": row[1].split(".")[0], "owner": row[3], "failed": row[11], "status": row[12]}
+                for row in rows]
+
+    def ended(self, *jobs: int) -> None:
+        """Wait until these jobs have ended."""
+        self.rack.wait(lambda: {str(job) for job in jobs} <= {row["job"] for row in self.accounts()},
+                       "the jobs have ended", PATIENCE)
+
+    def reaches(self, *states: str) -> None:
+        """Wait until all machines are in one of `states`."""
+        for name in MACHINES:
+            self.rack.reaches(name, *states, seconds=PATIENCE)
+
+    # ------------------------------------------------------------ what is seen
+
+    def watch(self) -> None:
+        """Look at queue and consoles until the end."""
+        while not self._ending.wait(PERIOD):
+            self.listen()
+            try:
+                self._hosts.update({node["hostname"]: name for name, node in self.rack.nodes().items()
+                                    if node["hostname"] and name in MACHINES})
+                hosts = read(self.cell.run("qstat", "-f", "-r", "-u", "*", "-xml").stdout.encode(), "all.q").hosts
+            except (NotUnderstood, AssertionError, OSError, ApiError, Unreachable):
+                continue
+            self._compare({(host.name, what) for host in hosts.values() for what, is_so in zip(
+                IN_QUEUE, (True, host.heard, host.usable, bool(host.running)), strict=True) if is_so})
+
+    def _compare(self, now: set[tuple[str, str]]) -> None:
+        def order(fact: tuple[str, str]) -> int:
+            return IN_QUEUE.index(fact[1])
+
+        for host, what in sorted(self._now - now, key=order, reverse=True):
+            self._note(self._hosts.get(host, ""), f"no longer {what}")
+        for host, what in sorted(now - self._now, key=order):
+            self._note(self._hosts.get(host, ""), what)
+        self._now = now
+
+    def listen(self) -> None:
+        """Note what is new on the consoles."""
+        for name in MACHINES:
+            text = self.rack.console(name)
+            for what, words in SAYS.items():
+                if text.count(words) > self._said.get((name, what), 0):
+                    self._note(name, what)
+                self._said[name, what] = text.count(words)
+
+    def _note(self, machine: str, what: str) -> None:
+        if machine:
+            self.seen.append((time.time(), machine, what))
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ending.set()
+
+    def timeline(self, name: str, since: float) -> list[tuple[str, float]]:
+        """(what, seconds after `since`) of one machine, in order: its states in COD, and all that was seen of it."""
+        rows = [(str(row["to_state"]), row["at"] - since) for row in self.rack.history(name) if row["at"] >= since]
+        rows += [(what, at - since) for at, machine, what in self.seen if machine == name and at >= since]
+        return sorted(rows, key=lambda row: row[1])
+
+
+@contextmanager
+def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
+    """The pool with its head and no other node; the machines are known, free, and off (or idle, `warm` of them).
+
+    cache  the execution image's disks are kept when nodes are given back
+    """
+    machines = [LabNode(name, "bios", memory=512, disks=(LabDisk(640 << 20),)) for name in MACHINES]
+    with rack(machines, patience=3.0, policy=POLICY.format(warm=warm) + POWERLESS) as stand, annex(stand) as beside:
+        _offer(stand, cache)
+        for name in MACHINES:
+            stand.power(name, "on")
+        cell = _cell(beside)
+        made = Story(stand, cell)
+        made.reaches("inactive" if warm else "off")
+        made.listen()  # what was said before is not part of the story
+        made.seen.clear()
+        thread = threading.Thread(target=made.watch)
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+            thread.join()
+            cell.kill_vcm()
+            print(cell.log()[-4000:])
+
+
+def _offer(stand: Rack, cache: bool) -> None:
+    stand.cod("image", "add", IMAGE, f"{TEMPLATES.parent}/build/images/{IMAGE}.img", "--wait")
+    document = (TEMPLATES / f"{IMAGE}.xml").read_text().replace('<personalise seed="nocloud"/>', SEED)
+    assert SEED in document
+    path = stand.folder / f"{IMAGE}.xml"
+    path.write_text(document.replace("<template ", '<template cache="yes" ', 1) if cache else document)
+    stand.cod("template", "add", str(path))
+
+
+def _cell(beside: Annex) -> Cell:
+    """Head and VCM."""
+    beside.hosts[HEAD].on()
+    beside.rack.reaches(HEAD, "inactive")
+    cell = Cell(beside, VCLUSTER, domain="cod.demo", spool=SPOOL)
+    cell.up(HEAD)
+    cell.enrol(template=IMAGE, **KNOBS)
+    cell.start_vcm()
+    return cell

@@ -1,0 +1,49 @@
+"""Two machines that are switched off, a batch system, and a user: `qsub` wakes them, and they sleep again when it is
+done. Everything on the way is real but the master's own hardware."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from cod.lab import control
+from tests.system.pool_story import MACHINES, story
+from tests.system.qemu import CHECKOUT, build_all
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("pool"), pytest.mark.timeout(2400)]
+
+STATES = ["trampoline", "prime", "boot", "active", "trampoline", "wipe", "trampoline", "inactive", "off"]
+# What the queue sees of a machine, and the console words of its three boots.
+SEEN = ["loader runs", "trampoline runs", "loader runs", "disk boots", "system has its address", "has reported",
+        "takes jobs", "runs a job", "no longer runs a job", "no longer takes jobs", "no longer is in the queue",
+        "loader runs", "trampoline runs"]
+
+
+def test_qsub_wakes_machines_and_they_sleep_again() -> None:
+    build_all("execd")
+    with story() as pool:
+        since = time.time()
+        jobs = [pool.submit(5.0) for _ in MACHINES]
+        pool.ended(*jobs)
+        pool.reaches("off")
+        lines = {name: pool.timeline(name, since) for name in MACHINES}
+        out = CHECKOUT / "build/pool-whole.json"
+        out.write_text(json.dumps(lines, indent=1) + "\n")
+        print(out.read_text())
+
+        accounts = sorted(pool.accounts(), key=lambda row: int(row["job"]))
+        assert [row.pop("host") for row in accounts] in (["n2", "n3"], ["n3", "n2"])
+        assert accounts == [{"job": str(job), "owner": "alice", "failed": "0", "status": "0"} for job in jobs]
+        for name, line in lines.items():
+            what = [each for each, _ in line]
+            assert [each for each in what if each in STATES] == STATES, name
+            assert [each for each in what if each in SEEN] == SEEN, name
+            assert not any(pool.rack.disk(name).read_bytes()), "nothing is left of the group's on the disk"
+        listed = control.status(pool.rack.lab)["nodes"]
+        assert {node["name"]: node["power"] for node in listed} == dict.fromkeys(MACHINES, "off")
+        left = {"-sel": "", "-sh": "n1"}
+        for option, hosts in left.items():
+            said = pool.cell.run("qconf", option, check=False).stdout
+            assert {line.split(".")[0] for line in said.split()} == set(hosts.split()), "no trace in the cell"
