@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-from cod.model import Order
+from cod.orders import Order
 from cod.wire import confd
 from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
 from trampoline.errors import PrimeError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cod.model import ImageSource, Order
+from cod.orders import ImageSource, Order
 from trampoline import efiboot, images, installer, partitions, seed
 from trampoline.crew import Meter
 from trampoline.disks import choose, erasable

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from cod.model import Order
+from cod.orders import Order
 from cod.wire import confd
 from trampoline import inventory, lldp
 from trampoline.agent import Agent, Disconnect, Tell

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 
-from cod.model import ImageSource
+from cod.orders import ImageSource
 from cod.wire import manifest
 from cod.wire.manifest import CHUNK, BadManifest, Chunk, Manifest
 from trampoline.crew import Crew, Meter, Progress

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 from zlib import crc32
 
-from cod.model import Partition
+from cod.orders import Partition
 from trampoline.errors import PrimeError
 
 ALIGN = 1 << 20

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import Effect, Node, Order, Refused, Result, Site, ipv4
+from cod.model import Effect, Node, Refused, Result, Site, ipv4
+from cod.orders import Order
 from cod.policy import lifecycle, template
 from cod.policy.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState

@@ -23,8 +23,9 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 
 from cod.flows import orders, sessions
-from cod.model import Effect, Order, Peer, Result, Site
+from cod.model import Effect, Peer, Result, Site
 from cod.net.agents import AgentConnection
+from cod.orders import Order
 from cod.pool import NODES, Pool
 
 POLL = 0.5  # seconds between looks for orders

@@ -8,7 +8,7 @@ with it, node by node, the reserve.
 
 from __future__ import annotations
 
-from cod.model import Node, Policy, Wanted
+from cod.model import Assignment, Node, Policy
 from cod.policy import fitting, template
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 
@@ -16,7 +16,7 @@ FIRST_REST = 5.0  # seconds after the first failure; four times as long after ea
 LONGEST_REST = 120.0
 
 
-def settle(node: Node, wanted: Wanted | None) -> Step:
+def settle(node: Node, wanted: Assignment | None) -> Step:
     """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run."""
     if node.vcluster_id is not None and wanted is not None:
         unfit = lacks(wanted)
@@ -29,7 +29,7 @@ def settle(node: Node, wanted: Wanted | None) -> Step:
     return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
 
 
-def assign(node: Node, wanted: Wanted) -> Step:
+def assign(node: Node, wanted: Assignment) -> Step:
     """What a node does for its holder: one that stands at the crossroads, or was taken from the warm reserve."""
     fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
@@ -41,7 +41,7 @@ def assign(node: Node, wanted: Wanted) -> Step:
     return Step(NodeEvent.PRIME_ORDERED, "to be primed for its vcluster")
 
 
-def lacks(wanted: Wanted) -> str:
+def lacks(wanted: Assignment) -> str:
     """What the node's hardware, as it reported last, lacks of what it was granted for; '' if nothing.
 
     A node is granted as one of its type. If its type has changed since (a memory module died), it may not do any more.
@@ -52,7 +52,7 @@ def lacks(wanted: Wanted) -> str:
     return "; ".join(map(str, min(lacking, key=len)[:3]))
 
 
-def cached_fits(node: Node, wanted: Wanted) -> bool:
+def cached_fits(node: Node, wanted: Assignment) -> bool:
     """Does its disk hold, whole, the very revision that is wanted, kept for the very group that wants it?"""
     return (node.disk == Disk.CACHED and node.cached_template_id == wanted.template_id
             and node.cached_group_id == wanted.group_id)

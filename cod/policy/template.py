@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from cod.model import Image, ImageSource, Partition, Refused, TypeRules
+from cod.model import Image, Refused, TypeRules
+from cod.orders import ImageSource, Partition
 from cod.policy.match import canonical, check, satisfies
 
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -26,7 +27,7 @@ class Choice:
     """An image that a template may put on `target`, if the requirements document `when` ('' for always) holds.
 
     name   of an image that was added; or '' and `url`, `size`, `sha256`, `compression` of one elsewhere
-    installer, installer_digest   as in `model.ImageSource`
+    installer, installer_digest   as in `orders.ImageSource`
     """
 
     target: str
@@ -71,7 +72,7 @@ class Configuration:
 
     name       '' in a document that was not checked against the schema
     requires   requirements document of the hardware, '' for none
-    disk, table, partitions, verify   as in `model.Order`
+    disk, table, partitions, verify   as in `orders.Order`
     images     in order of preference for each target
     diskless   None: the node boots from its disk
     cache      the disk may be kept at release and used again by the same group
@@ -95,7 +96,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a template says about one node's `model.Order`: attributes as there."""
+    """What a template says about one node's `orders.Order`: attributes as there."""
 
     disk: str
     verify: bool

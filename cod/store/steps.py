@@ -10,7 +10,7 @@ from dataclasses import replace
 from sqlalchemy import func, select, update
 
 from cod import news
-from cod.model import Effect, Node, Policy, Wanted
+from cod.model import Assignment, Effect, Node, Policy
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
 from cod.store import dues, holding, nodes, notices, requests, reservations, sessions, vclusters
 from cod.store import tables as t
@@ -95,7 +95,7 @@ def _installation(tx: Tx, node_id: int, state: str, reason: str, now: float, **c
     tx.execute(update(i).where(i.c.node_id == node_id).values(state=state, reason=reason, at=now, **columns))
 
 
-def wanted(tx: Tx, node: Node) -> Wanted | None:
+def wanted(tx: Tx, node: Node) -> Assignment | None:
     """What the node is to run for its holder; None when nobody holds it."""
     if node.vcluster_id is None or node.template_id is None:
         return None
@@ -104,7 +104,7 @@ def wanted(tx: Tx, node: Node) -> Wanted | None:
     query = (select(c.id, c.document, v.group_id, hardware)
              .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
     asked = select(r.attributes).where(r.request_id == node.request_id, r.template_id == node.template_id)
-    return Wanted(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
+    return Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
 
 
 def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:

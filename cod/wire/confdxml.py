@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cod.model import ImageSource, Order, Partition
+from cod.orders import ImageSource, Order, Partition
 
 VERSION = 1
 SENTENCE = 2000  # characters of a reason; more is cut off

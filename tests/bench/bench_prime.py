@@ -24,7 +24,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from cod.images.ingest import ingest
-from cod.model import ImageSource, Ingested, Order
+from cod.model import Ingested
+from cod.orders import ImageSource, Order
 from cod.wire.confdxml import encode
 from tests.bench.arena import ROOT, Measure, write
 

@@ -17,8 +17,9 @@ from sqlalchemy import Engine, insert
 from twisted.internet.task import Clock
 
 from cod.flows import boot
-from cod.model import Binding, Node, Order, Policy, RequestTuple, Site, ipv4
+from cod.model import Binding, Node, Policy, RequestTuple, Site, ipv4
 from cod.net.confd import BATCH, ConfdServer, Limits
+from cod.orders import Order
 from cod.policy import lifecycle
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, conflicts, groups, holding, nodes, requests, secrets, sessions, steps, vclusters

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cod.images.ingest import ingest
-from cod.model import ImageSource, Order, Partition
+from cod.orders import ImageSource, Order, Partition
 from cod.wire.confdxml import encode
 from tests.imageserver import Server, dies_after, flips, serving, stalls_after
 from trampoline import cprime

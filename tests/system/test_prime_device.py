@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cod.images.ingest import ingest
-from cod.model import ImageSource, Order, Partition
+from cod.orders import ImageSource, Order, Partition
 from tests.imageserver import Server, serving
 from trampoline import cprime, wipe
 from trampoline.errors import PrimeError

@@ -24,7 +24,7 @@ import pytest
 
 from cod.images.ingest import ingest
 from cod.lab.machine import OVMF_CODE, OVMF_VARS, QEMU
-from cod.model import ImageSource, Order
+from cod.orders import ImageSource, Order
 from cod.wire import confd, xmldoc
 from cod.wire.confdxml import Ack, Done, Failed, Heartbeat, Message, Report
 from tests.imageserver import serving

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cod.model import Order
+from cod.orders import Order
 from cod.wire import confd
 from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
 from trampoline import agent as agent_module

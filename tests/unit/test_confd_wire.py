@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.model import ImageSource, Order, Partition
+from cod.orders import ImageSource, Order, Partition
 from cod.wire import confd, xmldoc
 from cod.wire.confd import AgentSide, Framer, NewSecret, ProtocolError, Proved, Secret, Secrets, ServerSide, State
 from cod.wire.confdxml import (

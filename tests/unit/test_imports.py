@@ -14,19 +14,21 @@ ROOT = Path(__file__).resolve().parents[2]
 # floor -> (floors of COD it may import, third-party packages it may import); the standard library is open to all.
 LEAVES = {"cod.model", "cod.states"}
 FLOORS: dict[str, tuple[set[str], set[str]]] = {
-    "cod.model": (set(), set()),
+    "cod.model": ({"cod.model"}, set()),
+    "cod.orders": (set(), set()),
     "cod.states": (set(), set()),
     "cod.data": (set(), set()),
     "cod.secretfile": (set(), set()),
     "cod.news": ({"cod.model"}, set()),
-    "cod.wire": ({"cod.wire", "cod.data", "cod.model"}, {"lxml", "tftpy", "dnslib"}),
-    "cod.policy": ({"cod.policy", *LEAVES}, set()),
+    "cod.wire": ({"cod.wire", "cod.data", "cod.model", "cod.orders"}, {"lxml", "tftpy", "dnslib"}),
+    "cod.policy": ({"cod.policy", "cod.orders", *LEAVES}, set()),
     "cod.sim": ({"cod.sim", "cod.policy", *LEAVES}, set()),
     "cod.store": ({"cod.store", "cod.data", "cod.news", *LEAVES}, {"sqlalchemy", "alembic"}),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
-    "cod.flows": ({"cod.policy", "cod.store", "cod.news", *LEAVES}, set()),
+    "cod.flows": ({"cod.policy", "cod.store", "cod.news", "cod.orders", *LEAVES}, set()),
     "cod.images": ({"cod.images", "cod.wire.manifest", "cod.model"}, {"zstandard"}),
-    "cod.net": ({"cod.net", "cod.ca", "cod.flows", "cod.wire", "cod.pool", "cod.images", "cod.secretfile", *LEAVES},
+    "cod.net": ({"cod.net", "cod.ca", "cod.flows", "cod.wire", "cod.pool", "cod.images", "cod.secretfile", "cod.orders",
+                 *LEAVES},
                 {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.secretfile", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
@@ -37,7 +39,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.ca": (set(), {"cryptography"}),
     "cod.client": (set(), set()),
     "cod.cli": ({"cod.cli", "cod.client"}, {"click", "rich"}),
-    "trampoline": ({"trampoline", "cod.model", "cod.wire.manifest", "cod.wire.confd", "cod.wire.confdxml"}, set()),
+    "trampoline": ({"trampoline", "cod.orders", "cod.wire.manifest", "cod.wire.confd", "cod.wire.confdxml"}, set()),
     "images": ({"images", "trampoline.recipe"}, {"zstandard"}),
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }
@@ -53,7 +55,8 @@ EDGES: dict[str, set[str]] = {
     "cod.net.dhcp": set(), "cod.net.dns": set(), "cod.net.ra": set(), "cod.net.tftp": set(), "cod.net.http": set(),
     "cod.net.confd": {"cod.net.agents"}, "cod.net.manager": set(), "cod.net.ingest": set(), "cod.net.readiness": set(),
     "cod.net.energy": set(), "cod.net.pruning": set(),
-    "cod.net.nmp": {"cod.net.nmpsession", "cod.net.nmpverbs", "cod.net.nmplimits"}, "cod.net.nmptls": set(),
+    "cod.net.nmp": {"cod.net.nmpsession", "cod.net.nmpline", "cod.net.nmpverbs",
+                                                         "cod.net.nmplimits"}, "cod.net.nmptls": set(),
     "cod.net.api": {"cod.net.apibody", "cod.net.apirequest", "cod.net.events"},
 }
 

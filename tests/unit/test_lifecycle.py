@@ -6,20 +6,20 @@ from dataclasses import fields, replace
 
 import pytest
 
-from cod.model import Node, Policy, Wanted
+from cod.model import Assignment, Node, Policy
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState
 
 BLANK = Node(**{field.name: None for field in fields(Node)} | {  # type: ignore[arg-type]
     "id": 1, "name": "n", "state": "trampoline", "since": 100.0, "attempts": 0, "disk": Disk.CLEAN})
-LOCAL = Wanted(7, '<template cache="yes"><image target="disk" name="a"/></template>', 3)
-DISKLESS = Wanted(7, '<template><boot mode="diskless"><kernel url="http://x/k"/></boot></template>', 3)
+LOCAL = Assignment(7, '<template cache="yes"><image target="disk" name="a"/></template>', 3)
+DISKLESS = Assignment(7, '<template><boot mode="diskless"><kernel url="http://x/k"/></boot></template>', 3)
 TROUBLE = (NodeEvent.FAILED, NodeEvent.LOST, NodeEvent.TIMED_OUT, NodeEvent.ASKED, NodeEvent.BOOT_FAILED)
 
 
 @pytest.mark.parametrize("disk", Disk)
 @pytest.mark.parametrize("wanted", [None, LOCAL, DISKLESS])
-def test_the_crossroads_always_leads_on(disk: Disk, wanted: Wanted | None) -> None:
+def test_the_crossroads_always_leads_on(disk: Disk, wanted: Assignment | None) -> None:
     step = lifecycle.settle(replace(BLANK, disk=disk, vcluster_id=5 if wanted else None), wanted)
     assert (NodeState.TRAMPOLINE, step.event) in NODE_TRANSITIONS
     if wanted is None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cod.model import Partition
+from cod.orders import Partition
 from trampoline import efiboot, partitions, seed
 from trampoline.disks import choose, erasable
 from trampoline.errors import PrimeError

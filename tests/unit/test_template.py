@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod import data
-from cod.model import Image, ImageSource, Partition, Refused, TypeRules
+from cod.model import Image, Refused, TypeRules
+from cod.orders import ImageSource, Partition
 from cod.policy import template
 from cod.wire import xmldoc
 

@@ -146,9 +146,9 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
 
 def test_only_what_belongs_on_a_node_travels() -> None:
     mine, others = python.reachable(python.AGENT, ROOT)
-    assert {"trampoline.agent", "trampoline.cprime", "trampoline.inventory", "cod.model", "cod.wire.confd"} <= set(mine)
+    assert {"trampoline.agent", "trampoline.cprime", "trampoline.inventory", "cod.orders", "cod.wire.confd"} <= set(mine)
     assert not {"trampoline.recipe", "trampoline.build", "trampoline.options"} & set(mine)
-    assert [name for name in mine if name.startswith("cod.") and not name.startswith("cod.wire")] == ["cod.model"]
+    assert [name for name in mine if name.startswith("cod.") and not name.startswith("cod.wire")] == ["cod.orders"]
     assert not {"lxml", "twisted", "sqlalchemy", "zstandard"} & {name.partition(".")[0] for name in others}
 
 
@@ -156,13 +156,13 @@ def test_only_what_belongs_on_a_node_travels() -> None:
 
 
 def test_a_change_of_the_agent_or_the_recipe_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("trampoline/ctramp.py", "trampoline/cprime.py", "trampoline/init", "cod/__init__.py", "cod/model.py",
+    for name in ("trampoline/ctramp.py", "trampoline/cprime.py", "trampoline/init", "cod/__init__.py", "cod/orders.py",
                  "cod/service.py", "trampoline/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("import cod.model\n" if name.endswith("ctramp.py") else "")
+        (tmp_path / name).write_text("import cod.orders\n" if name.endswith("ctramp.py") else "")
     monkeypatch.setattr(build, "CHECKOUT", tmp_path)
     stamps = [build._stamp("lab", [])]
-    for name, counts in (("cod/service.py", False), ("cod/model.py", True), ("trampoline/init", True)):
+    for name, counts in (("cod/service.py", False), ("cod/orders.py", True), ("trampoline/init", True)):
         (tmp_path / name).write_text("# changed\n")
         stamps.append(build._stamp("lab", []))
         assert (stamps[-1] != stamps[-2]) is counts, name

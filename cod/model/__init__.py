@@ -1,0 +1,16 @@
+"""Frozen records that travel between floors. Standard library only.
+
+Times are seconds since the epoch, UTC, as floats; lengths of time are seconds; sizes are bytes unless a name says
+otherwise; MACs are lower-case with colons; IPv4 addresses are dotted strings, except in `bindings`, which sorts them
+as integers.
+
+Import records from here: which file of the package they are in does not matter.
+"""
+
+from cod.model.addresses import *
+from cod.model.machines import *
+from cod.model.messages import *
+from cod.model.results import *
+from cod.model.sharing import *
+from cod.model.site import *
+from cod.model.views import *

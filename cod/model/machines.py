@@ -1,0 +1,160 @@
+"""Rows about machines: nodes, what they are and use, and who speaks for them.
+
+Names of attributes are the columns' names; `store/tables.py` explains each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A row of `nodes`."""
+
+    id: int
+    name: str
+    state: str
+    since: float
+    generation: int
+    deadline: float | None
+    attempts: int
+    reason: str
+    boot_mac: str
+    uuid: str | None
+    firmware: str | None
+    type_id: int | None
+    block_id: int | None
+    subnet: str | None
+    relay: str | None
+    circuit: str | None
+    remote: str | None
+    attributes: str | None
+    reported_at: float | None
+    last_seen: float | None
+    disk: str
+    cached_template_id: int | None
+    cached_group_id: int | None
+    vcluster_id: int | None
+    request_id: int | None
+    template_id: int | None
+    hostname: str | None
+    assigned_at: float | None
+    released: int
+    progress_done: int
+    progress_total: int
+    progress_rate: float
+    power: str
+    power_driver: str
+    power_address: str
+    power_account: str | None
+    watts: float | None
+    power_wanted: str | None
+    power_seq: int
+    boot_served_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A row of `node_types`: nodes that are equal. `attributes` is their canonical form (XML)."""
+
+    id: int
+    name: str
+    digest: str
+    attributes: str
+    cost: float
+    created_at: float
+    warm_low: int | None = None
+    warm_high: int | None = None
+    watts_off: float | None = None
+    watts_idle: float | None = None
+    watts_busy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A row of `bindings`: an IPv4 address (as an integer) bound to a client."""
+
+    address: int
+    mac: str | None
+    kind: str
+    node_id: int | None
+    subnet: str
+    hostname: str | None
+    state: str
+    expires_at: float
+    client_id: str | None = None
+    xid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BootSecret:
+    """A row of `boot_secrets`: the verifier of a secret that a machine booted with (see wire/confd)."""
+
+    id: str
+    mac: str
+    kind: str
+    address: str
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A row of `sessions`: an agent's open connection."""
+
+    node_id: int
+    server: str
+    epoch: int
+    address: str
+    connected_at: float
+    last_seen: float
+    reported: bool
+    order_sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Which connection an agent's message came in on: the key of its session, and the MAC that it proved to have."""
+
+    node_id: int
+    server: str
+    epoch: int
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAction:
+    """A row of `power_actions`: a wish that a node be 'on', 'off', 'soft' (off, its system being asked first) or be
+    'cycle'd, valid for one `generation`. `stage`: how many commands were accepted for it and did not show."""
+
+    id: int
+    node_id: int
+    generation: int
+    desired: str
+    attempts: int
+    next_at: float
+    claimed_by: str | None
+    claim_expires: float | None
+    done_at: float | None
+    error: str
+    wished_at: float
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyUse:
+    """A row of `energy_use`: what nodes of a type used on a day (since the epoch, UTC) for a group; 0: the reserve.
+
+    seconds    node-seconds
+    joules     used; `always_on`: what it would have been had no node slept
+    """
+
+    day: int
+    group_id: int
+    type_id: int
+    seconds: float
+    joules: float
+    always_on: float

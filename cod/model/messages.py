@@ -1,0 +1,107 @@
+"""DHCP, boot and DNS messages: what passes between their servers and their flows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpQuery:
+    """A client's message as the flow sees it (RFC 2131 field and option names).
+
+    kind        DISCOVER, REQUEST, DECLINE, RELEASE or INFORM
+    subnet      name of the site's subnet that it came from (interface or giaddr); None if the site has none
+    arch        option 93, None when absent
+    stage       who is speaking: 'firmware', 'ipxe', 'pxelinux', 'httpclient', 'trampoline' or 'os'
+    requested   option 50; server_id option 54; uuid option 97 in the form that Linux prints
+    circuit     option 82's circuit id, remote its remote id; in hex, cut to what a column holds; None when absent
+    """
+
+    kind: str
+    mac: str
+    xid: int
+    subnet: str | None
+    stage: str
+    ciaddr: str = "0.0.0.0"
+    giaddr: str = "0.0.0.0"
+    requested: str | None = None
+    server_id: str | None = None
+    arch: int | None = None
+    uuid: str | None = None
+    client_id: bytes | None = None
+    circuit: str | None = None
+    remote: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpClient:
+    """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name."""
+
+    id: int
+    name: str
+    state: str
+    boot_mac: str
+    boot_served_at: float | None
+    template_id: int | None
+    vcluster: str | None
+    relay: str | None = None
+    circuit: str | None = None
+    remote: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpAnswer:
+    """What the flow decided: `kind` OFFER, ACK or NAK. Options that are None are left out.
+
+    subnet      whose server, router and DNS servers are told
+    lease_time  seconds; None in the answer to an INFORM, which binds nothing
+    bootfile    the next thing to load, a file name or a URL
+    """
+
+    kind: str
+    yiaddr: str
+    subnet: str
+    lease_time: float | None = None
+    hostname: str | None = None
+    domain: str | None = None
+    bootfile: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BootPlan:
+    """What a node is to boot now, decided by `policy.boot`; written out by `wire/bootscript`.
+
+    action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (not ours to boot)
+    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'
+    why      one line for the log and the script's comment
+    """
+
+    action: str
+    why: str
+    kernel: str = ""
+    initrds: tuple[str, ...] = ()
+    cmdline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DnsQuestion:
+    """A question: `name` in lower case without the last dot, `type` as text ('A', 'PTR' …, 'TYPE65' if unnamed)."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class DnsAnswer:
+    """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' with nothing else is an empty answer.
+
+    address  an IPv4 address as an integer; `name` the target of a reverse name
+    apex     the zone's SOA and NS; `server` the address of the server that is asked
+    """
+
+    code: str
+    address: int | None = None
+    name: str = ""
+    apex: bool = False
+    server: bool = False

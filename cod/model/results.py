@@ -1,0 +1,38 @@
+"""What flows give back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something to do after the commit. Only wake-ups travel this way; everything else is a row (house rule 3).
+
+    kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power', 'notices'
+    """
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A flow's return value where it has both an answer and effects."""
+
+    value: Any
+    effects: tuple[Effect, ...] = ()
+
+
+class Refused(Exception):
+    """A rule says no; the sentence is for the user. `field` names the part of the input, `code` is stable.
+
+    code  'invalid', 'not_found', 'conflict' or 'forbidden'
+    """
+
+    def __init__(self, code: str, sentence: str, field: str = "") -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+        self.field = field

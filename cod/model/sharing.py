@@ -1,0 +1,227 @@
+"""Rows about groups and what they have and ask for: vclusters, templates, images, requests, reclaims, notices.
+
+Names of attributes are the columns' names; `store/tables.py` explains each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row of `groups`."""
+
+    id: int
+    name: str
+    priority: int
+    default_lease: float | None
+    max_lease: float | None
+    created_at: float
+    email: str = ""
+    webhook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read'."""
+
+    id: int
+    name: str
+    scope: str
+    created_at: float
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vcluster:
+    """A row of `vclusters`."""
+
+    id: int
+    name: str
+    group_id: int
+    state: str
+    template_id: int
+    size: int
+    creation_size: int
+    attributes: str
+    subnet: str | None
+    first_address: int | None
+    last_address: int | None
+    lease_time: float
+    expires_at: float | None
+    drain_until: float | None
+    warned: float | None
+    ready_at: float | None
+    created_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A row of `config_templates`: one revision of a configuration template. `document` is its XML."""
+
+    id: int
+    name: str
+    revision: int
+    group_id: int | None
+    document: str
+    digest: str
+    created_at: float
+    retired_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A row of `images`. `size` is of the image as written to a disk; `stored` of its served form.
+
+    content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or ramdisk, served as is)
+    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder that is served
+    source   while ingesting: the file on the server that is taken in
+    """
+
+    id: int
+    name: str
+    group_id: int | None
+    state: str
+    format: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
+    created_at: float
+    reason: str
+    content: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What came of an image file that was turned into its served form (`cod.images.ingest`); names as in `Image`."""
+
+    format: str
+    content: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a node is to run for its holder: a template's id and `document`, and the holder's group.
+
+    hardware  canonical attributes of the node's type; '' while it has none
+    requires  requirements (XML or '') of the tuples that it may have been granted for: it has to meet one of them
+    """
+
+    template_id: int
+    document: str
+    group_id: int
+    hardware: str = ""
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A row of `node_requests` with its tuples, in order."""
+
+    id: int
+    vcluster_id: int
+    kind: str
+    state: str
+    reason: str
+    priority: int
+    submitted_at: float
+    decided_at: float | None
+    may_wait: bool = True
+    may_spread: bool = False
+    tuples: tuple[RequestTuple, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTuple:
+    """One (count, attributes, template) of a request; `attributes` is a requirements document (XML) or ''."""
+
+    count: int
+    attributes: str
+    template_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """A row of `reclaims`: `count` nodes taken from a vcluster for a request; `given` of them are on their way."""
+
+    id: int
+    vcluster_id: int
+    request_id: int
+    type_id: int
+    block_id: int | None
+    subnet: str
+    attributes: str
+    count: int
+    given: int
+    deadline: float
+    state: str
+    created_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vcm:
+    """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come."""
+
+    vcluster_id: int
+    serial: str
+    address: str
+    enrolled_at: float
+    sequence: int
+    acked: int
+    about: str
+    server: str | None
+    epoch: int
+    connected_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A row of `outbox`: `body` has the fields of the message's body by name."""
+
+    vcluster_id: int
+    sequence: int
+    verb: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A row of `notices`: something that a group (or, with None, the site's administrator) is told."""
+
+    id: int
+    at: float
+    kind: str
+    group_id: int | None
+    vcluster_id: int | None
+    subject: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A row of `notice_sends`: a notice's delivery by one channel ('webhook' or 'email')."""
+
+    id: int
+    notice_id: int
+    channel: str
+    target: str
+    attempts: int
+    next_at: float
+    claimed_by: str | None
+    claim_expires: float | None
+    done_at: float | None
+    delivered: bool
+    error: str

@@ -1,0 +1,204 @@
+"""The site and its rules, as its administrator describes them in the site file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """One IPv4 network that COD answers on.
+
+    interface   the server's interface on it, or None when it is reached through a relay only
+    server      COD's own address there: siaddr, option 54, the host of boot URLs
+    relay       giaddr by which a relay names this subnet (usually its router), or None
+    boot_pool   first and last address for firmware and trampoline
+    block_pool  first and last address from which vclusters get their private blocks
+    block_size  addresses in one vcluster's block (a power of two)
+    """
+
+    name: str
+    network: str
+    server: str
+    boot_pool: tuple[str, str]
+    block_pool: tuple[str, str]
+    block_size: int = 64
+    router: str | None = None
+    interface: str | None = None
+    relay: str | None = None
+    dns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The site's rules, from the `[policy]` table of the site file.
+
+    unknown         'discover' answers PXE clients that are not in the database, 'known-only' ignores them
+    auto_approve    new machines need no administrator
+    patience        factor on every deadline of `states.NODE_RULES` (slow firmware, emulated hardware)
+    binding_time    seconds of a DHCP binding given to an operating system
+    boot_time       the same for firmware and trampoline
+    heartbeat       seconds between signs of life of an agent; three missed are a loss
+    secret_time     seconds in which a boot's secret must be used
+    default_lease   seconds of a vcluster's lease where its group says nothing
+    power_cycle     may COD power-cycle nodes that overrun a deadline
+    inertia         seconds for which a newly assigned node is immune from reclaims; `inertia_by_priority` overrides it
+                    for holders of a priority
+    age_step        seconds: requests of one priority submitted within the same step are of one age, and the more
+                    constraining goes first
+    reclaim_grace   seconds that a holder has to give nodes back before they are seized
+    drain_grace     seconds between the end of a lease and the seizure of its nodes
+    lease_warnings  seconds before the end of a lease at which its group is warned
+    """
+
+    unknown: str = "discover"
+    auto_approve: bool = False
+    patience: float = 1.0
+    binding_time: float = 3600.0
+    boot_time: float = 900.0
+    heartbeat: float = 5.0
+    secret_time: float = 300.0
+    default_lease: float = 86400.0
+    power_cycle: bool = True
+    inertia: float = 300.0
+    inertia_by_priority: Mapping[int, float] = field(default_factory=dict)
+    age_step: float = 600.0
+    reclaim_grace: float = 300.0
+    drain_grace: float = 300.0
+    lease_warnings: tuple[float, ...] = (86400.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """The site's rules for its reserve pool, from the `[energy]` table; types may have their own marks and watts.
+
+    manage     put surplus nodes to sleep; False: whatever is free stays as it is
+    warm_low, warm_high   free nodes of each type kept awake: fewer than low, some are woken; more than high, some sleep
+    idle_time  seconds that a node must have been idle before it is put to sleep
+    wake_time  seconds that a node has for waking when it wakes alone; `wake_step` more for each that wakes with it
+    watts_off, watts_idle, watts_busy   of one node: asleep; awake in the reserve; in use
+    """
+
+    manage: bool = False
+    warm_low: int = 1
+    warm_high: int = 4
+    idle_time: float = 900.0
+    wake_time: float = 600.0
+    wake_step: float = 5.0
+    watts_off: float = 5.0
+    watts_idle: float = 80.0
+    watts_busy: float = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRules:
+    """What makes nodes equal, from the `[types]` table. Never counts what is particular to one machine.
+
+    ignore        attributes that take no part: paths such as 'disk/model' (`policy.attributes`), with what is below
+    memory_parts  memory is rounded up to a multiple of this fraction of the next power of two
+    clock_step    MHz that clocks are rounded to
+    """
+
+    ignore: tuple[str, ...] = ("firmware/version",)
+    memory_parts: int = 16
+    clock_step: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account on BMCs or outlets. `password_file` names the file with its password: see `cod.power.accounts`."""
+
+    name: str
+    user: str
+    password_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """The site's SMTP server and what is sent through it, from the `[smtp]` table.
+
+    host    '' where the site has none: then nobody gets mail
+    tls     'none', 'starttls' or 'tls' (from the first byte)
+    user, password_file   to sign in with; the file holds the password. '' and None: without
+    sender  address that mail comes from
+    admins  addresses of the site's administrators
+    """
+
+    host: str = ""
+    port: int = 587
+    tls: str = "starttls"
+    user: str = ""
+    password_file: str | None = None
+    sender: str = ""
+    admins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRules:
+    """How notices leave the site, from the `[notices]` table.
+
+    local_webhooks  may webhooks be at addresses of the server itself (loopback, link-local, the subnets' `server`)
+    ca_file         PEM file of the certificate authorities to trust in mail servers and webhooks; None: the system's
+    """
+
+    local_webhooks: bool = False
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRule:
+    """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`.
+
+    account  name of the site file's account to sign in to their BMCs with; None for none
+    """
+
+    match: str
+    driver: str
+    address: str
+    account: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dns:
+    """The DNS server on each subnet's server address: its port (0: none), and whom to ask about other names."""
+
+    port: int = 53
+    forward: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a flow may want to know about the site. Built once by `cod.config` from the site file.
+
+    domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
+    nmp_port   where VCMs connect, on each subnet's `server` address; 0: nowhere
+    nmp_plain_port   the same without TLS, for VCMs that are known by their addresses
+    nmp_keepalive    silent seconds after which either side of such a connection asks whether the other is there
+    http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server` address
+    bios_loader, uefi_loader   file names of the NBPs under the boot root
+    console    kernel console argument for the trampoline, '' for none
+    power      rules for the power driver of new machines, first fit
+    accounts   what power drivers sign in with; nodes name them
+    types      what makes node types
+    """
+
+    name: str
+    domain: str
+    subnets: tuple[Subnet, ...]
+    policy: Policy = field(default_factory=Policy)
+    http_port: int = 8069
+    confd_port: int = 8070
+    bios_loader: str = "undionly.kpxe"
+    uefi_loader: str = "snponly.efi"
+    console: str = "ttyS0,115200"
+    power: tuple[PowerRule, ...] = ()
+    energy: Energy = field(default_factory=Energy)
+    dns: Dns = field(default_factory=Dns)
+    nmp_port: int = 8071
+    nmp_plain_port: int = 0
+    nmp_keepalive: float = 30.0
+    mail: Mail = field(default_factory=Mail)
+    notices: NoticeRules = field(default_factory=NoticeRules)
+    accounts: tuple[Account, ...] = ()
+    types: TypeRules = field(default_factory=TypeRules)

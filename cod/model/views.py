@@ -1,0 +1,96 @@
+"""Rows with the names of what they refer to, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cod.model.machines import Node, NodeType
+from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, Vcm
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node for people. `address` is the one it has now; `template` is 'name@revision'.
+
+    immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for others
+    """
+
+    node: Node
+    macs: tuple[str, ...]
+    type: str | None
+    vcluster: str | None
+    template: str | None
+    address: str | None
+    immune_until: float | None = None
+    block: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeView:
+    """A node type for people. `states` counts its nodes by state; `facts` are its attributes as ('memory/mib', '4096
+    MiB'), those of several like parts numbered: 'nic 2/speed'."""
+
+    type: NodeType
+    states: Mapping[str, int]
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """A block for people. `types` counts its nodes by the name of their type, '' for those that have none yet."""
+
+    name: str
+    types: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VcmView:
+    """A VCM for people. `vcluster` is the name; `owed`: how many messages wait for it."""
+
+    vcm: Vcm
+    vcluster: str
+    owed: int
+
+
+@dataclass(frozen=True, slots=True)
+class VclusterView:
+    """A vcluster for people. `states` counts its nodes by state."""
+
+    vcluster: Vcluster
+    group: str
+    template: str
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """A node request for people. `templates`: 'name@revision' of each of its tuples, in order."""
+
+    request: Request
+    vcluster: str
+    templates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimView:
+    """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go unless others are
+    given instead; `block` is '' for nodes in no block.
+    """
+
+    reclaim: Reclaim
+    vcluster: str
+    wanted_by: str
+    type: str
+    block: str
+    chosen: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeView:
+    """A notice for people: with the names of its group and vcluster, and how its deliveries stand."""
+
+    notice: Notice
+    group: str | None
+    vcluster: str | None
+    sends: tuple[Send, ...] = ()

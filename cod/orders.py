@@ -1,0 +1,67 @@
+"""Orders, between `flows/orders` and the agent: what an agent shall do now. Travels in the ramdisk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Where one image of a prime order comes from and where it goes.
+
+    target       'disk' (whole disk) or a partition's number in the order's layout
+    compression  'chunks' (COD's served form: `url` is the folder), 'raw', 'gzip' or 'zstd'
+    digest       'chunks': BLAKE2b-256 of the manifest; else sha256 of the bytes as served
+    size         bytes of the image as it lies on the disk; for the installer 'qcow2', its virtual size
+    installer    'copy'; 'qcow2' (the bytes served are a qcow2 file); or the URL of a static program that is run with
+                 the device's path as its argument and the unpacked image on standard input
+    installer_digest   sha256 of that program
+    """
+
+    target: str
+    url: str
+    compression: str
+    digest: str
+    size: int
+    installer: str = "copy"
+    installer_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a layout. Size 0 means the rest of the disk, for the last one.
+
+    type  'linux', 'esp', 'bios', 'swap', 'lvm', 'raid', 'data' or a GPT type GUID
+    """
+
+    number: int
+    size: int
+    type: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has the same id.
+
+    action   'wait', 'wipe', 'prime', 'reboot', 'off' or 'capture'
+    disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are large enough, or
+             'serial:X' / 'path:X'
+    wipe     erase all local disks before writing; False: write zeros where the image is empty, touch nothing else
+    verify   read back and compare what was written
+    table    partition table to write first: 'gpt' or 'mbr' with `partitions`; 'keep': none (the image brings its own)
+    seed     files of the NoCloud seed partition by name; empty for none
+    keep     disks that are never touched: 'serial:X' / 'path:X'
+    """
+
+    id: str
+    action: str
+    disk: str = "first"
+    wipe: bool = True
+    verify: bool = False
+    table: str = "keep"
+    partitions: tuple[Partition, ...] = ()
+    images: tuple[ImageSource, ...] = ()
+    seed: Mapping[str, str] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
