@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from cod.model import Effect, Node, Refused, Result, Site, ipv4
 from cod.orders import Order
-from cod.policy import lifecycle, template
+from cod.policy import lifecycle, prime, template
 from cod.policy.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import images, sessions, steps
@@ -54,8 +54,8 @@ def _prime(
     tx: Tx, node: Node, order_id: str, configuration: template.Configuration, site: Site, base: str
 ) -> Order:
     there = images.named(tx, template.image_names(configuration))
-    parts = template.resolve(configuration, node.attributes or "", there, base, site.types)
-    seed = template.seed_files(configuration, instance=order_id, hostname=node.hostname or node.name)
+    parts = prime.resolve(configuration, node.attributes or "", there, base, site.types)
+    seed = prime.seed_files(configuration, instance=order_id, hostname=node.hostname or node.name)
     # A disk that was wiped and not written since needs no second wipe; anything else does.
     return Order(order_id, "prime", disk=parts.disk, wipe=node.disk != Disk.CLEAN, verify=parts.verify,
                  table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed)

@@ -47,7 +47,7 @@ def give_up(tx: Tx, claim: Claim) -> None:
 
 def pulse(tx: Tx) -> tuple[object, ...]:
     """A value that changes whenever somebody has done something that a pass may have to act on."""
-    return census.pulse(tx)
+    return scene.pulse(tx)
 
 
 # ---------------------------------------------------------------- reading

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from cod.model import Refused, Template
-from cod.policy import template
+from cod.policy import prime, template
 from cod.store import images, templates
 from cod.store.engine import Tx
 
@@ -17,7 +17,7 @@ def check(tx: Tx, *, document: str) -> template.Configuration:
     """Read a document, and see that its images are there. Raises `Refused`."""
     configuration = template.parse(document)
     template.check_hardware(configuration)
-    template.check_images(configuration, images.named(tx, template.image_names(configuration), lock=True))
+    prime.check_images(configuration, images.named(tx, template.image_names(configuration), lock=True))
     return configuration
 
 

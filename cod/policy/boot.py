@@ -40,7 +40,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cod.model import BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, Site, Subnet
-from cod.policy.template import Configuration, boot_files
+from cod.policy.prime import boot_files
+from cod.policy.template import Configuration
 from cod.states import OWN_SYSTEM, WORKING, NodeEvent, NodeState
 
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed

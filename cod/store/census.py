@@ -11,14 +11,14 @@ its row says: they are all on the one. A block of 0 is no block.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node, Policy
-from cod.states import Disk, NodeState, ReclaimState, RequestState, VclusterState
+from cod.states import Disk, NodeState
 from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -288,25 +288,3 @@ def _kept_for(request_id: int) -> ColumnElement[bool]:
     r = t.reservations.c
     one = select(r.node_id).where(r.node_id == _n.id)
     return one.where(r.request_id == request_id).exists() if request_id else ~one.exists()
-
-
-# ---------------------------------------------------------------- has anything changed?
-
-
-def pulse(tx: Tx) -> tuple[object, ...]:
-    """Changes whenever somebody has done something that the manager may have to act on. Cheap: a few look-ups."""
-    v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
-    live = v.live_name.is_not(None)
-    parts: Iterable[Select[Any]] = (
-        select(func.max(t.node_history.c.id)),
-        select(func.max(r.id)),
-        select(func.count()).where(r.state == RequestState.PENDING),
-        select(func.count()).where(live),
-        select(func.count()).where(v.state == VclusterState.RELEASING),
-        select(func.sum(v.expires_at)).where(live),
-        select(func.count(v.drain_until)).where(live),
-        select(func.max(c.id)),
-        select(func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN),
-        select(func.count()).select_from(t.reservations),
-    )
-    return tuple(tx.execute(select(*(part.scalar_subquery() for part in parts))).one())

@@ -1,11 +1,19 @@
-"""All that the manager's pass reads, in one go, as rows: two scenes are equal when a pass would see the same."""
+"""All that the manager's pass reads, in one go, as rows: two scenes are equal when a pass would see the same.
+
+`pulse` says beforehand, at the price of a few look-ups, whether somebody has done something since the last pass.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, func, select
 
 from cod.model import NodeType, Policy, Reclaim
+from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import census, groups, reclaims, requests, templates, types, vclusters
+from cod.store import tables as t
 from cod.store.engine import Tx
 
 
@@ -54,3 +62,22 @@ def read(
         templates=templates.documents(tx, named),
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
     )
+
+
+def pulse(tx: Tx) -> tuple[object, ...]:
+    """Changes whenever somebody has done something that the manager may have to act on."""
+    v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
+    live = v.live_name.is_not(None)
+    parts: Iterable[Select[Any]] = (
+        select(func.max(t.node_history.c.id)),
+        select(func.max(r.id)),
+        select(func.count()).where(r.state == RequestState.PENDING),
+        select(func.count()).where(live),
+        select(func.count()).where(v.state == VclusterState.RELEASING),
+        select(func.sum(v.expires_at)).where(live),
+        select(func.count(v.drain_until)).where(live),
+        select(func.max(c.id)),
+        select(func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN),
+        select(func.count()).select_from(t.reservations),
+    )
+    return tuple(tx.execute(select(*(part.scalar_subquery() for part in parts))).one())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cod import data
 from cod.model import Image, Refused, TypeRules
 from cod.orders import ImageSource, Partition
-from cod.policy import template
+from cod.policy import prime, template
 from cod.wire import xmldoc
 
 SHA = "ab" * 32
@@ -124,16 +124,16 @@ def test_sizes_that_are_none(text: str) -> None:
 
 
 def test_a_named_image_becomes_the_folder_it_is_served_from() -> None:
-    parts = template.resolve(checked(wrap('<image target="disk" name="a"/>', verify="yes")), NODE,
+    parts = prime.resolve(checked(wrap('<image target="disk" name="a"/>', verify="yes")), NODE,
                              {"a": image("a", size=4096)}, BASE)
-    assert parts == template.Parts("first", True, "keep", (), (
+    assert parts == prime.Parts("first", True, "keep", (), (
         ImageSource("disk", f"{BASE}/digest-of-a", "chunks", "digest-of-a", 4096),))
 
 
 def test_an_image_elsewhere_keeps_its_url_and_its_installer() -> None:
     document = wrap(f'<image target="disk" url="http://x/y.gz" size="1GiB" sha256="{SHA}" compression="gzip">'
                     f'<installer kind="program" name="p" url="http://x/p" sha256="{SHA[::-1]}"/></image>')
-    (source,) = template.resolve(checked(document), NODE, {}, BASE).images
+    (source,) = prime.resolve(checked(document), NODE, {}, BASE).images
     assert source == ImageSource("disk", "http://x/y.gz", "gzip", SHA, 1 << 30, "http://x/p", SHA[::-1])
 
 
@@ -152,19 +152,19 @@ IMAGES = {name: image(name) for name in ("for-nvme", "for-large", "for-small")}
     (("virtio", "nvme"), "for-nvme"),
 ])
 def test_the_first_image_that_fits_is_chosen(change: tuple[str, str], chosen: str) -> None:
-    parts = template.resolve(checked(CHOICE), NODE.replace(*change) if change[0] else NODE, IMAGES, BASE)
+    parts = prime.resolve(checked(CHOICE), NODE.replace(*change) if change[0] else NODE, IMAGES, BASE)
     assert parts.images[0].url == f"{BASE}/digest-of-{chosen}"
 
 
 @given(st.integers(1, 1 << 20), st.booleans())
 def test_some_image_fits_every_node_or_none_does(mib: int, nvme: bool) -> None:
     node = NODE.replace("4090", str(mib)).replace("virtio", "nvme" if nvme else "virtio")
-    (source,) = template.resolve(template.parse(CHOICE), node, IMAGES, BASE).images
+    (source,) = prime.resolve(template.parse(CHOICE), node, IMAGES, BASE).images
     assert ("nvme" in source.url) == nvme
     without = wrap(CHOICE.split(">", 1)[1].rsplit("<image", 2)[0])
     if not nvme:
         with pytest.raises(Refused, match="no image of the template for target disk fits"):
-            template.resolve(template.parse(without), node, IMAGES, BASE)
+            prime.resolve(template.parse(without), node, IMAGES, BASE)
 
 
 @pytest.mark.parametrize(("row", "code", "words"), [
@@ -178,14 +178,14 @@ def test_images_that_cannot_be_used(row: Image | None, code: str, words: str) ->
     document = wrap('<layout table="gpt"><partition number="1" size="1GiB" type="linux"/></layout>'
                     '<image target="1" name="a"/>')
     with pytest.raises(Refused, match=words) as caught:
-        template.resolve(checked(document), NODE, {"a": row} if row else {}, BASE)
+        prime.resolve(checked(document), NODE, {"a": row} if row else {}, BASE)
     assert caught.value.code == code
 
 
 def test_hardware_that_the_template_does_not_take() -> None:
     document = wrap('<requires><memory><mib min="8GiB"/></memory></requires><image target="disk" name="a"/>')
     with pytest.raises(Refused, match="memory/mib: at least 8GiB wanted, 4096 MiB found"):
-        template.resolve(checked(document), NODE, {"a": image("a")}, BASE)
+        prime.resolve(checked(document), NODE, {"a": image("a")}, BASE)
 
 
 @pytest.mark.parametrize(("inner", "sentence"), [
@@ -206,8 +206,8 @@ def test_the_sites_rules_hold_for_what_a_template_asks() -> None:
                             '<image target="disk" name="a"/>'))
     node = NODE.replace('kind="bios"', 'kind="bios" version="2"')
     with pytest.raises(Refused, match="firmware/version: newer than version 1 wanted, none found"):
-        template.resolve(document, node, {"a": image("a")}, BASE)
-    assert template.resolve(document, node, {"a": image("a")}, BASE, TypeRules(ignore=())).images
+        prime.resolve(document, node, {"a": image("a")}, BASE)
+    assert prime.resolve(document, node, {"a": image("a")}, BASE, TypeRules(ignore=())).images
 
 
 def test_a_diskless_template_names_files() -> None:
@@ -215,17 +215,17 @@ def test_a_diskless_template_names_files() -> None:
     diskless = checked(document).diskless
     assert diskless
     images = {"k": image("k", content="file"), "r2": image("r2", content="file")}
-    assert template.boot_files(diskless, images, BASE) == (
+    assert prime.boot_files(diskless, images, BASE) == (
         f"{BASE}/digest-of-k/file", ("http://x/r1", f"{BASE}/digest-of-r2/file"))
     with pytest.raises(Refused, match="holds a disk"):
-        template.boot_files(diskless, images | {"k": image("k")}, BASE)
+        prime.boot_files(diskless, images | {"k": image("k")}, BASE)
 
 
 def test_seeds() -> None:
     plain = checked(wrap('<image target="disk" name="a"/>'))
-    assert template.seed_files(plain, instance="1.2", hostname="n1") == {}
+    assert prime.seed_files(plain, instance="1.2", hostname="n1") == {}
     seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
-    files = template.seed_files(seeded, instance="1.2", hostname="n1", keys=["ssh-ed25519 AAA"])
+    files = prime.seed_files(seeded, instance="1.2", hostname="n1", keys=["ssh-ed25519 AAA"])
     assert files == {
         "meta-data": '{"instance-id": "1.2", "local-hostname": "n1", "public-keys": ["ssh-ed25519 AAA"]}\n',
         "user-data": "#cloud-config\n{}\n",

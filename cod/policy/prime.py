@@ -1,0 +1,133 @@
+"""What a configuration template means for one node: its part of the order, boot files, the seed. Pure.
+
+Asked when a node is to be primed or booted: chooses among the template's images by the node's hardware and turns names
+into places to fetch from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cod.model import Image, Refused, TypeRules
+from cod.orders import ImageSource, Partition
+from cod.policy.match import canonical, satisfies
+from cod.policy.template import Choice, Configuration, Diskless, File
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a template says about one node's `orders.Order`: attributes as there."""
+
+    disk: str
+    verify: bool
+    table: str
+    partitions: tuple[Partition, ...]
+    images: tuple[ImageSource, ...]
+
+
+def resolve(
+    configuration: Configuration, attributes: str, images: Mapping[str, Image], base_url: str,
+    rules: TypeRules | None = None,
+) -> Parts:
+    """What the template means for the node whose hardware report is `attributes` (XML).
+
+    images    rows by name, at least those of `image_names`
+    base_url  where the images' folders are served, without a slash at the end, e.g. http://10.0.0.1:8069/images
+    rules     what makes the site's node types
+    Raises Refused when the hardware is not what the template requires, or no image fits it. Like the manager, it
+    compares the canonical form, so that all nodes of a type are treated alike.
+    """
+    kind = canonical(attributes, rules)
+    if missing := satisfies(configuration.requires, kind):
+        raise Refused("conflict", "the node lacks what the template requires: " + "; ".join(map(str, missing)))
+    check_images(configuration, images)
+    targets = dict.fromkeys(choice.target for choice in configuration.images)
+    chosen = [_first_fit(configuration.images, target, kind) for target in targets]
+    return Parts(
+        disk=configuration.disk,
+        verify=configuration.verify,
+        table=configuration.table,
+        partitions=configuration.partitions,
+        images=tuple(_source(choice, images, base_url) for choice in chosen),
+    )
+
+
+def _first_fit(choices: Iterable[Choice], target: str, attributes: str) -> Choice:
+    for choice in choices:
+        if choice.target == target and not satisfies(choice.when, attributes):
+            return choice
+    raise Refused("conflict", f"no image of the template for target {target} fits the node's hardware")
+
+
+def _source(choice: Choice, images: Mapping[str, Image], base_url: str) -> ImageSource:
+    if not choice.name:
+        return ImageSource(choice.target, choice.url, choice.compression, choice.sha256, choice.size,
+                           choice.installer, choice.installer_digest)
+    image = images[choice.name]
+    return ImageSource(choice.target, f"{base_url}/{image.digest}", "chunks", image.digest, image.size,
+                       choice.installer, choice.installer_digest)
+
+
+def boot_files(diskless: Diskless, images: Mapping[str, Image], base_url: str) -> tuple[str, tuple[str, ...]]:
+    """The URLs of a diskless node's kernel and ramdisks; `images` and `base_url` as for `resolve`. Raises Refused."""
+    kernel, *ramdisks = (_file_url(file, images, base_url) for file in diskless.files)
+    return kernel, tuple(ramdisks)
+
+
+def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
+    if not file.name:
+        return file.url
+    _check_image(images.get(file.name), file.name, ("file",))
+    return f"{base_url}/{images[file.name].digest}/file"
+
+
+def seed_files(
+    configuration: Configuration, *, instance: str, hostname: str, keys: Iterable[str] = ()
+) -> dict[str, str]:
+    """Files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
+
+    instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
+    keys      public ssh keys of the default user
+    """
+    if not configuration.seed:
+        return {}
+    meta = {"instance-id": instance, "local-hostname": hostname}
+    return {  # JSON is YAML, and quotes by itself
+        "meta-data": json.dumps(meta | ({"public-keys": list(keys)} if keys else {})) + "\n",
+        "user-data": configuration.user_data or "#cloud-config\n{}\n",
+    }
+
+
+# ---------------------------------------------------------------- are the images there?
+
+
+def check_images(configuration: Configuration, images: Mapping[str, Image]) -> None:
+    """Do all images that the template names exist, and can they be used as it wants to? Raises Refused.
+
+    images  rows by name
+    """
+    sizes = {str(partition.number): partition.size for partition in configuration.partitions}
+    for choice in configuration.images:
+        if choice.name:
+            _check_image(images.get(choice.name), choice.name, ("disk", "partition"))
+            _check_fits(images[choice.name].size, choice.name, sizes.get(choice.target, 0))
+    for file in configuration.diskless.files if configuration.diskless else ():
+        if file.name:
+            _check_image(images.get(file.name), file.name, ("file",))
+
+
+def _check_image(image: Image | None, name: str, contents: Iterable[str]) -> None:
+    if image is None:
+        raise Refused("not_found", f"there is no image {name!r}", "image")
+    if image.state != "ready":
+        raise Refused("conflict", f"the image {name!r} is {image.state}", "image")
+    if image.content not in contents:
+        raise Refused("invalid", f"the image {name!r} holds a {image.content}, which does not go there", "image")
+
+
+def _check_fits(size: int, name: str, room: int) -> None:
+    if size > room > 0:
+        raise Refused("invalid", f"the image {name!r} ({size} bytes) is larger than its partition ({room} bytes)",
+                      "image")
