@@ -146,7 +146,7 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
 
 def test_only_what_belongs_on_a_node_travels() -> None:
     mine, others = python.reachable(python.AGENT, ROOT)
-    assert {"trampoline.agent", "trampoline.cprime", "trampoline.inventory", "cod.orders", "cod.wire.confd"} <= set(mine)
+    assert {"trampoline.agent", "trampoline.cprime", "trampoline.inventory", "cod.orders"} <= set(mine)
     assert not {"trampoline.recipe", "trampoline.build", "trampoline.options"} & set(mine)
     assert [name for name in mine if name.startswith("cod.") and not name.startswith("cod.wire")] == ["cod.orders"]
     assert not {"lxml", "twisted", "sqlalchemy", "zstandard"} & {name.partition(".")[0] for name in others}
