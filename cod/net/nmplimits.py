@@ -5,6 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from cod.wire.nmp import Fault
+
+RATE, BURST = 50.0, 200.0  # messages: a second, at once
+BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share
+COSTLY = {"request-nodes": (1.0, 100.0), "status": (1.0, 10.0)}  # the same, of verbs that leave rows or read many
+MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed
 QUIET = 60.0  # seconds between two lines about the same thing
 MOST_KNOWN = 1000  # things that are remembered to have been said
 
@@ -36,6 +42,36 @@ class Bucket:
         self._level = min(self._burst, self._level + (now - self._at) * self._rate)
         self._at = now
         return self._level
+
+
+class Ration:
+    """What one VCM may send and do wrong."""
+
+    def __init__(self, now: float) -> None:
+        self._messages, self._bytes, self._faults = Bucket(RATE, BURST, now), Bucket(*BYTES, now), Bucket(
+            *MOST_FAULTS, now)
+        self._costly: dict[str, Bucket] = {}
+
+    def heard(self, size: int, now: float) -> None:
+        """It has sent so many bytes."""
+        self._bytes.spend(now, size)
+
+    def is_spent(self, now: float) -> bool:
+        """Has it sent more bytes than it may?"""
+        return self._bytes.level(now) < 0
+
+    def may_say(self, verb: str, now: float) -> None:
+        """Count a message. Raises `Fault`."""
+        if not self._messages.take(now):
+            raise Fault("too-many", f"at most {RATE:.0f} messages a second")
+        if verb in COSTLY:
+            bucket = self._costly.setdefault(verb, Bucket(*COSTLY[verb], now))
+            if not bucket.take(now):
+                raise Fault("too-many", f"at most {COSTLY[verb][0] * 60:.0f} {verb!r} a minute")
+
+    def may_err(self, now: float) -> bool:
+        """Count a fault; False: that is enough."""
+        return self._faults.take(now)
 
 
 class QuietLog:

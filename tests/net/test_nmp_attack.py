@@ -20,7 +20,7 @@ from cod.flows import vclusters, vcms
 from cod.model import Owed, Refused, Site
 from cod.net import nmp, nmptls
 from cod.net.nmp import NmpServer
-from cod.net.nmpsession import GREETING, LINGER
+from cod.net.nmpline import GREETING, LINGER
 from cod.pool import Pool, in_transaction
 from cod.store import vcms as store
 from cod.wire import nmpbodies as b
@@ -89,10 +89,8 @@ def test_a_vcm_that_does_not_read_costs_little_and_holds_nobody_up(
                        {"request": number, "key": "k", "members": members, "expires": 1.0}, NOW)
     session = server.sessions[1]
     until(lambda: session.sent and not session.has_room())
-    told = session.sent
-    assert told < 20
     assert isinstance(other.answer(b.Status()), b.Vcluster)
-    assert session.sent == told
+    assert session.sent < 30  # the rest waits in the database
     heard = [slow.hear() for _ in range(30)]
     assert [one[0].sequence for one in heard if one] == list(range(1, 31))
 

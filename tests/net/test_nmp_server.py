@@ -18,8 +18,7 @@ from twisted.python.threadpool import ThreadPool
 from cod.ca import Ca, Issued
 from cod.flows import requests, vclusters, vcms
 from cod.model import Site
-from cod.net import nmpsession as nmp
-from cod.net import nmptls
+from cod.net import nmplimits, nmpline, nmptls
 from cod.net.nmp import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import dues
@@ -246,7 +245,7 @@ def test_a_rule_s_no_is_told(client: Callable[..., Client]) -> None:
 
 def test_a_flood_is_answered_with_refusals(client: Callable[..., Client]) -> None:
     vcm = client()
-    for _ in range(int(nmp.BURST) + 50):
+    for _ in range(int(nmplimits.BURST) + 50):
         vcm.send(b.Ack(0))
     assert vcm.error().code == "too-many"
 
@@ -255,7 +254,7 @@ def test_a_silent_stranger_is_shown_out(client: Callable[..., Client], server: N
     vcm = client(hello=False)
     vcm.socket.sendall(b"NMP/1.0 he")
     until(lambda: bool(server.connected))
-    later = server.reactor.seconds() + nmp.GREETING + 1
+    later = server.reactor.seconds() + nmpline.GREETING + 1
     for session in list(server.connected):
         in_reactor(session.look_after, later)
     assert "in time" in vcm.error().sentence

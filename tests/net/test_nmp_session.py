@@ -17,9 +17,10 @@ from twisted.python.failure import Failure
 from cod.flows import vcms
 from cod.flows.vcms import Greeted
 from cod.model import Owed, Refused, Site, Vcluster
-from cod.net import nmpsession
-from cod.net.nmplimits import MOST_KNOWN, QUIET, Bucket, QuietLog
-from cod.net.nmpsession import BACKLOG, BYTES, GREETING, LINGER, STALLED, WINDOW, Session
+from cod.net import nmplimits
+from cod.net.nmplimits import BYTES, MOST_KNOWN, QUIET, Bucket, QuietLog
+from cod.net.nmpline import BACKLOG, GREETING, LINGER, STALLED
+from cod.net.nmpsession import WINDOW, Session
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
 from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
@@ -213,7 +214,7 @@ def test_who_was_shut_out_in_the_handshake_is_written_down(stranger: Line, caplo
 
 def test_too_many_messages_are_refused_and_their_questions_answered(line: Line) -> None:
     before = line.number
-    for _ in range(int(nmpsession.BURST) + 20 - before):
+    for _ in range(int(nmplimits.BURST) + 20 - before):
         line.say(b.Ping())
     said = [(message.answers, body) for message, body in line.heard()]
     refused = [answers for answers, body in said if isinstance(body, b.Error)]
