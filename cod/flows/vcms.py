@@ -15,7 +15,7 @@ own_key = dues.own_key
 request_key = dues.request_key
 own_keys = requests.keys
 T = TypeVar("T")
-MOST_AT_ONCE = 1000  # messages read in one look
+MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages read in one look: in all, for one VCM
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def fresh(tx: Tx, server: str, sent: Mapping[int, tuple[int, int | None]]) -> tu
     stale = [one for one, (epoch, _) in sent.items() if one not in heads or heads[one][0] != epoch]
     behind = {one: last for one, (_, last) in sent.items()
               if last is not None and one in heads and heads[one][0] == sent[one][0] and heads[one][1] > last}
-    return vcms.owed(tx, behind, most=MOST_AT_ONCE), stale
+    return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), stale
 
 
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:

@@ -106,7 +106,7 @@ class NmpServer(Service):
                 asked[vcluster_id].leave("a newer connection, or another certificate, has taken its place")
             for row in owed:
                 _tell(asked[row.vcluster_id], row)
-            self._again = self._again or len(owed) >= vcms.MOST_AT_ONCE
+            self._again = self._again or len(owed) >= vcms.MOST_EACH  # there may be more
         except Exception as error:
             log.error("what VCMs are owed could not be read: %s", error, exc_info=not self.pool.is_away(error))
         finally:

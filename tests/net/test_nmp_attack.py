@@ -296,6 +296,15 @@ def test_what_was_read_for_one_connection_is_not_sent_on_the_next(still: Any) ->
     assert new.said == [6, 7, 8, 9, 10, 11]
 
 
+def test_what_is_more_than_one_look_reads_is_looked_for_at_once(still: Any) -> None:
+    one = Told(1, 0)
+    still.sessions[1] = one
+    still.poll()
+    still.pool.asked[0].callback(([row(n + 1) for n in range(vcms.MOST_EACH)], []))
+    still.pool.asked[1].callback(([row(vcms.MOST_EACH + 1)], []))
+    assert (len(one.said), len(still.pool.asked)) == (vcms.MOST_EACH + 1, 2)
+
+
 def test_a_message_that_cannot_be_sent_is_its_vcm_s_trouble_alone(
     still: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
