@@ -130,7 +130,8 @@ class Machine:
         (self.folder / "os").write_text(f"{name} {lease['ip']} {lease.get('hostname', '')} {lease.get('domain', '')}")
         self.say(f"{name} is {lease.get('hostname')} at {lease['ip']}")
         if (self.folder / "system").exists():  # what the image would start, where a test wants more than an address
-            subprocess.run([str(self.folder / "system"), lease.get("hostname", "")], check=False)
+            words = [lease.get("hostname", ""), lease.get("domain", "")]
+            subprocess.run([str(self.folder / "system"), *words], check=False)
         while True:
             time.sleep(3600)
 
