@@ -23,6 +23,13 @@ from tests.store import manager_world as world
 NOW = 1_000_000.0
 
 
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        number: int = probe.getsockname()[1]
+        return number
+
+
 def port(server: NmpServer) -> int:
     number: int = server.ports[0].getHost().port
     return number

@@ -24,18 +24,12 @@ from cod.net.nmpline import GREETING, LINGER
 from cod.pool import Pool, in_transaction
 from cod.store import vcms as store
 from cod.wire import nmpbodies as b
-from tests.net.nmplab import NOW, Client, enrolled, founded, port
+from tests.net.nmplab import NOW, Client, enrolled, founded, free_port, port
 from tests.store import manager_world as world
 from tests.waiting import until
 
 MEMBER = {"node": "node1", "hostname": "n1", "address": "10.77.128.1", "state": "prime", "template": "debian@1",
           "type": "type1"}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        number: int = probe.getsockname()[1]
-        return number
 
 
 @pytest.fixture

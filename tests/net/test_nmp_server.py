@@ -110,16 +110,19 @@ def _reached(server: NmpServer, ca: Ca, issued: Issued, folder: Path) -> None:
         raise ConnectionError
 
 
-@pytest.mark.parametrize("kind", ["expired", "other CA", "none"])
+@pytest.mark.parametrize(("kind", "said"), [
+    ("expired", "certificate verify failed"), ("other CA", "certificate verify failed"), ("server's", "verify failed")])
 def test_a_handshake_is_refused_without_a_valid_certificate(
-    server: NmpServer, engine: Engine, ca: Ca, tmp_path: Path, kind: str
+    server: NmpServer, engine: Engine, ca: Ca, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, said: str
 ) -> None:
     stranger = Ca(tmp_path / "stranger", "other")
     issued = {"expired": ca.vcm("pool", datetime.now(UTC) - timedelta(days=500)),
               "other CA": stranger.vcm("pool", datetime.now(UTC)),
-              "none": ca.server([], datetime.now(UTC))}[kind]  # a server's certificate is none for a client
+              "server's": ca.server([], datetime.now(UTC))}[kind]  # is none for a client
     with pytest.raises((ssl.SSLError, ConnectionError)):
         _reached(server, ca, issued, tmp_path)
+    until(lambda: "shut out in the TLS handshake" in caplog.text)
+    assert said in caplog.text
 
 
 # ---------------------------------------------------------------- asking, and what is owed
@@ -223,6 +226,9 @@ def test_what_ends_a_connection(client: Callable[..., Client], data: bytes, code
     (b"NMP/1.0 dance\r\nMessage-Id: 1\r\n\r\n", "unknown-verb"),
     (b"NMP/1.0 grant\r\nMessage-Id: 1\r\n\r\n", "out-of-state"),
     (b"NMP/1.0 extend\r\nMessage-Id: 1\r\n\r\n<extend/>", "invalid"),
+    (b"NMP/1.0 status\r\nMessage-Id: 1\r\n\r\n" + b"<status>" * 3000 + b"</status>" * 3000, "invalid"),
+    (b"NMP/1.0 request-nodes\r\nMessage-Id: 1\r\n\r\n<request-nodes key='k'><wanted count='1'><requires>"
+     + b"<cpu/>" * 8000 + b"</requires></wanted></request-nodes>", "refused"),
     (b"NMP/1.0 extend\r\nMessage-Id: 1\r\n\r\n<!DOCTYPE extend []><extend seconds='9'/>", "invalid"),
 ])
 def test_what_a_connection_survives(client: Callable[..., Client], frame: bytes, code: str) -> None:

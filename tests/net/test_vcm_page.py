@@ -25,7 +25,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm.gridengine.pool import GridEngineSettings, GridEngineTable
 from cod.vcm.settings import Settings, load, reference
-from tests.net.nmplab import NOW, enrolled, founded, port
+from tests.net.nmplab import NOW, enrolled, founded, free_port, port
 from tests.store import manager_world as world
 from tests.waiting import until
 
@@ -73,6 +73,7 @@ class Farm:
     def __init__(self, folder: Path, engine: Engine, site: Site) -> None:
         self.folder, self.engine, self.site = folder, engine, site
         self.process: subprocess.Popen[bytes] | None = None
+        self.plain_port = 0
         (folder / "webfarm.py").write_text(example("python"))
         self.load(0)
 
@@ -122,8 +123,8 @@ def farm(
 ) -> Iterator[Farm]:
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site, "farm", nodes=5)
-    served = NmpServer(reactor, pool, site, "cod1", nmptls.listening(reactor, ca, ["127.0.0.1"], 0), nmptls.identity,
-                       lambda: NOW, lambda effects: None)
+    served = NmpServer(reactor, pool, site, "cod1", nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port()),
+                       nmptls.identity, lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     issued = enrolled(engine, ca, "farm", datetime.now(UTC))
     for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate), ("ca.crt", ca.certificate)):
@@ -132,6 +133,7 @@ def farm(
         "/etc/haproxy/farm.list", str(tmp_path / "servers")).replace("interval = 5", "interval = 0.1")
     (tmp_path / "vcm.toml").write_text(f'vcluster = "farm"\nservers = ["127.0.0.1:{port(served)}"]\n{config}')
     farm = Farm(tmp_path, engine, site)
+    farm.plain_port = served.ports[-1].getHost().port
     yield farm
     if farm.process is not None and farm.process.poll() is None:
         farm.process.kill()
@@ -172,6 +174,18 @@ def test_the_example_gives_a_node_to_who_needs_it_more(farm: Farm, engine: Engin
 def addresses_of(tx: Tx, name: str) -> list[str]:
     query = select(t.vclusters.c.id).where(t.vclusters.c.name == name)
     return sorted(member["address"] for member in vcms.picture(tx, int(tx.scalars(query).one())).members)
+
+
+def test_it_is_known_by_its_address_where_it_is_enrolled_so(farm: Farm, engine: Engine) -> None:
+    in_transaction(engine, vcms.enrol, vcluster="farm", serial="", address="127.0.0.1", now=NOW)
+    file = farm.folder / "vcm.toml"
+    plain = re.sub(r"servers = \[.*\]\n", f'servers = ["127.0.0.1:{farm.plain_port}"]\ntls = false\n', file.read_text())
+    file.write_text(plain)
+    for name in ("vcm.key", "vcm.crt", "ca.crt"):
+        (farm.folder / name).unlink()
+    farm.load(150)
+    farm.start()
+    farm.rests_at(3)
 
 
 def test_its_dry_run_does_neither(farm: Farm) -> None:

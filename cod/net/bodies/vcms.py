@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from cod.model import VcmView
 from cod.net.bodies.base import Body, Reply
+
+Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
 
 
 class VcmEnrol(Body):
     """Who shall speak for a vcluster."""
 
-    address: IPv4Address | None = Field(default=None, description="the only address it may come from; null: any")
+    address: Address | None = Field(default=None, description="the only address it may come from; null: any")
     plain: bool = Field(default=False, description="it is known by its address alone, and shows no certificate")
 
 

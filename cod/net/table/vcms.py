@@ -15,7 +15,7 @@ from cod.net.routes import Ask, Flow, listed, route
 
 def _enrol(ask: Ask) -> Flow:
     """A certificate is issued, and its number written down with the same stroke."""
-    name, address = ask.names["name"], str(ask.body.address or "")
+    name, address = ask.names["name"], ask.body.address or ""
     port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, name)
     servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
 

@@ -1,0 +1,145 @@
+"""Enrolling VCMs over the API and on the command line."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from cryptography import x509
+
+from cod.ca import Ca, serial_text
+from cod.cli.root import cod
+from cod.client import ApiError
+from cod.flows import vclusters, vcms
+from cod.model import Site
+from cod.pool import Pool
+from cod.vcm import settings
+from tests.net.apiserver import NOW, READER, Served, serving
+from tests.store import manager_world as world
+
+
+@pytest.fixture
+def ca(tmp_path: Path) -> Ca:
+    return Ca(tmp_path / "ca", "test")
+
+
+@pytest.fixture
+def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, ca: Ca) -> Iterator[Served]:
+    """A site with a vcluster 'pool', which lets VCMs in without certificates, too."""
+    open_site = replace(site, nmp_plain_port=8072)
+    with serving(pool, reactor, in_reactor, open_site, ca) as served:
+        served.tx(world.furnish, 3)
+        served.tx(vclusters.create, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
+        yield served
+
+
+def run(served: Served, *words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(cod, ["--server", str(served.socket), *map(str, words)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_enrolled_with_a_certificate_of_the_site_s(served: Served, ca: Ca) -> None:
+    made = served.local.post("/vclusters/pool/vcm", {})
+    certificate = x509.load_pem_x509_certificate(made["certificate"].encode())
+    assert certificate.subject.rfc4514_string() == "CN=pool"
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca.certificate))
+    assert made["serial"] == serial_text(certificate.serial_number) == served.tx(vcms.show, "pool").vcm.serial
+    assert (made["servers"], made["authority"]) == (["10.77.0.1:8071"], ca.certificate.decode())
+    shown = served.local.get("/vclusters/pool/vcm")
+    assert (shown["vcluster"], shown["server"], shown["address"], shown["owed"]) == ("pool", None, None, 0)
+    assert "key" not in shown
+    assert served.local.get("/vcms")["items"] == [shown]
+
+
+def test_enrolled_anew_another_one_counts(served: Served) -> None:
+    first, second = (served.local.post("/vclusters/pool/vcm", {})["serial"] for _ in range(2))
+    assert first != second
+    assert served.local.get("/vclusters/pool/vcm")["serial"] == second
+
+
+def test_by_address_alone(served: Served) -> None:
+    made = served.local.post("/vclusters/pool/vcm", {"plain": True, "address": "10.77.9.9"})
+    assert (made["servers"], made["key"], made["certificate"], made["serial"]) == (["10.77.0.1:8072"], "", "", "")
+    assert served.local.get("/vclusters/pool/vcm")["address"] == "10.77.9.9"
+    with pytest.raises(ApiError, match="say which"):
+        served.local.post("/vclusters/pool/vcm", {"plain": True})
+
+
+@pytest.mark.parametrize("body", [{"address": "10.77.9"}, {"address": "::1"}, {"plain": "maybe"}, {"key": "x"}])
+def test_what_is_no_enrolment(served: Served, body: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as refused:
+        served.local.post("/vclusters/pool/vcm", body)
+    assert refused.value.status == 422
+
+
+@pytest.mark.parametrize(("change", "body", "says"), [
+    ({"nmp_port": 0}, {}, "switched off"),
+    ({"nmp_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
+    ({"nmp_plain_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
+])
+def test_a_site_that_does_not_have_it(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, ca: Ca, change: dict[str, Any],
+    body: dict[str, Any], says: str,
+) -> None:
+    with serving(pool, reactor, in_reactor, replace(site, **change), ca) as served, \
+            pytest.raises(ApiError, match=says):
+        served.local.post("/vclusters/pool/vcm", body)
+
+
+def test_who_may_and_for_what(served: Served) -> None:
+    with pytest.raises(ApiError) as reader:
+        served.remote(READER).post("/vclusters/pool/vcm", {})
+    assert reader.value.status == 403
+    with pytest.raises(ApiError, match="there is no vcluster"):
+        served.local.post("/vclusters/none/vcm", {})
+    with pytest.raises(ApiError, match="nobody is enrolled"):
+        served.local.get("/vclusters/pool/vcm")
+    with pytest.raises(ApiError, match="there is no vcluster"):
+        served.local.delete("/vclusters/none/vcm")
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_a_folder_that_a_vcm_can_be_started_with(served: Served, tmp_path: Path) -> None:
+    folder = tmp_path / "vcm"
+    said = run(served, "vcm", "enroll", "pool", "--into", folder)
+    assert f"cod vcm sge {folder}/vcm.toml" in said
+    assert {file.name for file in folder.iterdir()} == {"vcm.toml", "vcm.key", "vcm.crt", "ca.crt"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+    assert "PRIVATE" not in said
+    read = settings.load(folder / "vcm.toml", settings.Settings)
+    assert (read.vcluster, read.servers, read.tls) == ("pool", ("10.77.0.1:8071",), True)
+
+
+def test_enrolling_anew_leaves_the_configuration(served: Served, tmp_path: Path) -> None:
+    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    first = (tmp_path / "vcm.crt").read_text()
+    (tmp_path / "vcm.toml").write_text("# mine")
+    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    assert (tmp_path / "vcm.toml").read_text() == "# mine"
+    assert (tmp_path / "vcm.crt").read_text() != first
+
+
+def test_a_folder_without_secrets(served: Served, tmp_path: Path) -> None:
+    folder = tmp_path / "vcm"
+    run(served, "vcm", "enroll", "pool", "--into", folder, "--plain", "--address", "10.77.9.9")
+    assert {file.name for file in folder.iterdir()} == {"vcm.toml"}
+    read = settings.load(folder / "vcm.toml", settings.Settings)
+    assert (read.servers, read.tls) == (("10.77.0.1:8072",), False)
+
+
+def test_listed_shown_and_revoked(served: Served, tmp_path: Path) -> None:
+    run(served, "vcm", "enroll", "pool", "--into", tmp_path, "--address", "10.77.9.9")
+    assert "10.77.9.9" in run(served, "vcm", "list")
+    assert json.loads(run(served, "vcm", "show", "pool", "--json"))["vcluster"] == "pool"
+    run(served, "vcm", "revoke", "pool")
+    assert "pool" not in run(served, "vcm", "list")
+    assert "nobody is enrolled" in run(served, "vcm", "show", "pool", code=1)
