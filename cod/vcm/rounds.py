@@ -32,7 +32,7 @@ from cod.wire.nmpbodies import (
     Withdraw,
 )
 
-AFTER_REFUSAL = 60.0  # seconds in which nothing is asked for, or given back, after COD has refused
+AFTER_REFUSAL = 60.0  # seconds in which nothing is asked for (or given back) after COD has refused that
 log = logging.getLogger("cod.vcm")
 
 
@@ -52,7 +52,7 @@ class Rounds(Steps):
         self._clock, self._ask, self._remember = clock, ask, remember
         self._memory = Memory()
         self._open = False
-        self._next_look = self._quiet_until = 0.0
+        self._next_look = self._quiet_until = self._keep_until = 0.0
 
     def hush(self) -> None:
         """COD has refused something: ask for nothing for a while."""
@@ -160,7 +160,7 @@ class Rounds(Steps):
             self._raise_if_passing(refusal)
             log.warning("COD does not take %s back: %s", member.hostname, refusal)
             ours.leaving, ours.reclaim, ours.within = "", 0, 0.0
-            self.hush()
+            self._keep_until = self._clock() + AFTER_REFUSAL
             self._remember()
         else:
             log.info("%s (%s) was given back: %s", member.hostname, member.node, ours.leaving)
@@ -231,8 +231,9 @@ class Rounds(Steps):
                 log.info("would ask for %d nodes, give back %s: %s", wish.grow, list(wish.leave), wish.why)
             return
         await self._withdraw(wish.withdraw)
-        if self._clock() >= self._quiet_until:
+        if self._clock() >= self._keep_until:
             self._see_off(wish)
+        if self._clock() >= self._quiet_until:
             await self._grow(wish)
 
     async def _withdraw(self, count: int) -> None:

@@ -1,46 +1,116 @@
 """A Grid Engine pool that resizes itself: real master and daemons, real COD server, real VCM over TLS; the machines are
-hosts in namespaces (tests/system/cell.py)."""
+hosts in namespaces (tests/system/cell.py). The stories share one stand, and each leaves the pool as empty as it found
+it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.system.cell import Cell
-from tests.system.site_images import offer
-from tests.system.stand import Stand
+from tests.system.cell import HEAD
+from tests.system.gridlab import GridLab, gridlab
+from tests.waiting import until
 
 pytestmark = pytest.mark.system
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridLab]:
+    with gridlab(tmp_path_factory.mktemp("pool"), machines=4) as lab:
+        yield lab
+
+
 @pytest.fixture
-def pool(tmp_path: Path) -> Iterator[Cell]:
-    """A vcluster 'pool' with its head, and three machines in the reserve."""
-    with Stand(tmp_path, machines=4, policy="inertia = 0\nreclaim_grace = 10\n[nmp]\nport = 8071") as stand:
-        stand.serve()
-        for host in stand.hosts.values():
-            host.on()
-        for name in stand.hosts:
-            stand.reaches(name, "inactive")
-        offer(stand, "exec")
-        cell = Cell(stand, "pool")
-        cell.up("exec")
-        cell.enrol(maximum=3)
-        cell.start_vcm()
-        try:
-            yield cell
-        finally:
-            cell.kill_vcm()
-            print(cell.log()[-4000:])
+def lab(shared: GridLab) -> Iterator[GridLab]:
+    """The pool, without nodes and jobs; what the VCM said is shown where a story fails."""
+    mark = len(shared.cell.log()) if shared.stand.server else 0
+    yield shared
+    print(shared.cell.log()[mark:][-5000:])
+    shared.cell.run("qdel", "-f", "-u", "*", check=False)
+    shared.shrunk()
 
 
-def test_it_grows_on_qsub_runs_everything_once_and_shrinks(pool: Cell) -> None:
-    jobs = [pool.submit(1.0) for _ in range(8)]
-    pool.stand.wait(lambda: all(pool.ended(job) for job in jobs), 120, "all jobs have ended")
-    assert all(len(pool.ran(job)) == 2 for job in jobs)
-    assert {pool.ran(job)[0].split()[1] for job in jobs} <= {"n2", "n3", "n4"}
-    pool.stand.wait(lambda: sorted(pool.stand.state(name) for name in pool.stand.hosts)
-                    == ["active", "inactive", "inactive", "inactive"], 120, "the pool has shrunk to its head")
-    assert pool.hosts() == set()
+def test_it_grows_from_nothing_runs_everything_once_and_shrinks(lab: GridLab) -> None:
+    """The head alone takes jobs, for its VCM has put it into the queue, disabled; before that users were turned away. A
+    host that was put there by hand stays as it is throughout."""
+    assert lab.turned_away.returncode == 1
+    assert "not allowed to run in any queue" in lab.turned_away.stderr
+    (lab.cell.folder / "etc/hosts").write_text("127.0.0.1 localhost\n10.77.9.9 byhand\n")
+    lab.cell.run("qconf", "-ah", "byhand")
+    lab.cell.run("qconf", "-aattr", "hostgroup", "hostlist", "byhand", "@cod")
+    before = lab.grants()
+    jobs = lab.submit(20, 0.5)
+    lab.ended(jobs)
+    lab.once(jobs)
+    assert {lab.placed(job) for job in jobs} <= {"n2", "n3", "n4"}
+    until(lambda: lab.free() == 3, "all nodes are back", 60)
+    assert lab.grants() - before == 3  # none went away in between and came again
+    assert lab.instances().keys() == {HEAD, "byhand"}
+    assert "d" not in lab.instances()["byhand"]
+    assert "byhand" in lab.cell.run("qconf", "-sh").stdout
+    for words in (("-dattr", "hostgroup", "hostlist", "byhand", "@cod"), ("-de", "byhand"), ("-dh", "byhand")):
+        lab.cell.run("qconf", *words)
+
+
+def test_jobs_that_cannot_run_are_no_reason_to_grow(lab: GridLab) -> None:
+    before = lab.grants()
+    held, = lab.submit(1, 0.1, "-h")
+    later, = lab.submit(1, 0.1, "-a", "202901010000")
+    after, = lab.submit(1, 0.1, "-hold_jid", str(held))
+    wide, = lab.submit(1, 0.1, "-pe", "smp", "3")
+    lab.submit(1, 0.1, "-l", "arch=sol-sparc")
+    lab.submit(1, 0.1, "-l", "hostname=n3.pool.cod.test")
+    lab.says(f"no node of this pool could run job {wide}: wants 3 slots on one host, a node has 2")
+    lab.says("wants arch=sol-sparc")
+    lab.says("wants the host n3")
+    time.sleep(3)  # several looks
+    assert lab.grants() == before
+    assert lab.free() == 3
+    assert not lab.memory()["requests"]
+    # It is their time now, and one that is in error wants nothing either.
+    lost, = lab.submit(1, 0.1, "-l", "h_rt=60", "-wd", "/nosuch")
+    lab.cell.run("qrls", str(held))
+    lab.ended([held, after])
+    until(lambda: "Eqw" in lab.cell.run("qstat", "-u", "*").stdout, "it is in error", 30)
+    lab.shrunk()
+    assert not lab.cell.ran(later)
+    assert not lab.cell.ran(lost)
+
+
+def test_arrays_and_parallel_jobs(lab: GridLab) -> None:
+    """Four tasks are worth a node by the site's rule; four slots over hosts of two are worth two."""
+    before = lab.grants()
+    array, = lab.submit(1, 0.5, "-t", "1-4")
+    whole, = lab.submit(1, 0.5, "-pe", "smp", "2")
+    across, = lab.submit(1, 0.5, "-pe", "mpi", "4")
+    until(lambda: lab.cell.ended(whole) and lab.cell.ended(across), "the parallel jobs have ended", 60)
+    until(lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 5)), "all tasks have ended", 60)
+    lab.once([whole, across])
+    assert all(len(lab.cell.ran(array, str(task))) == 2 for task in range(1, 5))
+    assert 2 <= lab.grants() - before <= 3
+
+
+def test_a_vcluster_of_higher_priority_takes_nodes_while_jobs_run(lab: GridLab) -> None:
+    """Two nodes of three go: the idle one first, then of the busy ones the one whose job started last."""
+    lab.restart_vcm(slots=1, jobs_per_node=1, idle_limit=60.0)
+    first, = lab.submit(1, 10)
+    until(lambda: lab.placed(first), "the first runs", 60)
+    second, brief = lab.submit(1, 10) + lab.submit(1, 0.1)
+    until(lambda: lab.placed(second) and lab.cell.ended(brief), "the second runs, the third has ended", 60)
+    idle = lab.placed(brief)
+    assert len({idle, lab.placed(first), lab.placed(second)}) == 3
+    loser = lab.placed(second)
+    lab.stand.cod("vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top")
+    until(lambda: lab.hosts() == {lab.placed(first)}, lambda: f"two hosts have left: {lab.instances()}", 30)
+    until(lambda: lab.active("web") == 2, "the other is there", 60, 0.1)
+    reclaims = lab.stand.cod("reclaim", "list")
+    assert sum(one["given"] for one in reclaims) == 2
+    causes = [move["cause"] for name in lab.stand.hosts for move in lab.stand.history(name)]
+    assert not [cause for cause in causes if cause.startswith("taken for")]
+    lab.stand.cod("vcluster", "delete", "web")
+    lab.ended([first, second])
+    lab.once([first, second], {second: 1})
+    assert loser != lab.placed(first)
+    lab.restart_vcm()

@@ -1,0 +1,196 @@
+"""A Grid Engine pool on a stand, for stories that share it: a vcluster 'pool' with its head, and machines to spare."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from cod.flows import groups
+from tests.system.cell import BINARIES, HEAD, USER, Cell
+from tests.system.site_images import offer
+from tests.system.stand import Stand, ip
+from tests.waiting import until
+
+RULES = "inertia = 0\nreclaim_grace = 20\n[nmp]\nport = 8071\nkeepalive = 1\n"
+SPREADING = ["pe_name mpi", "slots 999", "user_lists NONE", "xuser_lists NONE", "start_proc_args NONE",
+             "stop_proc_args NONE", "allocation_rule $round_robin", "control_slaves FALSE", "job_is_first_task TRUE",
+             "urgency_slots min", "accounting_summary FALSE", "qsort_args NONE"]
+KNOBS: dict[str, Any] = {"slots": 2, "jobs_per_node": 4, "idle_limit": 3.0, "calm": 2.0, "join_time": 40.0,
+                         "unheard_limit": 20.0, "maximum": 3}
+
+
+class GridLab:
+    """See the module. Nodes besides the head are n2, n3 …; `spare` machines are for the pool and for others."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.stand, self.cell = stand, Cell(stand, "pool")
+        self.jobs: list[int] = []
+
+    # ------------------------------------------------------------ setting up
+
+    def up(self) -> None:
+        """The site, the head with its master, which knows no host group yet, and the VCM."""
+        self.stand.serve()
+        for host in self.stand.hosts.values():
+            host.on()
+        for name in self.stand.hosts:
+            self.stand.reaches(name, "inactive")
+        with self.stand.engine.begin() as tx:
+            groups.create(tx, name="top", priority=10, now=time.time())
+        offer(self.stand, "exec")
+        self.cell.up("exec")
+        self._bare()
+        self.turned_away = self.cell.run("qsub", "-b", "y", "-o", "/dev/null", "-e", "/dev/null", "-wd", "/tmp",
+                                         "/bin/true", user=USER, check=False)
+        self.cell.enrol()
+        text = (self.cell.folder / "vcm/vcm.toml").read_text()
+        self._settings = text[:text.index("[gridengine]")]
+        self.start_vcm()
+        until(lambda: "d" in self.instances().get(HEAD, ""), "the head stands in the queue, disabled", 30, 0.1)
+
+    def _bare(self) -> None:
+        """A cell that has never heard of COD: a queue without hosts. And a parallel environment that spreads."""
+        run = self.cell.run
+        run("qconf", "-dattr", "queue", "hostlist", "@cod", "all.q")
+        run("qconf", "-dhgrp", "@cod")
+        run("qconf", "-de", HEAD)
+        (self.cell.folder / "mpi").write_text("\n".join(SPREADING) + "\n")
+        run("qconf", "-Ap", str(self.cell.folder / "mpi"))
+        run("qconf", "-mattr", "queue", "pe_list", "smp mpi", "all.q")
+
+    def start_vcm(self, **knobs: Any) -> None:
+        """The VCM with these knobs."""
+        table = {"path": str(BINARIES), "keep": [HEAD], **KNOBS, **knobs}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+        (self.cell.folder / "vcm/vcm.toml").write_text(self._settings + "[gridengine]\n" + "\n".join(lines) + "\n")
+        self.cell.start_vcm()
+
+    def restart_vcm(self, **knobs: Any) -> None:
+        """kill -9, and start again."""
+        self.cell.kill_vcm()
+        self.start_vcm(**knobs)
+
+    # ------------------------------------------------------------ what happens to it
+
+    def kill_master(self) -> None:
+        """kill -9."""
+        pid = (self.cell.root / "spool/qmaster/qmaster.pid").read_text().strip()
+        self.cell.run("kill", "-9", pid)
+
+    def hears_quickly(self) -> None:
+        """The master takes a host for lost after three seconds (and up to ten more) without a report."""
+        said = self.cell.run("qconf", "-sconf").stdout.splitlines()
+        lines = ["max_unheard 00:00:03" if line.startswith("max_unheard") else line for line in said]
+        (self.cell.folder / "global").write_text("\n".join(line for line in lines if not line.startswith("#")) + "\n")
+        self.cell.run("qconf", "-Mconf", str(self.cell.folder / "global"))
+
+    def start_master(self) -> None:
+        """As the head's boot does."""
+        self.cell.run("sh", "-c", f"{BINARIES}/sge_qmaster > /dev/null 2>&1 < /dev/null")
+
+    def link(self, machine: str, state: str) -> None:
+        """Pull out or plug in a machine's network cable: `state` is down or up."""
+        number = machine.removeprefix("m")
+        ip("-n", self.stand.namespace, "link", "set", f"v{number}", state)
+
+    # ------------------------------------------------------------ jobs
+
+    def submit(self, count: int, seconds: float, *options: str) -> list[int]:
+        """So many jobs; their numbers."""
+        jobs = [self.cell.submit(seconds, *options) for _ in range(count)]
+        self.jobs += jobs
+        return jobs
+
+    def ended(self, jobs: list[int], seconds: float = 90.0) -> None:
+        """Wait until all have run to their end."""
+        until(lambda: all(self.cell.ended(job) for job in jobs),
+              lambda: f"all have ended; {[job for job in jobs if not self.cell.ended(job)]} have not", seconds, 0.1)
+
+    def once(self, jobs: list[int], rescheduled: dict[int, int] | None = None) -> None:
+        """Each has ended once, and started once more than it was rescheduled (by job; others were not)."""
+        for job in jobs:
+            said = [line.split()[0] for line in self.cell.ran(job)]
+            again = (rescheduled or {}).get(job, 0)
+            assert said.count("end") == 1, (job, said)
+            assert said.count("start") == 1 + again, (job, said)
+
+    def placed(self, job: int) -> str:
+        """The host on which it started last; '' before it has started."""
+        said = [line.split()[1] for line in self.cell.ran(job) if line.startswith("start")]
+        return said[-1].split(".")[0] if said else ""
+
+    def instances(self) -> dict[str, str]:
+        """States of the queue's instances ('' is fine), by host."""
+        said = etree.fromstring(self.cell.run("qstat", "-f", "-u", "*", "-xml").stdout.encode())
+        return {str(one.findtext("name")).partition("@")[2].split(".")[0]: one.findtext("state") or ""
+                for one in said.iterfind("queue_info/Queue-List")}
+
+    # ------------------------------------------------------------ nodes
+
+    def states(self) -> dict[str, str]:
+        """The machines' states."""
+        return {name: self.stand.state(name) for name in self.stand.hosts}
+
+    def free(self) -> int:
+        """How many machines are in the reserve."""
+        return sum(state == "inactive" for state in self.states().values())
+
+    def shrunk(self, members: int = 0, seconds: float = 60.0) -> None:
+        """Wait until the pool has so many nodes besides its head, and nothing is on its way."""
+        def settled() -> bool:
+            held = [name for name in self.stand.hosts if self.stand.node(name).vcluster_id is not None]
+            return (len(held) == 1 + members and set(self.states().values()) <= {"active", "inactive"}
+                    and len(self.hosts()) == members)
+
+        until(settled, lambda: f"the pool has {members} nodes: {self.states()}, {self.hosts()}", seconds, 0.1)
+
+    def hosts(self) -> set[str]:
+        """Hosts of the queue besides the placeholder."""
+        return set(self.instances()) - {HEAD}
+
+    def grants(self) -> int:
+        """How many nodes were ever given to the pool."""
+        return sum(1 for name in self.stand.hosts for move in self.stand.history(name) if move["to_state"] == "active")
+
+    def active(self, name: str) -> int:
+        """How many nodes of a vcluster are active."""
+        held = self.stand.cod("node", "list", "--vcluster", name)
+        return sum(node["state"] == "active" for node in held)
+
+    def memory(self) -> dict[str, Any]:
+        """What the VCM has written down; nothing, while it is being replaced."""
+        try:
+            found: dict[str, Any] = json.loads((self.cell.folder / "vcm/state.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return {"nodes": {}, "requests": {}, "reclaims": {}}
+        return found
+
+    def remembers(self, truth: Callable[[dict[str, Any]], Any], what: str, seconds: float = 60.0) -> None:
+        """Wait until the VCM's memory is so."""
+        until(lambda: truth(self.memory()), lambda: f"{what}: {self.memory()}", seconds, 0.01)
+
+    def says(self, words: str, seconds: float = 30.0) -> None:
+        """Wait until the VCM has said that."""
+        self.stand.wait(lambda: words in self.cell.log(), seconds, f"the VCM says {words!r}")
+
+
+@contextmanager
+def gridlab(folder: Path, machines: int) -> Iterator[GridLab]:
+    """A pool on a stand of so many machines, the first of them its head."""
+    with Stand(folder, machines=machines, policy=RULES) as stand:
+        lab = GridLab(stand)
+        try:
+            lab.up()
+            yield lab
+        finally:
+            lab.cell.kill_vcm()
+            if sys.exc_info()[0] is not None and (lab.cell.folder / "vcm.log").exists():
+                print(lab.cell.log()[-6000:])
+
