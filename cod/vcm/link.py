@@ -112,12 +112,13 @@ class Link(Protocol):
             self.leave(fault.sentence)
 
     def _hear(self, message: Message) -> None:
-        self._talk.hears(message)
         try:
+            self._talk.hears(message)
             body = nmpxml.read(message)
         except Fault as fault:
-            log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
-            self._told(message.sequence, None)
+            if fault.fatal:
+                raise
+            self._not_understood(message, fault)
             return
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
@@ -134,6 +135,15 @@ class Link(Protocol):
             log.warning("COD says: %s", body.sentence)
         else:
             self._told(message.sequence, body)
+
+    def _not_understood(self, message: Message, fault: Fault) -> None:
+        """It may come from a newer COD. The connection can go on; what is owed is not sent again for ever."""
+        log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
+        answer = self._answers.pop(message.answers, None) if message.answers else None
+        if answer is not None:
+            answer.errback(Lost(f"its answer cannot be understood: {fault.sentence}"))
+        elif message.sequence:
+            self._told(message.sequence, None)
 
     def _greeted(self, welcome: Body) -> None:
         assert isinstance(welcome, Welcome)

@@ -1,0 +1,153 @@
+"""A VCM's end of a connection on a clock: answers, silence, and what a newer COD may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+
+from cod.vcm.link import GREETING, Link, Lost, Refusal
+from cod.wire import nmpbodies as b
+from cod.wire import nmpxml
+from cod.wire.nmp import Decoder, Message, encode
+
+HELLO = b.Hello("pool", "test 1.0", 4)
+
+
+class _Transport(StringTransport):
+    aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+
+
+class Line:
+    """A link, and what it has told."""
+
+    def __init__(self, *, welcome: bool = True) -> None:
+        self.clock, self.transport = Clock(), self._transport()
+        self.welcomes, self.told, self.losses = list[b.Welcome](), list[tuple[int, b.Body | None]](), list[str]()
+        self.link = Link(
+            self.clock, HELLO, welcomed=self.welcomes.append, told=lambda *what: self.told.append(what),
+            lost=self.losses.append)
+        self.link.makeConnection(self.transport)  # type: ignore[no-untyped-call]
+        self.asked = [message.id for message, _ in self.said()]
+        if welcome:
+            self.hear(b.Welcome("pool", "cod1", "1.0", 30.0, 4), answers=self.asked[0])
+
+    @staticmethod
+    def _transport() -> Any:
+        return _Transport()  # type: ignore[no-untyped-call]
+
+    def said(self) -> list[tuple[Message, b.Body]]:
+        data = self.transport.value()
+        self.transport.clear()
+        return [(message, nmpxml.read(message)) for message in Decoder().feed(data)]
+
+    def hear(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> None:
+        self.raw(Message(nmpxml.verb(body), "c1", nmpxml.write(body), answers, sequence))
+
+    def raw(self, message: Message) -> None:
+        self.link.dataReceived(encode(message))
+
+    def ask(self, body: b.Body) -> tuple[str, list[Any]]:
+        """The question's id, and what came of it."""
+        ended: list[Any] = []
+        answer: Deferred[b.Body] = self.link.ask(body)
+        answer.addBoth(lambda result: ended.append(result.value if isinstance(result, Failure) else result))
+        return self.said()[-1][0].id, ended
+
+
+def test_hello_and_welcome() -> None:
+    line = Line(welcome=False)
+    assert line.welcomes == []
+    line.hear(b.Welcome("pool", "cod1", "1.0", 30.0, 4), answers=line.asked[0])
+    assert [welcome.sequence for welcome in line.welcomes] == [4]
+
+
+def test_a_hello_that_is_refused_ends_it() -> None:
+    line = Line(welcome=False)
+    line.hear(b.Error("identity", "who are you?"), answers=line.asked[0])
+    assert line.transport.disconnecting
+    line.link.connectionLost(Failure(ConnectionDone()))
+    assert line.losses == ["who are you?"]
+
+
+def test_questions_are_answered_in_any_order_or_lost() -> None:
+    line = Line()
+    (one, first), (two, second), (_, third) = line.ask(b.Status()), line.ask(b.Extend(9.0)), line.ask(b.Status())
+    line.hear(b.Error("refused", "no"), answers=two)
+    line.hear(b.Vcluster("pool", "active", 1, 1, 0.0), answers=one)
+    assert isinstance(first[0], b.Vcluster)
+    assert isinstance(second[0], Refusal)
+    assert second[0].code == "refused"
+    line.link.connectionLost(Failure(ConnectionDone()))
+    assert isinstance(third[0], Lost)
+    assert line.losses == ["closed by COD"]
+
+
+@pytest.mark.parametrize("message", [
+    Message("lease", "c9", b"<lease event='sung' expires='1'/>", sequence=5),
+    Message("aria", "c9", b"<aria/>", sequence=5),
+])
+def test_what_a_newer_cod_owes_is_passed_over_once(message: Message) -> None:
+    line = Line()
+    line.raw(message)
+    line.hear(b.Lease("warning", 1.0), sequence=6)
+    assert line.told == [(5, None), (6, b.Lease("warning", 1.0))]
+    assert not line.transport.disconnecting
+
+
+def test_what_it_says_besides_is_not_heard() -> None:
+    line = Line()
+    line.raw(Message("aria", "c9", b"<aria/>"))
+    line.hear(b.Progress("node1", "write", 1, 2))
+    assert line.told == [(0, b.Progress("node1", "write", 1, 2))]
+
+
+def test_an_answer_that_cannot_be_understood_is_an_answer() -> None:
+    line = Line()
+    number, ended = line.ask(b.Status())
+    line.raw(Message("vcluster", "c9", b"<vcluster/>", number))
+    assert isinstance(ended[0], Lost)
+    assert not line.transport.disconnecting
+
+
+def test_rubbish_ends_it() -> None:
+    line = Line()
+    line.link.dataReceived(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert line.transport.disconnecting
+
+
+def test_pings_both_ways_and_silence() -> None:
+    line = Line()
+    line.hear(b.Ping())
+    assert [body for _, body in line.said()] == [b.Pong()]
+    line.clock.advance(30.0)
+    (asked, ping), = line.said()
+    assert ping == b.Ping()
+    line.hear(b.Pong(), answers=asked.id)
+    line.clock.advance(30.0)
+    line.clock.advance(30.0)
+    assert line.transport.aborted
+
+
+def test_no_welcome_in_time() -> None:
+    line = Line(welcome=False)
+    line.clock.advance(GREETING)
+    assert line.transport.aborted
+    line.link.connectionLost(Failure(ConnectionDone()))
+    assert line.losses == ["COD has fallen silent"]
+
+
+def test_cod_says_goodbye() -> None:
+    line = Line()
+    line.hear(b.Bye("restarting"))
+    assert line.transport.disconnecting
+    line.link.connectionLost(Failure(ConnectionDone()))
+    assert line.losses == ["restarting"]
