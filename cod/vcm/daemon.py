@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from cod.vcm.memory import Forgetful
 from cod.vcm.pool import Pool
 from cod.vcm.settings import Settings, Unusable, load
 
+WARN_DAYS = 30  # before the end of the certificate
 THREADS = 8  # calls of the pool's functions at a time
 
 log = logging.getLogger("cod.vcm")
@@ -70,7 +72,7 @@ def _keeper(
 ) -> Keeper:
     terms, connect = _terms(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
     keeper = Keeper(reactor, threads, terms, pool, connect, time.time)
-    _serve_metrics(reactor, settings, keeper)
+    _serve_metrics(reactor, settings, folder, keeper)
     reactor.callWhenRunning(_started, reactor, keeper)
     reactor.addSystemEventTrigger("before", "shutdown", keeper.stopService)
     return keeper
@@ -113,19 +115,34 @@ def _terms(settings: Settings, folder: Path, vcm: str, dry_run: bool) -> Terms:
 
 
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
+    from twisted.internet.defer import maybeDeferred
+
     from cod.vcm import reach
 
     servers = [(address, int(port)) for address, _, port in (server.partition(":") for server in settings.servers)]
     if not settings.tls:
         return reach.plainly(reactor, servers)
-    try:
+    turns = cycle(servers)
+
+    def connector() -> Callable[[Any], Any]:
         files = [(folder / name).read_bytes() for name in (settings.certificate, settings.key, settings.authority)]
-        return reach.over_tls(reactor, servers, *files)
+        return reach.over_tls(reactor, [next(turns)], *files)
+
+    def connect(link: Any) -> Any:
+        """The files are read each time: a VCM that is enrolled anew need not be started anew."""
+        return maybeDeferred(lambda: connector()(link))
+
+    try:
+        connector()
+        left = reach.days_left((folder / settings.certificate).read_bytes(), time.time())
     except (OSError, ValueError) as error:
         raise Unusable(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
+    if left < WARN_DAYS:
+        log.warning("the certificate ends in %d days: `cod vcm enroll %s` makes a new one", left, settings.vcluster)
+    return connect
 
 
-def _serve_metrics(reactor: Any, settings: Settings, keeper: Keeper) -> None:
+def _serve_metrics(reactor: Any, settings: Settings, folder: Path, keeper: Keeper) -> None:
     """A page for Prometheus: what the pool has, and what it waits for."""
     if not settings.metrics:
         return
@@ -137,7 +154,21 @@ def _serve_metrics(reactor: Any, settings: Settings, keeper: Keeper) -> None:
 
         def render_GET(self, request: Any) -> bytes:
             request.setHeader(b"content-type", b"text/plain; version=0.0.4")
-            return keeper.page().encode()
+            return (keeper.page() + _expiry(settings, folder)).encode()
 
     address, _, port = settings.metrics.partition(":")
     reactor.listenTCP(int(port), WebSite(Page()), interface=address)  # type: ignore[no-untyped-call]
+
+
+def _expiry(settings: Settings, folder: Path) -> str:
+    """One more line for the page: an alert in time saves an outage."""
+    from cod.vcm import reach
+
+    if not settings.tls:
+        return ""
+    try:
+        left = reach.days_left((folder / settings.certificate).read_bytes(), time.time())
+    except (OSError, ValueError):
+        left = 0.0
+    name = "cod_vcm_certificate_days"
+    return f'# TYPE {name} gauge\n{name}{{vcluster="{settings.vcluster}"}} {left:.1f}\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from itertools import cycle
 from typing import Any
 
@@ -29,6 +30,15 @@ def over_tls(
     except Exception as error:  # OpenSSL's own say nothing
         raise ValueError(f"the certificate, its key or the authority's certificate cannot be used: {error}") from None
     return _connecting(reactor, servers, lambda endpoint: wrapClientTLS(options, endpoint))
+
+
+def days_left(certificate: bytes, now: float) -> float:
+    """Until the certificate (PEM) ends. Raises ValueError."""
+    try:
+        end = Certificate.loadPEM(certificate).original.get_notAfter().decode()
+    except Exception as error:
+        raise ValueError(f"the certificate cannot be read: {error}") from None
+    return (datetime.strptime(end, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() - now) / 86400
 
 
 def plainly(reactor: Any, servers: Sequence[tuple[str, int]]) -> Callable[[Link], Deferred[Any]]:

@@ -7,8 +7,9 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,6 @@ def test_the_page_has_the_settings_as_they_are(table: Any) -> None:
     assert reference(table) in PAGE
 
 
-def test_the_page_s_metrics_are_those_there_are() -> None:
-    from cod.vcm.keeper import Keeper, Terms
-
-    keeper = Keeper(None, None, Terms("pool", "x", Path("x")), None, None, None)  # type: ignore[arg-type]
-    shown = re.findall(r"^\| `(cod_vcm_\w+)`", PAGE, re.MULTILINE)
-    assert shown == re.findall(r"^(\w+)\{", keeper.page(), re.MULTILINE)
 
 
 def test_the_page_s_grid_engine_file_can_be_read(tmp_path: Path) -> None:
@@ -84,6 +79,11 @@ class Farm:
     def servers(self) -> list[str]:
         file = self.folder / "servers"
         return file.read_text().split() if file.exists() else []
+
+    def configure(self, line: str) -> None:
+        """One more line at the file's top."""
+        file = self.folder / "vcm.toml"
+        file.write_text(f"{line}\n{file.read_text()}")
 
     def start(self, *options: str) -> None:
         log = (self.folder / "log").open("ab")
@@ -186,6 +186,33 @@ def test_it_is_known_by_its_address_where_it_is_enrolled_so(farm: Farm, engine: 
     farm.load(150)
     farm.start()
     farm.rests_at(3)
+
+
+def test_its_metrics_are_those_of_the_page(farm: Farm) -> None:
+    metrics = free_port()
+    farm.configure(f'metrics = "127.0.0.1:{metrics}"')
+    farm.start()
+    farm.rests_at(1)
+    text = urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10).read().decode()
+    assert re.findall(r"^(\w+)\{vcluster=\"farm\"\} [\d.]+$", text, re.MULTILINE) == re.findall(
+        r"^\| `(cod_vcm_\w+)`", PAGE, re.MULTILINE)
+    assert 'cod_vcm_members{vcluster="farm"} 1\n' in text
+    days = re.search(r"certificate_days.* ([\d.]+)\n", text)
+    assert days
+    assert 396 < float(days[1]) <= 397
+
+
+def test_enrolled_anew_it_needs_no_new_start(farm: Farm, engine: Engine) -> None:
+    farm.start()
+    farm.rests_at(1)
+    issued = Ca(farm.folder / "ca", "test").vcm("farm", datetime.now(UTC) - timedelta(days=370))
+    for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate)):
+        (farm.folder / name).write_bytes(content)
+    in_transaction(engine, vcms.enrol, vcluster="farm", serial=issued.serial, address="", now=NOW)
+    until(lambda: farm.log().count("connected with cod1") == 2, farm.log)
+    assert farm.stop() == 0
+    farm.start()
+    until(lambda: "the certificate ends in 26 days" in farm.log(), farm.log)
 
 
 def test_its_dry_run_does_neither(farm: Farm) -> None:
