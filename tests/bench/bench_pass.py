@@ -9,7 +9,8 @@ has planned in vain. Acts are applied one transaction each, committed to disk.
 The peer is Slurm's scheduler on the same nodes, requests and priorities (tests/bench/slurm_site.py says what is left
 out): what its main and backfill loops need, by its own account, to look at the whole queue once.
 
-`--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out.
+`--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out, `--peer` measures nothing else. What was
+measured before and is not measured now stays in the table and the picture.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,54 +38,29 @@ from cod.model import Refused
 from cod.service import GARBAGE
 from cod.store import tables as t
 from cod.store.engine import connect
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import ROOT, write
+from tests.bench.pass_results import (
+    DATABASES,
+    PEERS,
+    SIZES,
+    Pass,
+    Result,
+    draw,
+    keep,
+    keep_peer,
+    kept,
+    kept_peers,
+    measures,
+    whole,
+    write_table,
+)
 from tests.bench.pass_world import HARDWARE, NOW, SITE, WANTS, Size, ask, fill
 from tests.bench.slurm_site import Cycles, Slurm
 from tests.mariadb import MariaDB
 
-NODES, REQUESTS = (1_000, 10_000, 100_000), (100, 1_000, 10_000)
-SIZES = [Size(nodes, requests) for nodes in NODES for requests in REQUESTS]
-LARGEST = SIZES[-1]
-PEERS = (Size(1_000, 1_000), Size(10_000, 1_000))
 AGAIN = 7  # passes over the unchanged world
 ROUNDS = 5  # times that requests are added
 SETTLING = 20  # passes after which a world ought to have come to rest
-PAGE, PLOT = ROOT / "docs/benchmarks.md", ROOT / "docs/plots/pass_growth.svg"
-BEGIN, END = "<!-- passes: made by make bench -->", "<!-- end of passes -->"
-
-
-@dataclass
-class Pass:
-    """One pass: seconds of its parts; how many acts it had; requests that it granted, nodes that it gave them.
-
-    wishes  pending requests that it looked at
-    """
-
-    load: float
-    plan: float
-    apply: float
-    acts: int = 0
-    granted: int = 0
-    nodes: int = 0
-    wishes: int = 0
-
-
-@dataclass
-class Result:
-    """One world on one database.
-
-    memory  MB that the process grew by in the first pass
-    anew    a pass over the unchanged world that has to plan, as after a restart; `still`: one that need not
-    look    seconds in which the manager sees that nothing has happened and that it need not even pass
-    """
-
-    database: str
-    size: Size
-    first: Pass
-    anew: Pass
-    still: Pass
-    look: float
-    memory: float
 
 
 # ---------------------------------------------------------------- one world, in a process of its own
@@ -195,11 +171,6 @@ def measured(database: str, url: str, size: Size) -> Result:
     return result
 
 
-def whole(one: Pass) -> float:
-    """Seconds of a pass that had nothing to do."""
-    return one.load + one.plan
-
-
 # ---------------------------------------------------------------- the peer
 
 
@@ -236,81 +207,7 @@ def beside(size: Size, rounds: int) -> tuple[list[Pass], list[Cycles]]:
     return ours, theirs
 
 
-# ---------------------------------------------------------------- what comes of it
-
-
-def measures(results: Sequence[Result], passes: Mapping[Size, list[Pass]], cycles: Mapping[Size, list[Cycles]]
-             ) -> list[Measure]:
-    """The lines of the table of benchmarks."""
-    by = {(one.database, one.size): one for one in results}
-    lines = []
-    if ("SQLite", LARGEST) in by:
-        large = [one for one in results if one.size == LARGEST]
-        lines += [Measure(f"manager: plan, {LARGEST}", max(one.first.plan for one in large), "s", goal="< 2 s")]
-        lines += [Measure(f"manager: pass over an unchanged world, {LARGEST}, {one.database}",
-                          whole(one.still), "s", goal="< 0.2 s") for one in large]
-        few, many = by["SQLite", Size(NODES[0], 100)].first.plan, by["SQLite", Size(NODES[-1], 100)].first.plan
-        lines += [Measure("manager: plan, 100 requests, 100,000 nodes", many, "s", "1,000 nodes", few, many / few)]
-    for size, ours in passes.items():
-        theirs = statistics.median(each.seconds for each in cycles[size])
-        for what, rounds in (("plan", [each.plan for each in ours]),
-                             ("load and plan", [each.load + each.plan for each in ours])):
-            value = statistics.median(rounds)
-            lines += [Measure(f"manager: {what}, {size}", value, "s", "Slurm's cycles", theirs, value / theirs,
-                              rounds=rounds)]
-    return [rounded(line) for line in lines]
-
-
-def rounded(line: Measure) -> Measure:
-    """With no more digits than mean anything."""
-    keep = {name: round(value, 4) for name in ("value", "peer_value", "ratio")
-            if (value := getattr(line, name)) is not None}
-    return replace(line, rounds=[round(each, 4) for each in line.rounds], **keep)
-
-
-def write_table(results: Sequence[Result]) -> None:
-    """Put what each part took into the page, between its marks."""
-    heads = ("Nodes", "Requests", "", "Load", "Plan", "Apply", "Acts", "Nodes given", "Memory", "Waiting", "Anew",
-             "Unchanged", "Look")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for one in results:
-        first = one.first
-        cells = (f"{one.size.nodes:,}", f"{one.size.requests:,}", one.database, f"{first.load:.3f} s",
-                 f"{first.plan:.3f} s", f"{first.apply:.2f} s", f"{first.acts:,}", f"{first.nodes:,}",
-                 f"{one.memory:.0f} MB", f"{one.anew.wishes:,}", f"{whole(one.anew):.3f} s",
-                 f"{whole(one.still):.3f} s", f"{1000 * one.look:.1f} ms")
-        lines.append(f"| {' | '.join(cells)} |")
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END + rest.split(END)[1]]))
-
-
-def draw(results: Sequence[Result], cycles: Mapping[Size, list[Cycles]]) -> None:
-    """How planning, and a pass over an unchanged world, grow with the nodes."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "cod"  # the same numbers, the same picture
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5))
-    for number, requests in enumerate(REQUESTS):
-        of_one = [one for one in results if one.size.requests == requests and one.database == "SQLite"]
-        left.plot([one.size.nodes for one in of_one], [one.first.plan for one in of_one], f"C{number}o-",
-                  label=f"{requests:,} requests")
-        for database, style in (("SQLite", "-"), ("MariaDB", "--")):
-            of_one = [one for one in results if one.size.requests == requests and one.database == database]
-            right.plot([one.size.nodes for one in of_one], [whole(one.still) for one in of_one], f"C{number}o{style}",
-                       label=f"{requests:,} requests, {database}")
-    peers = [(size.nodes, statistics.median(each.seconds for each in rounds)) for size, rounds in cycles.items()]
-    left.plot([nodes for nodes, _ in peers], [seconds for _, seconds in peers], "ks:",
-              label="Slurm's cycles, 1,000 requests")
-    left.axhline(2, color="grey", linewidth=0.8)
-    right.axhline(0.2, color="grey", linewidth=0.8)
-    for axes, title in ((left, "planning the first pass"), (right, "a pass over an unchanged world")):
-        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="seconds", title=title)
-        axes.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(PLOT, metadata={"Date": None})
+# ---------------------------------------------------------------- all of them
 
 
 @contextmanager
@@ -332,15 +229,18 @@ def databases() -> Iterator[dict[str, Callable[[], str]]]:
 
 def main() -> None:
     sizes = [Size(*map(int, sys.argv[sys.argv.index("--only") + 1].split("x")))] if "--only" in sys.argv else SIZES
-    with databases() as made:
-        results = [measured(name, make(), size) for size in sizes for name, make in made.items()]
-    rounds = int(os.environ.get("ROUNDS", "3"))
-    pairs = {} if "--no-peer" in sys.argv else {size: beside(size, rounds) for size in PEERS}
+    if "--peer" not in sys.argv:
+        with databases() as made:
+            for size, name in itertools.product(sizes, DATABASES):
+                keep(measured(name, made[name](), size))
+    if "--no-peer" not in sys.argv:
+        for size in PEERS:
+            keep_peer(size, *beside(size, int(os.environ.get("ROUNDS", "3"))))
+    results, pairs = kept(), kept_peers()
     cycles = {size: theirs for size, (_, theirs) in pairs.items()}
-    if sizes == SIZES:
-        write("pass", measures(results, {size: ours for size, (ours, _) in pairs.items()}, cycles))
-        write_table(results)
-        draw(results, cycles)
+    write("pass", measures(results, {size: ours for size, (ours, _) in pairs.items()}, cycles))
+    write_table(results)
+    draw(results, cycles)
 
 
 if __name__ == "__main__":
