@@ -26,7 +26,7 @@ Make = Callable[[], Lab]
 @pytest.fixture
 def lab(tmp_path: Path, empty_sqlite: Path, site: Site) -> Iterator[Make]:
     """Makes labs, each with a database of its own."""
-    quick = replace(site, policy=replace(site.policy, inertia=0.0))
+    quick = replace(site, policy=replace(site.policy, inertia=0.0, reclaim_grace=30.0))
     shutil.copy(empty_sqlite, tmp_path / "first.db")
     engine = connect(f"sqlite:///{tmp_path}/first.db")
     in_transaction(engine, furnish, quick)
@@ -112,7 +112,7 @@ def steps(lab: Make, who: str) -> int:
 
 @pytest.mark.parametrize("who", ["vcm", "cod"])
 def test_killed_at_some_steps(lab: Make, who: str) -> None:
-    for k in range(1, steps(lab, who), 37 if who == "vcm" else 16):
+    for k in range(1, steps(lab, who), 71 if who == "vcm" else 23):
         killed_at(lab(), who, k)
 
 
@@ -135,3 +135,184 @@ def killed_at(lab: Lab, who: str, k: int) -> None:
         raise AssertionError(f"{who} killed at step {k}, {victim.steps[-3:]}: {error}") from error
     finally:
         lab.close()
+
+
+# ---------------------------------------------------------------- one thing at a time
+
+
+@pytest.fixture
+def pool(lab: Make) -> Lab:
+    """A pool of one node that is connected and calm."""
+    one = lab()
+    one.start_cod()
+    one.start_vcm()
+    one.until(lambda: one.books.members and calm(one), "the pool is calm")
+    return one
+
+
+def grow(lab: Lab, count: int) -> None:
+    lab.books.want = count
+    lab.until(lambda: len(lab.books.members) == count and calm(lab), f"the pool has {count} nodes")
+
+
+def test_a_memory_that_is_lost_is_asked_for(pool: Lab) -> None:
+    """Also what had been asked for is known again, and new requests do not take old keys for theirs."""
+    one_for_the_web(pool)
+    grow(pool, 2)
+    pool.books.want = 5
+    pool.until(lambda: pending(pool) == 1 and len(pool.books.members) == 4, "two are granted, one waits")
+    pool.vcm.die()
+    pool.state.unlink()
+    pool.until(lambda: len(pool.keeper.memory.nodes) == 4 and calm_but_for_one(pool), "it knows everything again")
+    pool.ticks(5)
+    assert pending(pool) == 1
+    pool.books.want = 1
+    pool.until(lambda: pool.held("pool") == {"n1"} and pending(pool) == 0, "it has given back the others")
+    grow(pool, 3)
+
+
+def one_for_the_web(lab: Lab) -> None:
+    in_transaction(lab.engine, vclusters.create, name="web", size=1, template="debian", group="top", site=lab.site,
+                   now=lab.now())
+    lab.until(lambda: lab.held("web"), "the other has its node")
+
+
+def calm_but_for_one(lab: Lab) -> bool:
+    return len(lab.keeper.memory.requests) == 1 and all(ours.added for ours in lab.keeper.memory.nodes.values())
+
+
+def test_an_administrator_s_withdrawal_is_told(pool: Lab) -> None:
+    one_for_the_web(pool)
+    pool.books.want = 6
+    pool.until(lambda: pending(pool) == 2 and len(pool.books.members) == 4, "two wait")
+    pool.ticks(5)
+    assert len(pool.keeper.memory.requests) == 2
+    in_transaction(pool.engine, _withdraw_all, pool.now())
+    pool.until(lambda: not pool.keeper.memory.requests, "it counts on them no longer")
+
+
+def _withdraw_all(tx: Tx, now: float) -> None:
+    requests.withdraw(tx, 1, "not today", now)
+
+
+def test_the_network_is_cut_and_nobody_is_told(pool: Lab) -> None:
+    first = pool.keeper._link
+    pool.cut()
+    pool.books.want = 2
+    pool.ticks(70)  # two keepalives, and somewhat more
+    assert pool.keeper._link is not first
+    pool.connected = True
+    grow(pool, 2)
+
+
+def test_cod_says_no_to_a_request_and_the_rest_goes_on(pool: Lab) -> None:
+    grow(pool, 3)
+    pool.keeper.rounds._terms = replace(pool.keeper.rounds._terms, template="nosuch")
+    pool.books.want = 4
+    pool.ticks(10)
+    assert pool.vcm.steps.count("say request-nodes") == 3  # once in a minute is enough
+    assert not pool.keeper.memory.requests
+    pool.books.want = 1
+    pool.until(lambda: pool.held("pool") == {"n1"}, "it still gives back nodes")
+
+
+def test_the_last_node_is_not_taken_back_and_so_is_used_again(pool: Lab) -> None:
+    pool.books.want = 0
+    pool.until(lambda: "say release-nodes" in pool.vcm.steps, "it wants to give back its last node")
+    pool.until(lambda: pool.books.members.keys() == {"n1"}, "it uses it again")
+    pool.ticks(10)
+    assert pool.vcm.steps.count("say release-nodes") == 1
+
+
+def test_a_node_that_cannot_join_is_given_back(pool: Lab) -> None:
+    pool.books.crippled = {"node1", "node2", "node3", "node4"}
+    pool.books.want = 2
+    pool.until(lambda: len(pool.held("pool")) == 2, "it gets one")
+    pool.until(lambda: pool.held("pool") == {"n1"}, "and gives it back")
+    pool.ticks(10)
+    assert pool.vcm.steps.count("say request-nodes") == 1  # in this minute
+    pool.books.crippled.clear()
+    pool.ticks(60)
+    grow(pool, 2)
+
+
+@pytest.mark.parametrize("step", ["remembered", "say extend", "has say extend"])
+def test_the_lease_is_extended_also_by_one_who_dies_over_it(pool: Lab, step: str) -> None:
+    pool.vcm.die()
+    pool.reviving = False
+    in_transaction(pool.engine, _warn, pool.now())
+    pool.start_vcm(step, extend=500_000.0)
+    pool.reviving = True
+    pool.until(lambda: in_transaction(pool.engine, _expires) > pool.now() + 499_000, "the lease is extended")
+    pool.until(lambda: not pool.keeper.memory.warned, "it knows")
+
+
+def _warn(tx: Tx, now: float) -> None:
+    vcms.owe(tx, 1, "lease", {"event": "warning", "expires": now + 60}, now)
+
+
+def _expires(tx: Tx) -> float:
+    return float(tx.execute(select(t.vclusters.c.expires_at).where(t.vclusters.c.id == 1)).scalar_one())
+
+
+def test_a_vcm_that_is_away_loses_the_choice_and_nothing_else(pool: Lab) -> None:
+    grow(pool, 3)
+    pool.vcm.die()
+    pool.reviving = False
+    in_transaction(pool.engine, vclusters.create, name="web", size=3, template="debian", group="top", site=pool.site,
+                   now=pool.now())
+    pool.clock.advance(1)
+    pool.away = True
+    pool.until(lambda: len(pool.held("web")) == 3, "what it did not answer for was seized")
+    assert len(pool.held("pool")) == 2
+    pool.reviving = True
+    pool.books.want = 2
+    pool.until(lambda: pool.books.members.keys() == pool.held("pool") and calm(pool), "it puts its books right")
+    pool.away = False
+
+
+@pytest.mark.parametrize("step", ["say release-nodes", "has say release-nodes", "hear node-state"])
+def test_what_is_said_again_late_does_not_hit_another_node_of_that_name(pool: Lab, step: str) -> None:
+    """It gives back n2 and dies; before it is up again somebody has given the vcluster a node, which is called n2."""
+    grow(pool, 2)
+    pool.reviving = False
+    pool.vcm.kill_at = step
+    pool.books.want = 1
+    pool.until(lambda: pool.vcm.dead, "it is dead")
+    pool.ticks(2)
+    size = 2 if len(pool.held("pool")) == 1 else 3
+    in_transaction(pool.engine, vclusters.resize, name="pool", size=size, site=pool.site, now=pool.now(), actor="ann")
+    pool.ticks(2)
+    pool.books.want = 2
+    pool.reviving = True
+    pool.until(lambda: calm(pool) and len(pool.books.members) == 2, "it has two nodes")
+    assert pool.books.members.keys() == pool.held("pool")
+    with pool.engine.connect() as tx:
+        given = tx.execute(select(t.node_history.c.cause).where(t.node_history.c.event == "released")).scalars().all()
+    assert len(given) == 1
+
+
+def test_a_dry_run_changes_nothing(lab: Make) -> None:
+    one = lab()
+    one.books.want = 3
+    one.start_cod()
+    one.start_vcm(dry_run=True)
+    one.ticks(10)
+    assert "look" in one.vcm.steps
+    assert {"say request-nodes", "add", "remove"}.isdisjoint(one.vcm.steps)
+
+
+def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> None:
+    """It was about to give back one when COD wants one: that one will do."""
+    grow(pool, 3)
+    pool.reviving = False
+    pool.vcm.kill_at = "remove"
+    pool.books.want = 2
+    pool.until(lambda: pool.vcm.dead, "it dies over a removal")
+    in_transaction(pool.engine, vclusters.create, name="web", size=3, template="debian", group="top", site=pool.site,
+                   now=pool.now())
+    in_transaction(pool.engine, pool._pass)
+    pool.reviving = True
+    pool.until(lambda: len(pool.held("web")) == 3 and calm(pool), "the other has its nodes")
+    assert len(pool.held("pool")) == 2
+    assert "choose" not in pool.vcm.steps

@@ -30,7 +30,7 @@ from cod.store import vclusters as vcluster_rows
 from cod.store.engine import Tx, connect
 from cod.vcm.keeper import Keeper
 from cod.vcm.link import Link
-from cod.vcm.pool import Wish
+from cod.vcm.pool import GivenUp, Wish
 from cod.vcm.steps import Terms
 from cod.wire import nmpbodies as b
 from tests.store import manager_world as world
@@ -46,10 +46,10 @@ class Killed(BaseException):
 class Life:
     """One process, from its start until it is killed: its reactor, its threads, the steps that it has taken.
 
-    kill_at  the step at which it dies; 0: none
+    kill_at  the step at which it dies, counted from 1, or its name; 0: none
     """
 
-    def __init__(self, clock: Clock, kill_at: int = 0) -> None:
+    def __init__(self, clock: Clock, kill_at: int | str = 0) -> None:
         self._clock, self.kill_at = clock, kill_at
         self.steps: list[str] = []
         self.dead = False
@@ -60,7 +60,7 @@ class Life:
         if self.dead:
             raise Killed
         self.steps.append(what)
-        if len(self.steps) == self.kill_at:
+        if self.kill_at in (what, len(self.steps)):
             self.die()
             raise Killed
 
@@ -172,7 +172,7 @@ class Books:
     """What a batch system remembers by itself, whatever happens to its VCM; and who wants how many nodes."""
 
     def __init__(self) -> None:
-        self.want, self.members = 1, dict[str, str]()
+        self.want, self.members, self.crippled = 1, dict[str, str](), set[str]()
 
 
 class Toy:
@@ -190,6 +190,8 @@ class Toy:
 
     def add(self, member: b.Member) -> None:
         self._life.step("add")
+        if member.node in self._books.crippled:
+            raise GivenUp("its daemon does not run")
         self._books.members[member.hostname] = member.node
         self._life.step("added")
 
@@ -230,6 +232,10 @@ class MortalKeeper(Keeper):
 
     life: Life
 
+    async def _round(self) -> None:
+        with suppress(Killed):
+            await super()._round()
+
     def _remember(self) -> None:
         self.life.step("remember")
         super()._remember()
@@ -242,9 +248,12 @@ class Lab:
     def __init__(self, database: Path, site: Site, state: Path) -> None:
         self.clock, self.site, self.books = Clock(), site, Books()
         self.engine = connect(f"sqlite:///{database}")
-        self._state, self._due = state, True
+        self.state, self._due = state, True
         self.cod = self.vcm = Life(self.clock)
         self.connected = True  # does the network carry?
+        self.away = False  # nobody tells the pool that a node is gone
+        self.reviving = True  # is who dies started again at once?
+        self._terms: dict[str, Any] = {}
 
     def close(self) -> None:
         self.vcm.die()
@@ -256,7 +265,7 @@ class Lab:
 
     # ------------------------------------------------------------ the two processes
 
-    def start_cod(self, kill_at: int = 0) -> None:
+    def start_cod(self, kill_at: int | str = 0) -> None:
         self.cod = Life(self.clock, kill_at)
         self.server = NmpServer(
             self.cod, Databases(self.engine, self.cod), self.site, "cod1", lambda factory: (),  # type: ignore[arg-type]
@@ -266,9 +275,10 @@ class Lab:
     def _effects(self, effects: Any) -> None:
         self._due = True
 
-    def start_vcm(self, kill_at: int = 0, **terms: Any) -> None:
+    def start_vcm(self, kill_at: int | str = 0, **terms: Any) -> None:
         life = self.vcm = Life(self.clock, kill_at)
-        told = Terms("pool", "toy 1.0", self._state, 1.0, **terms)
+        self._terms = terms
+        told = Terms("pool", "toy 1.0", self.state, 1.0, **terms)
         self.keeper = MortalKeeper(life, life, told, Toy(self.books, life), self._connect, self.now)
         self.keeper.life = life
         with_death(self.keeper.startService)
@@ -285,28 +295,33 @@ class Lab:
 
     def cut(self) -> None:
         """The network is gone, and nobody is told."""
-        self.connected = False
+        self.connected, nobody = False, Life(self.clock)
+        nobody.dead = True
         for end in [*self.vcm.ends, *self.cod.ends]:
-            end._inbox = deque()
-            end._open = False
+            end.other = End(nobody, None)
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        if self.vcm.dead:
-            self.start_vcm()
-        if self.cod.dead:
+        if self.vcm.dead and self.reviving:
+            self.start_vcm(**self._terms)
+        if self.cod.dead and self.reviving:
             self.start_cod()
         self.clock.advance(TICK)
         if self._due or round(self.clock.seconds() / TICK) % 8 == 0:
             self._due = False
             in_transaction(self.engine, self._pass)
-        assert self.books.members.keys() <= self.held("pool"), "the pool uses a node that was given away"
+        if not self.away:
+            assert self.books.members.keys() <= self.held("pool"), "the pool uses a node that was given away"
 
     def _pass(self, tx: Tx) -> None:
         world.run_pass(tx, self.site, self.now())
         world.arrive(tx, self.now())
         world.check_world(tx)
+
+    def ticks(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK)):
+            self.tick()
 
     def until(self, truth: Callable[[], Any], what: str, ticks: int = 400) -> None:
         for _ in range(ticks):
