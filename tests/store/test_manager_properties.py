@@ -10,6 +10,7 @@ import contextlib
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -269,9 +270,17 @@ def _check_taken(tx: Tx, node: Node | None, now: float, holder: int | None = Non
         assert (each.assigned_at or 0.0) + immune <= now, "taken inside its inertia"
 
 
-World.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+SHORT = settings(max_examples=6, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class TestWorld(World.TestCase):  # type: ignore[misc, name-defined]
     """The machine, as pytest finds it."""
+
+    settings = SHORT
+
+
+@pytest.mark.slow
+class TestWorldAtLength(World.TestCase):  # type: ignore[misc, name-defined]
+    """The same, tried longer."""
+
+    settings = settings(SHORT, max_examples=60)

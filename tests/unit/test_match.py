@@ -301,8 +301,8 @@ ADVERSARIES = {
         "".join(f'<nic speed="{n}"/>' for n in range(1, MOST))),
     "deep": ("<a>" * 14 + "</a>" * 14, "<a>" * 200 + "</a>" * 200),
     "bushy": ("<a><b/><b/><b/></a>" * 60, "<a>" + "<b/>" * 20 + "</a>" + "<a><b/><b/></a>" * 40),
-    "many names": ("<nic>" + "".join(f"<x{n}/>" for n in range(ELEMENTS - 2)) + "</nic>", "<nic/>" * 300),
-    "patterns": (f'<nic><driver like="{"*a" * 100}"/></nic>' * MOST, f'<nic driver="{"a" * 200}"/>' * 100),
+    "many names": ("<nic>" + "".join(f"<x{n}/>" for n in range(ELEMENTS - 2)) + "</nic>", "<nic/>" * 60),
+    "patterns": (f'<nic><driver like="{"*a" * 100}"/></nic>' * MOST, f'<nic driver="{"a" * 200}"/>' * 40),
     "absent": ('<nic present="no"><speed min="9"/></nic>' * MOST, '<nic speed="5"/>' * 300),
 }
 
