@@ -133,7 +133,7 @@ def test_the_longest_idle_go_back_down_to_the_reserve() -> None:
 
 def test_nobody_leaves_while_jobs_wait_or_just_after_growth() -> None:
     hosts, idle = [host("n1"), host("n2")], {"n1": 0.0, "n2": 0.0}
-    assert change([Waiting(1, "qw")], hosts, idle_since=idle) == Change()
+    assert change([Waiting(1, "qw")], hosts, idle_since=idle) == Change(waits=True)
     assert change([], hosts, idle_since=idle, grown_at=NOW - 30) == Change()
     assert change([Waiting(1, "hqw")], hosts, idle_since=idle).leave == ("n1", "n2")  # a held job needs nothing now
 

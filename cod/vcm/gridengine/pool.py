@@ -41,7 +41,8 @@ class GridEngineTable(Table):
     maximum: int = Field(64, ge=0, description="nodes of the pool at most")
     unheard_limit: Seconds = Field(300.0, description="seconds after which a node whose daemon does not report is "
                                    "given back, its jobs put back into the queue")
-    calm: float = Field(60.0, ge=0, description="seconds after growth in which no node goes back")
+    calm: float = Field(60.0, ge=0, description="seconds after growth, and after the last job that waited, in which "
+                        "no node goes back")
     keep: tuple[str, ...] = Field((), description="hostnames of the vcluster that are no execution hosts: its head")
     placeholder: str = Field("", description="host that stands in the queue, disabled, so that there is one while the "
                              "pool is empty; empty: the first of keep, or the master's")
@@ -89,13 +90,14 @@ class GridEnginePool:
         view = self._view()
         ours = [name for name in members if name not in self._table.keep]
         self._watch(view, ours, now)
-        gone = tuple(name for name, since in self._unheard_since.items() if now >= since + self._table.unheard_limit)
+        gone = tuple(sorted(name for name, since in self._unheard_since.items()
+                            if now >= since + self._table.unheard_limit))
         if gone:
             return Wish(leave=gone, why=f"not heard of for {self._table.unheard_limit:.0f} s")
         offer = self._offer(view, ours)
         change = resize.resize(view, ours, coming, self._idle_since, self._grown_at, offer, self._knobs, now)
         self._tell_never(change.never)
-        if change.grow or coming:
+        if change.grow or coming or change.waits:
             self._grown_at = now
         return Wish(change.grow, change.leave, change.excess, change.why)
 
@@ -179,9 +181,9 @@ class GridEnginePool:
         view = self._cell.view()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(view, ours, self._idle_since, reclaim.count)
-        spare = max(0.0, reclaim.deadline - now - LEAVING) if self._table.drain else 0.0
+        spare = max(1.0, reclaim.deadline - now - LEAVING) if self._table.drain else 1.0
         busy = {name for name in chosen if (host := view.hosts.get(name)) and host.running}
-        self._drained_by.update((name, now + spare) for name in busy)
+        self._drained_by.update((name, now + spare) for name in busy if self._table.drain)
         return [Named(name, spare if name in busy else 1.0) for name in chosen]
 
     def remove(self, member: Member, lost: bool) -> None:

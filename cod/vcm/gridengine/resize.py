@@ -6,7 +6,8 @@ and jobs that no node of this pool's template could run. Idle nodes and nodes on
 once. What was asked for and is not needed any more is withdrawn.
 
 **Shrinking.** Nodes idle for `idle_limit` go back, down to `reserve` idle ones and `minimum` in all. Not while jobs
-wait that could use them, nor within `calm` seconds of growth: a burst must not thrash.
+wait that could use them, nor within `calm` seconds of growth or of the last such job: a burst must not thrash, nor jobs
+that are over before the next look.
 
 **Giving up.** For a reclaim: idle nodes first, the longest idle first of all; then the busy node whose last job started
 last, which loses the least work.
@@ -67,13 +68,15 @@ class Offer:
 @dataclass(frozen=True, slots=True)
 class Change:
     """What to do: `grow` by so many nodes, or let `leave` go, and why. `excess`: so many of those that are coming are
-    not needed any more. `never`: jobs that do not count, and why."""
+    not needed any more. `waits`: are there jobs that nodes of ours could run? `never`: jobs that do not count, and why.
+    """
 
     grow: int = 0
     leave: tuple[str, ...] = ()
     why: str = ""
     never: tuple[str, ...] = ()
     excess: int = 0
+    waits: bool = False
 
 
 def resize(
@@ -85,7 +88,7 @@ def resize(
     members     hosts that COD gave and that have joined
     coming      nodes asked for, or granted and not yet joined
     idle_since  when each idle member was first seen idle
-    grown_at    when the pool last asked for nodes or got one
+    grown_at    when the pool last asked for nodes or got one, or jobs waited
     """
     can, never = _sorted_out(view.waiting, offer)
     idle = [name for name in members if is_idle(view.hosts.get(name))]
@@ -95,10 +98,10 @@ def resize(
     grow = max(0, min(needed - coming, knobs.maximum - size))
     if grow:
         return Change(grow, why=f"{sum(job.tasks for job in can)} jobs wait, {len(idle)} nodes are idle, "
-                                f"{coming} are coming", never=never)
+                                f"{coming} are coming", never=never, waits=bool(can))
     excess = max(0, coming - needed)
     if can or now < grown_at + knobs.calm:
-        return Change(never=never, excess=excess)
+        return Change(never=never, excess=excess, waits=bool(can))
     old = sorted((name for name in idle if idle_since.get(name, now) <= now - knobs.idle_limit),
                  key=lambda name: (idle_since[name], name))
     spare = min(len(idle) - knobs.reserve, len(members) - knobs.minimum)
