@@ -28,7 +28,8 @@ PACKAGES = (
 ROOTFS = Path(__file__).resolve().parent / "exechost"
 # What nobody reads on an execution host. The copyright files stay.
 LEFT_OUT = ("usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bug/",
-            "usr/share/gridengine/pvm/", "usr/share/gridengine/mpi/", "usr/share/gridengine/Qmon", "usr/lib/systemd/", "usr/sbin/update-passwd")
+            "usr/share/gridengine/pvm/", "usr/share/gridengine/mpi/", "usr/share/gridengine/Qmon", "usr/lib/systemd/",
+            "usr/sbin/update-passwd")
 MERGED = ("bin", "sbin", "lib", "lib64")  # links into usr/ since Debian 12
 FOLDERS = {"dev": 0o755, "proc": 0o555, "sys": 0o555, "run": 0o755, "tmp": 0o1777, "root": 0o700, "var/tmp": 0o1777,
            "home": 0o755, "mnt": 0o755, "srv": 0o755, "var/log": 0o755, "var/lib/gridengine": 0o755,
@@ -66,7 +67,7 @@ def files(root: Path) -> Files:
     found |= {path: (target.encode(), S_IFLNK | 0o777) for path, target in LINKS.items()}
     found |= _applets(root, found)
     found["etc/inittab"] = ((ROOTFS / "inittab").read_bytes(), 0o644)
-    for source in sorted(ROOTFS.iterdir()):
+    for source in (linux.ROOTFS / "network", *sorted(ROOTFS.iterdir())):
         if source.name != "inittab":
             found[f"etc/cod/{source.name}"] = (source.read_bytes(), 0o755)
     return found

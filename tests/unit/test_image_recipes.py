@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from stat import S_IFDIR, S_IFLNK, S_IMODE, S_ISDIR, S_ISLNK
 
 import pytest
 from lxml import etree
 
 from cod.policy import template
-from images import build, opaque
+from images import build, disk, execd, opaque
 from images.disk import Part, identifier, put, starts
 
 IMAGES = Path(build.__file__).parent
@@ -55,3 +56,56 @@ def test_zeros_stay_holes(tmp_path: Path) -> None:
     put(path, bytes(65536) + b"x" + bytes(65536), 8192)
     assert path.read_bytes().index(b"x") == 8192 + 65536
     assert path.stat().st_blocks * 512 <= 8192
+
+
+def test_a_tree_has_folders_and_links_and_one_time(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    disk.write_tree(tree, {"a/file": (b"x", 0o640), "tmp": (b"", S_IFDIR | 0o1777),
+                           "link": (b"a/file", S_IFLNK | 0o777), "dangling": (b"/nowhere", S_IFLNK | 0o777)})
+    assert (tree / "link").read_bytes() == b"x"
+    assert (tree / "dangling").readlink() == Path("/nowhere")
+    assert [S_IMODE((tree / name).stat().st_mode) for name in ("a/file", "tmp")] == [0o640, 0o1777]
+    assert {path.lstat().st_mtime for path in (tree, *tree.rglob("*"))} == {float(disk.EPOCH)}
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """What unpacked packages look like, as far as the recipe looks."""
+    root = tmp_path / "packages"
+    for name in ("bin/bash", "usr/bin/mawk", "usr/share/man/man1/bash.1", "usr/share/doc/bash/copyright",
+                 "usr/share/doc/bash/README", "usr/share/base-passwd/passwd.master",
+                 "usr/share/base-passwd/group.master"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "bin/busybox").write_text("#!/bin/sh\necho bin/bash sbin/ip usr/bin/mawk usr/bin/vi linuxrc\n")
+    (root / "bin/busybox").chmod(0o755)
+    (root / "lib64").mkdir()
+    (root / "lib64/ld.so").symlink_to("/lib/ld-2.so")
+    return root
+
+
+def test_an_execution_host_has_the_packages_files_where_debian_has_them_now(packages: Path) -> None:
+    found = execd.files(packages)
+    assert found["usr/bin/bash"] == (b"bin/bash", S_IMODE((packages / "bin/bash").stat().st_mode))
+    assert found["usr/lib64/ld.so"] == (b"/lib/ld-2.so", S_IFLNK | 0o777)
+    assert found["bin"] == (b"usr/bin", S_IFLNK | 0o777)
+    assert not [path for path in found if path.split("/")[0] in execd.MERGED and "/" in path]
+    assert "usr/share/man/man1/bash.1" not in found
+    assert "usr/share/doc/bash/README" not in found
+    assert "usr/share/doc/bash/copyright" in found, "licences stay with what they are for"
+    assert found["etc/passwd"][0] == b"usr/share/base-passwd/passwd.master"
+
+
+def test_busybox_stands_in_where_no_package_has_the_command(packages: Path) -> None:
+    found = execd.files(packages)
+    assert {path for path, (content, mode) in found.items() if S_ISLNK(mode) and content == b"/usr/bin/busybox"} == {
+        "usr/sbin/ip", "usr/bin/vi"}
+
+
+def test_an_execution_host_has_what_init_starts(packages: Path) -> None:
+    found = execd.files(packages)
+    started = [line.rpartition(":")[2].split()[0].lstrip("/") for line in found["etc/inittab"][0].decode().splitlines()]
+    ours = [path for path in started if path.startswith("etc/")]
+    assert len(ours) == 3
+    assert all(found[path][1] == 0o755 for path in ours)
+    assert {path for path, (_, mode) in found.items() if S_ISDIR(mode)} == set(execd.FOLDERS)
