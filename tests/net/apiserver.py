@@ -1,7 +1,8 @@
-"""A real API server on a UNIX socket and on loopback TCP, with a client for each."""
+"""A real API server on a UNIX socket and on loopback TCP, with a client for each; and the command line against it."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner, Result
+
 from cod.ca import Ca
+from cod.cli.root import cod
 from cod.client import Client
 from cod.flows import tokens
 from cod.model import Effect, Site
@@ -84,3 +88,20 @@ def add_node(served: Served, name: str, number: int, **columns: Any) -> Any:
     """A node, in state new unless `columns` say otherwise."""
     return served.tx(nodes.add, name=name, boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="seen", actor="test",
                      **columns)
+
+
+def run(served: Served, *words: object, code: int = 0) -> Result:
+    """A command, as the local administrator; it has to end with the exit code `code`."""
+    result = CliRunner().invoke(cod, ["--server", str(served.socket), *map(str, words)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def said(served: Served, *words: object, code: int = 0) -> str:
+    """What a command prints, on standard output or error."""
+    return run(served, *words, code=code).output
+
+
+def as_json(served: Served, *words: object) -> Any:
+    """What a command prints with --json."""
+    return json.loads(run(served, *words, "--json").stdout)

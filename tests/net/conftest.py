@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
+from twisted.python.threadpool import ThreadPool
 
+from cod.model import Site
 from cod.pool import Pool
+from tests.net.apiserver import Served, serving
 
 
 @pytest.fixture
@@ -17,3 +20,19 @@ def pool(reactor: Any, engine: Engine) -> Iterator[Pool]:
     pool = Pool(engine, reactor)
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPool]:
+    """Threads for what blocks."""
+    pool = ThreadPool(0, 2)
+    pool.start()
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture
+def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+    """An API server on an empty site."""
+    with serving(pool, reactor, in_reactor, site) as served:
+        yield served

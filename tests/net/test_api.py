@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -18,23 +18,16 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from cod.client import ApiError, Unreachable
-from cod.model import Effect, Site
+from cod.model import Effect
 from cod.net import openapi
 from cod.net.routes import find, matched
 from cod.net.table import ROUTES
-from cod.pool import Pool
 from cod.states import NodeEvent
 from cod.store import nodes, tables, templates
 from cod.store.engine import Tx
-from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node, serving
+from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
-
-
-@pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
-    with serving(pool, reactor, in_reactor, site) as served:
-        yield served
 
 
 def raw(served: Served, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, Any]:

@@ -5,41 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from cod import init
 from cod.cli import events, wait
 from cod.cli.root import COMMANDS, cod
 from cod.cli.show import SPAN, ago, size
 from cod.client import ApiError, Unreachable, _Unix, find_server, path
-from cod.model import Site, ipv4
-from cod.pool import Pool
+from cod.model import ipv4
 from cod.store import conflicts, requests, templates
-from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, serving
+from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
-
-
-@pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
-    with serving(pool, reactor, in_reactor, site) as served:
-        yield served
-
-
-def run(served: Served, *words: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
-    assert result.exit_code == code, result.output
-    return result
-
-
-def as_json(served: Served, *words: str) -> Any:
-    return json.loads(run(served, *words, "--json").stdout)
 
 
 def web(served: Served) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,22 +14,14 @@ from sqlalchemy import insert
 from cod.cli.energy import bar, figures
 from cod.cli.root import cod
 from cod.client import ApiError
-from cod.model import Site
-from cod.pool import Pool
 from cod.store import groups, types
 from cod.store import tables as t
 from cod.store.engine import Tx
-from tests.net.apiserver import NOW, READER, Served, add_node, serving
+from tests.net.apiserver import NOW, READER, Served, add_node
 
 DAY = 86400.0
 TODAY = int(NOW // DAY)
 KWH = 3.6e6
-
-
-@pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
-    with serving(pool, reactor, in_reactor, site) as served:
-        yield served
 
 
 def book(tx: Tx, today: int) -> None:

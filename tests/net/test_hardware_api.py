@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import func, select
 
-from cod.cli.root import cod
 from cod.client import ApiError
-from cod.model import Site
-from cod.pool import Pool
 from cod.store import nodes, tables, templates, types
 from cod.store.engine import Tx
-from tests.net.apiserver import NOW, Served, add_node, serving
+from tests.net.apiserver import NOW, Served, add_node, as_json, said
 from tests.nodes import REPORT
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
-
-
-@pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
-    with serving(pool, reactor, in_reactor, site) as served:
-        yield served
 
 
 def refused(call: Callable[..., Any], *args: Any, **kwargs: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
         call(*args, **kwargs)
     return caught.value
-
-
-def run(served: Served, *words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.stderr
-
-
-def as_json(served: Served, *words: str) -> Any:
-    return json.loads(run(served, *words, "--json"))
 
 
 def typed(tx: Tx, attributes: str = '<node><memory mib="2048"/></node>') -> int:
@@ -97,20 +76,20 @@ def test_what_a_type_cannot_be(served: Served) -> None:
 def test_types_on_the_command_line(served: Served) -> None:
     document = '<node><cpu count="4"/><disk size="1"/><disk size="1"/><memory mib="2048"/></node>'
     add_node(served, "n1", 1, type_id=served.tx(typed, document))
-    assert run(served, "type", "set", "type1", "--name", "small", "--cost", "2.5", "--warm-high", "7").splitlines()[1] \
-        .split() == ["small", "2.5", "1", "1", "new", "site's", "to", "7", "2048", "MiB,", "4", "CPUs,", "0", "nics,",
-                     "2", "disks"]
+    told = said(served, "type", "set", "type1", "--name", "small", "--cost", "2.5", "--warm-high", "7").splitlines()
+    assert told[1].split() == ["small", "2.5", "1", "1", "new", "site's", "to", "7", "2048", "MiB,", "4", "CPUs,", "0",
+                               "nics,", "2", "disks"]
     assert as_json(served, "type", "set", "small", "--warm-high", "site", "--watts-off", "3.5")["warm_high"] is None
     assert as_json(served, "type", "list")[0]["watts_off"] == 3.5
-    shown = run(served, "type", "show", "small")
+    shown = said(served, "type", "show", "small")
     assert "memory/mib" in shown
     assert "2048 MiB" in shown
     assert shown.splitlines()[-1].split() == ["n1", "new", "-", "-"]
-    assert "say what to set" in run(served, "type", "set", "small", code=2)
-    assert "neither a number nor 'site'" in run(served, "type", "set", "small", "--warm-low", "1.5", code=2)
-    assert "has 1 node" in run(served, "type", "delete", "small", code=1)
+    assert "say what to set" in said(served, "type", "set", "small", code=2)
+    assert "neither a number nor 'site'" in said(served, "type", "set", "small", "--warm-low", "1.5", code=2)
+    assert "has 1 node" in said(served, "type", "delete", "small", code=1)
     served.tx(typed, "<node/>")
-    assert run(served, "type", "delete", "type2") == "type2: deleted\n"
+    assert said(served, "type", "delete", "type2") == "type2: deleted\n"
 
 
 def test_a_refresh_goes_through_all_nodes(served: Served) -> None:
@@ -120,7 +99,7 @@ def test_a_refresh_goes_through_all_nodes(served: Served) -> None:
                       type_id=typed(tx), attributes=REPORT, reported_at=NOW)
 
     served.tx(furnish)
-    assert run(served, "type", "refresh") == "205 nodes looked at, 205 of another type now\n"
+    assert said(served, "type", "refresh") == "205 nodes looked at, 205 of another type now\n"
     assert as_json(served, "type", "refresh") == {"looked": 205, "changed": 0}
     [other, kind] = served.local.get("/types")["items"]
     assert (other["nodes"], kind["nodes"]) == (0, 205)
@@ -150,23 +129,23 @@ def test_blocks_on_the_command_line(served: Served) -> None:
     for number in (1, 2, 3):
         add_node(served, f"n{number}", number, relay="10.77.0.254" if number < 3 else None,
                  circuit=f"Gi1/0/{number}".encode().hex())
-    found = run(served, "block", "propose").splitlines()
+    found = said(served, "block", "propose").splitlines()
     assert found[1].split(None, 3) == ["10-77-0-254-gi1-0", "(new)", "n1", "asked through relay 10.77.0.254, circuit "
                                        "Gi1/0, port 1"]
     assert found[-1] == "nothing is known of: n3"
     assert as_json(served, "block", "propose")["unknown"] == ["n3"]
-    assert "to say which to --apply" in run(served, "block", "propose", "10-77-0-254-gi1-0", code=2)
-    assert "no block 'other' is proposed" in run(served, "block", "propose", "--apply", "other", code=1)
-    run(served, "block", "propose", "--apply", "10-77-0-254-gi1-0")
-    assert run(served, "block", "list").splitlines()[1].split() == ["10-77-0-254-gi1-0", "2", "2", "not", "reported"]
-    run(served, "block", "create", "rack1")
+    assert "to say which to --apply" in said(served, "block", "propose", "10-77-0-254-gi1-0", code=2)
+    assert "no block 'other' is proposed" in said(served, "block", "propose", "--apply", "other", code=1)
+    said(served, "block", "propose", "--apply", "10-77-0-254-gi1-0")
+    assert said(served, "block", "list").splitlines()[1].split() == ["10-77-0-254-gi1-0", "2", "2", "not", "reported"]
+    said(served, "block", "create", "rack1")
     assert as_json(served, "block", "add", "rack1", "n[23]")["nodes"] == 2
     assert as_json(served, "block", "show", "rack1")["nodes"] == 2
     assert [node["name"] for node in as_json(served, "node", "list", "--block", "rack1")] == ["n2", "n3"]
-    assert "block" in run(served, "node", "show", "n2")
-    assert "no node 'n1' in block rack1" in run(served, "block", "remove", "rack1", "n1", code=1)
-    run(served, "block", "remove", "rack1", "n*")
-    assert run(served, "block", "delete", "rack1") == "rack1: deleted\n"
+    assert "block" in said(served, "node", "show", "n2")
+    assert "no node 'n1' in block rack1" in said(served, "block", "remove", "rack1", "n1", code=1)
+    said(served, "block", "remove", "rack1", "n*")
+    assert said(served, "block", "delete", "rack1") == "rack1: deleted\n"
 
 
 # ---------------------------------------------------------------- bad input

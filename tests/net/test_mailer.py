@@ -120,14 +120,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-def threads() -> Iterator[ThreadPool]:
-    pool = ThreadPool(0, 2)
-    pool.start()
-    yield pool
-    pool.stop()
-
-
-@pytest.fixture
 def send(
     reactor: Any, in_reactor: Callable[..., Any], threads: ThreadPool, site: Site, authority: Authority
 ) -> Callable[..., Any]:

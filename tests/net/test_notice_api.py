@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from cod.cli import events, notice
-from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows import notices as flows
 from cod.model import Effect, NoticeRules, Site
@@ -20,25 +18,9 @@ from cod.pool import Pool
 from cod.store import groups, notices
 from cod.store.engine import Tx
 from cod.wire import webhook
-from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, serving
+from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, as_json, run, serving
 
 HOOK = "https://hooks.example.org/secret-path"
-
-
-@pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
-    with serving(pool, reactor, in_reactor, site) as served:
-        yield served
-
-
-def run(served: Served, *words: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
-    assert result.exit_code == code, result.output
-    return result
-
-
-def as_json(served: Served, *words: str) -> Any:
-    return json.loads(run(served, *words, "--json").stdout)
 
 
 def tell(served: Served, group: str | None, subject: str = "s", at: float = NOW) -> int:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cod.cli.root import cod
 from cod.client import ApiError
 from cod.model import Site
 from cod.pool import Pool
-from tests.net.apiserver import READER, Served, serving
+from tests.net.apiserver import READER, Served, as_json, said, serving
 from tests.store.busy_site import calm, ruled
 from tests.store.test_reclaims import contended
 
@@ -24,12 +21,6 @@ def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site)
     with serving(pool, reactor, in_reactor, calm(ruled(site))) as served:
         served.tx(contended, calm(ruled(site)))
         yield served
-
-
-def run(served: Served, *words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def test_listed_and_shown(served: Served) -> None:
@@ -70,22 +61,22 @@ def test_no_answer(served: Served, body: Any, status: int, field: str) -> None:
 
 
 def test_on_the_command_line(served: Served) -> None:
-    lines = run(served, "reclaim", "list", "--state", "open").splitlines()
+    lines = said(served, "reclaim", "list", "--state", "open").splitlines()
     assert lines[0].split()[:4] == ["ID", "VCLUSTER", "FOR", "REQUEST"]
     assert lines[1].split()[1:3] == ["loser", "winner"]
     number = lines[1].split()[0]
-    assert json.loads(run(served, "reclaim", "list", "--json"))[0]["count"] == 2
-    assert "node1 node2" in run(served, "reclaim", "show", number)
-    assert "has no node 'n9'" in run(served, "reclaim", "answer", number, "n9", code=1)
-    assert json.loads(run(served, "reclaim", "answer", number, "n1", "--json"))["given"] == 1
-    assert "done" in run(served, "reclaim", "answer", number, "node3")
-    run(served, "reclaim", "show", "none", code=2)
+    assert as_json(served, "reclaim", "list")[0]["count"] == 2
+    assert "node1 node2" in said(served, "reclaim", "show", number)
+    assert "has no node 'n9'" in said(served, "reclaim", "answer", number, "n9", code=1)
+    assert as_json(served, "reclaim", "answer", number, "n1")["given"] == 1
+    assert "done" in said(served, "reclaim", "answer", number, "node3")
+    said(served, "reclaim", "show", "none", code=2)
 
 
 def test_requests_say_whether_they_wait_and_spread(served: Served) -> None:
-    run(served, "vcluster", "create", "a", "--size", "1", "--template", "debian", "--spread", "--no-wait")
-    run(served, "vcluster", "create", "b", "--size", "1", "--template", "debian")
-    run(served, "vcluster", "resize", "loser", "5", "--spread")
+    said(served, "vcluster", "create", "a", "--size", "1", "--template", "debian", "--spread", "--no-wait")
+    said(served, "vcluster", "create", "b", "--size", "1", "--template", "debian")
+    said(served, "vcluster", "resize", "loser", "5", "--spread")
     served.local.post("/vclusters/loser/requests", {"tuples": [{"count": 1}], "wait": False})
     asked = served.local.get("/requests")["items"][-4:]
     assert [(one["vcluster"], one["may_wait"], one["may_spread"]) for one in asked] == [

@@ -129,14 +129,6 @@ def local(site: Site) -> Site:
 
 
 @pytest.fixture
-def threads() -> Iterator[ThreadPool]:
-    pool = ThreadPool(0, 2)
-    pool.start()
-    yield pool
-    pool.stop()
-
-
-@pytest.fixture
 def post(reactor: Any, in_reactor: Callable[..., Any], threads: ThreadPool) -> Callable[..., Any]:
     """post(site, url, resolve=…): sends NOTICE there, in the reactor's thread."""
 
