@@ -173,7 +173,7 @@ class Line(protocol.Protocol):
     # ------------------------------------------------------------ carrying out, one after the other
 
     def _go_on(self) -> None:
-        if self._heard and self._full_since is None and not self._working and not self._closing:
+        if self._heard and not self._working:
             self._working = True
             ensureDeferred(self._work())
 
