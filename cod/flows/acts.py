@@ -15,7 +15,7 @@ from functools import partial
 from cod import news
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy import energy, leases, lifecycle
-from cod.policy.world import WARM, Grant, Kind, Lot, No, Plan, Rouse, Share, Take
+from cod.policy.world import WARM, Ease, Grant, Kind, Lot, No, Plan, Rouse, Share, Take
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
 from cod.store import (
     census,
@@ -27,7 +27,6 @@ from cod.store import (
     notices,
     reclaims,
     requests,
-    reservations,
     steps,
     vclusters,
 )
@@ -54,18 +53,18 @@ class Act:
 def acts(plan: Plan, site: Site) -> list[Act]:
     """What carries out `plan`, in order; each act is run in a transaction of its own.
 
-    Grants go before what is overdue, for a request that is satisfied needs no node of others any more. An act raises
-    `Lost` when the claim is gone (then the pass is over), `Stale` when its rows have changed (then the next act can go
-    on) and `Refused` when a rule stands against it (then `waits` tells the request why).
+    Grants and eases go before what is overdue: what is not wanted any more is not seized. An act raises `Lost` when the
+    claim is gone (then the pass is over), `Stale` when its rows have changed (then the next act can go on) and
+    `Refused` when a rule stands against it (then `waits` tells the request why).
     """
     return [
-        *(Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=seconds))
-          for one, seconds in plan.warnings),
+        *(Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead)) for one, ahead in plan.warnings),
         *(Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site)) for one in plan.drains),
         *(Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site)) for one in plan.expired),
         *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
         *(Act(f"grant request {one.request_id}", partial(grant, granted=one, site=site), one.request_id)
           for one in plan.grants),
+        *(Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one)) for one in plan.eases),
         *(Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site)) for one in plan.overdue),
         *(Act(f"take for request {one.request_id}", partial(take, taken=one, site=site)) for one in plan.takes),
         *(Act("tell requests why not", partial(tell, noes=plan.noes[start:start + TOLD]))
@@ -198,6 +197,12 @@ def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now
     return leases.victims(census.pick_held(tx, vcluster.id, census.Kind(*kind), len(site.subnets) > 1, by), count)
 
 
+def ease(tx: Tx, *, eased: Ease, claim: Claim, now: float) -> Result:
+    """Not all that is open in a reclaim is wanted any more: of the nodes that were chosen the last may stay."""
+    claims.confirm(tx, claim, now)
+    return Result(reclaims.ease(tx, eased.reclaim_id, eased.count, eased.left, leases.victims, now))
+
+
 def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result:
     """The reclaim's deadline has passed: what is open in it is taken by power, as far as it may still be taken."""
     claims.confirm(tx, claim, now)
@@ -220,16 +225,12 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
 
 
 def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float) -> list[Node]:
-    """As many as are open, and may still be taken: those that were chosen, and others in the place of such as have gone
-    meanwhile.
-    """
+    """As many as are open and may still be taken: those chosen, and others in the place of such as have gone."""
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
     count = min(left, reclaims.to_spare(tx, vcluster, request, left))
-    chosen = nodes.lock(tx, list(reservations.of_reclaims(tx, [reclaim.id])))
-    held = [node for node in chosen if node.vcluster_id == vcluster.id]
-    goes = leases.victims(held, count)
+    goes = leases.victims(reclaims.chosen(tx, reclaim), count)
     if len(goes) < count:
         kind = Kind(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
         goes += _victims(tx, vcluster, kind, count - len(goes), site, now)

@@ -178,8 +178,8 @@ def still(seen: Snapshot, site: Site, now: float) -> Still:
 class Planned:
     """One thing that the next pass would do, with names in place of ids.
 
-    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'take', 'reject', 'wait', 'wake' or 'sleep'
-    vcluster    whom it concerns: for 'take' and 'seize' the one that loses nodes; '' for 'wake' and 'sleep'
+    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'reject', 'wait', 'wake' or 'sleep'
+    vcluster    whom it concerns: for 'take', 'ease' and 'seize' the one that loses nodes; '' for 'wake' and 'sleep'
     request_id  the request that it is done for; None where there is none
     nodes       how many
     type, block, subnet  of which nodes; '' where it says nothing
@@ -224,9 +224,15 @@ class _Names:
             for share in grant.shares:
                 yield self._line("grant", share.lot.kind, share.count, self._of[grant.request_id], grant.request_id,
                                  _readiness(share.lot))
-        for taking in (self._takings[one] for one in plan.overdue):
-            yield self._line("seize", taking.kind, taking.open, self._vclusters[taking.vcluster_id],
-                             taking.request_id, "not given back by the deadline of the reclaim")
+        left = {ease.reclaim_id: ease.left for ease in plan.eases}
+        for ease in plan.eases:
+            taking = self._takings[ease.reclaim_id]
+            yield self._line("ease", taking.kind, ease.count, self._vclusters[taking.vcluster_id], taking.request_id,
+                             "not wanted any more: there is enough without")
+        for taking in (self._takings[one] for one in plan.overdue if left.get(one, 1)):
+            yield self._line("seize", taking.kind, left.get(taking.id, taking.open),
+                             self._vclusters[taking.vcluster_id], taking.request_id,
+                             "not given back by the deadline of the reclaim")
         for take in plan.takes:
             yield self._line("take", take.kind, take.count, self._vclusters[take.vcluster_id], take.request_id,
                              f"for vcluster {self._of[take.request_id]}, which goes first")

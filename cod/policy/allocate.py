@@ -18,10 +18,12 @@ waits in the same place from pass to pass.
 
 **Whoever waits** for nodes on their way or being taken keeps the free ones that it would use: it is next in order, and
 they are not given to who comes later. Nodes that were taken for it, or reserved, it alone can have; it stays where it
-has such, as long as it cannot be granted at once elsewhere; and what is still to be given back for it is counted, so
-nothing is taken twice. A request that needs nodes which cannot be taken keeps nothing, and smaller requests may pass
-it. One that all nodes of the site could not satisfy is rejected at once; so is one that would have to wait and does not
-want to. Every *no* has a reason with a name and a sentence (`policy.reasons`).
+has such, as long as there or elsewhere is not enough without taking; and what is still to be given back for it is
+counted, so nothing is taken twice. What it can do without, because nodes have come free or are on their way, or because
+it waits elsewhere or for nothing now, need not be given back any more: the reclaim is eased. A request that needs nodes
+which cannot be taken keeps nothing, and smaller requests may pass it. One that all nodes of the site could not satisfy
+is rejected at once; so is one that would have to wait and does not want to. Every *no* has a reason with a name and a
+sentence (`policy.reasons`).
 
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
 changed decides nothing.
@@ -33,7 +35,7 @@ same or more.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from cod.model import Policy
@@ -44,7 +46,7 @@ from cod.policy.packing import pack
 from cod.policy.places import Found, Want
 from cod.policy.reclaim import Lenders
 from cod.policy.stock import Stock
-from cod.policy.world import Cache, Decision, Grant, Lot, No, Share, Snapshot, Take, Wish
+from cod.policy.world import Cache, Decision, Ease, Grant, Lot, No, Share, Snapshot, Take, Taking, Wish
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decision:
@@ -67,11 +69,16 @@ class _Choice:
         self._grants: list[Grant] = []
         self._takes: list[Take] = []
         self._noes: list[No] = []
+        self._eases: list[Ease] = []
+        self._takings: dict[int, list[Taking]] = defaultdict(list)
+        for taking in snapshot.takings:
+            self._takings[taking.request_id].append(taking)
         self._kept: Counter[Lot] = Counter()
 
     def decision(self) -> Decision:
         """What has been decided, in the order of the requests."""
-        return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), dict(self._kept))
+        return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
+                        dict(self._kept))
 
     def decide(self, peers: Sequence[Wish]) -> None:
         """Grant wishes of one priority and age, or say why not.
@@ -99,7 +106,7 @@ class _Choice:
         holder = self._snapshot.holders.get(wish.vcluster_id)
         if holder is None or not over(holder, self._now):
             return False
-        self._noes.append(reasons.run_out(wish))
+        self._no(wish, reasons.run_out(wish))
         return True
 
     def _packed(self, wants: Sequence[Want]) -> dict[int, Found]:
@@ -119,7 +126,21 @@ class _Choice:
     def _postpone(self, want: Want) -> None:
         """It waits in the right place, or is told why it has none."""
         found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
-        self._noes.append(reasons.why_not(want, self._fitting) if found is None else self._wait(want, found))
+        self._no(want.wish, reasons.why_not(want, self._fitting) if found is None else self._wait(want, found))
+
+    def _no(self, wish: Wish, no: No) -> None:
+        """What was being taken for it, and it does not count on any more, may stay: last what is taken first."""
+        self._noes.append(no)
+        unused = Counter() if no.final else self._stock.unused(wish.id)
+        for taking in sorted(self._takings.get(wish.id, ()) if unused else (), key=self._spared):
+            part = min(taking.open, unused[taking.kind])
+            if part:
+                unused[taking.kind] -= part
+                self._eases.append(Ease(taking.id, part, taking.open - part))
+
+    def _spared(self, taking: Taking) -> tuple[float, ...]:
+        holder = self._snapshot.holders.get(taking.vcluster_id)
+        return -(holder.priority if holder else 0), -taking.deadline, -taking.id
 
     def _want(self, wish: Wish) -> Want:
         own = self._stock.own.get(wish.id)
@@ -131,7 +152,8 @@ class _Choice:
         return places.at_once(want, self._stock.now_for(want.wish.id))
 
     def _later(self, want: Want) -> Found | None:
-        return places.later(want, self._stock.soon_for(want.wish.id), self._lenders)
+        own = self._stock.own.get(want.wish.id)
+        return places.later(want, self._stock.soon_for(want.wish.id), own.taking if own else {}, self._lenders)
 
     def _most_now(self, want: Want) -> list[int]:
         return [places.most(fit, self._stock.free, want.wish.may_spread) for fit in want.fits]

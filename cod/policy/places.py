@@ -85,26 +85,55 @@ def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
     return demands
 
 
-def later(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Found | None:
-    """In what is on its way too; else with what may be taken, from as low priorities as will do.
+def later(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int], lenders: Lenders) -> Found | None:
+    """In what is on its way too; else with what is `taking`, still to be given back for it; else with what may be taken
+    beside that, from as low priorities as will do.
 
-    Where the wish has something reserved, the first way that uses any of it comes before all others. The usual order of
-    kinds is tried before anchors are: as long as nothing has changed, it leads to the same place as before.
+    So nothing goes on being taken once there is enough without it, wherever. Where the wish has something reserved, of
+    the ways of one sort the first that uses any of it comes before all others. The usual order of kinds is tried before
+    anchors are: as long as nothing has changed, it leads to the same place as before.
     """
+    return (_first(want, _expecting(want, soon)) or (_given_back(want, soon, taking) if taking else None)
+            or _first(want, _borrowing(want, _sum(soon, taking), lenders)))
+
+
+def _first(want: Want, ways: Iterator[Found]) -> Found | None:
     first = None
-    for found in _ways(want, soon, lenders):
+    for found in ways:
         if not want.anchors or want.touches(found):
             return found
         first = first or found
     return first
 
 
-def _ways(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Iterator[Found]:
+def _sum(soon: Mapping[Kind, int], taking: Mapping[Kind, int]) -> Mapping[Kind, int]:
+    return {kind: soon.get(kind, 0) + taking.get(kind, 0) for kind in {*soon, *taking}} if taking else soon
+
+
+def _expecting(want: Want, soon: Mapping[Kind, int]) -> Iterator[Found]:
     for order in (want.demands, want.anchored) if want.anchors else (want.demands,):
         demands = order()
         found = _in_one(demands[0], soon) if want.alone else _together(want, demands, soon)
         if found is not None:
             yield found
+
+
+def _given_back(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int]) -> Found | None:
+    """Who may be spread counts what there is everywhere first, so that no more is given back than is short."""
+    if want.wish.may_spread:
+        shares = fill(want.demands(), soon)
+        left = Counter(dict(taking))
+        for demand, share in zip(want.demands(), shares, strict=True):
+            for kind in demand.kinds:
+                part = min(demand.count - share.total(), left[kind])
+                share[kind] += part
+                left[kind] -= part
+        if all(share.total() == demand.count for demand, share in zip(want.demands(), shares, strict=True)):
+            return Found([dict(+share) for share in shares])
+    return _first(want, _expecting(want, _sum(soon, taking)))
+
+
+def _borrowing(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Iterator[Found]:
     levels = lenders.levels(want.wish.priority)
     if not levels or not _each_alone(want, with_loans(want, soon, lenders)):
         return

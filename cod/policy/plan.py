@@ -33,6 +33,7 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         deserted=tuple(sorted(snapshot.deserted)),
         overdue=leases.overdue(snapshot, now),
         grants=decision.grants,
+        eases=decision.eases,
         takes=decision.takes,
         noes=tuple(no for no in decision.noes if no.final or no.sentence != told[no.request_id]),
         rouses=rouses(snapshot, decision.kept, energy, now, granted),

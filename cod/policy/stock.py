@@ -90,7 +90,12 @@ class Stock:
     def soon_for(self, request_id: int) -> Mapping[Kind, int]:
         """What it can have now or when what is on its way is there."""
         own = self.own.get(request_id)
-        return self.soon if own is None else _sum(self.soon, own.free, own.coming, own.taking)
+        return self.soon if own is None else _sum(self.soon, own.free, own.coming)
+
+    def unused(self, request_id: int) -> Counter[Kind]:
+        """What is still to be given back for it and was not counted on by `keep`, by kind."""
+        own = self.own.get(request_id)
+        return Counter() if own is None else +own.taking
 
     # ------------------------------------------------------------ giving out
 
@@ -103,16 +108,15 @@ class Stock:
         """Set up to `count` nodes aside for a request that waits: the free ones of them, and how many are missing.
 
         What is reserved for it counts first. Then nodes that are awake, then those that are waking and only then those
-        asleep: else another would be woken in each pass.
+        asleep: else another would be woken in each pass. What others are still to give back counts last: they need not,
+        as far as there is enough without it.
         """
         own = self.own.get(request_id) or Own()
         kept = self._draw(kind, request_id, count, wanted)
         left = count - _count(kept)
         coming = min(left, own.coming[kind])
         own.coming[kind] -= coming
-        taking = min(left - coming, own.taking[kind])
-        own.taking[kind] -= taking
-        left -= coming + taking
+        left -= coming
         for readiness_only in (True, False):
             more = self._draw(kind, 0, left, wanted, readiness_only)
             kept += more
@@ -120,6 +124,8 @@ class Stock:
             expected = self._wait(kind, left, waking_only=readiness_only)
             coming += expected
             left -= expected
+        taking = min(left, own.taking[kind])
+        own.taking[kind] -= taking
         return kept, Missing(coming, taking)
 
     def _wait(self, kind: Kind, count: int, waking_only: bool) -> int:

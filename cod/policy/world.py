@@ -198,6 +198,15 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
+class Ease:
+    """Nodes that an open reclaim need not bring any more: `count` of what was open in it, so that `left` stay open."""
+
+    reclaim_id: int
+    count: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
 class No:
     """A request that is not satisfied now.
 
@@ -219,12 +228,14 @@ class No:
 class Decision:
     """What becomes of the pending requests: each is in `grants` or in `noes`.
 
+    eases  of reclaims whose requests wait on: what ended requests had taken for them ends with them
     kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them gets those
     """
 
     grants: tuple[Grant, ...] = ()
     takes: tuple[Take, ...] = ()
     noes: tuple[No, ...] = ()
+    eases: tuple[Ease, ...] = ()
     kept: Mapping[Lot, int] = field(default_factory=dict)
 
 
@@ -255,6 +266,7 @@ class Plan:
     deserted: tuple[int, ...] = ()
     overdue: tuple[int, ...] = ()
     grants: tuple[Grant, ...] = ()
+    eases: tuple[Ease, ...] = ()
     takes: tuple[Take, ...] = ()
     noes: tuple[No, ...] = ()
     rouses: tuple[Rouse, ...] = ()

@@ -6,9 +6,10 @@ raises `Impossible`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from cod.policy.world import WARM, Grant, No, Plan, Rouse, Take
+from cod.policy import leases
+from cod.policy.world import WARM, Ease, Grant, No, Plan, Rouse, Take
 from cod.sim.cluster import Ask, Cluster, Reclaim
 from cod.sim.machines import Machine
 from cod.states import RequestState, VclusterState
@@ -31,10 +32,12 @@ def apply(world: World, plan: Plan) -> None:
         _expire(world, world.clusters[vcluster_id])
     for vcluster_id in plan.deserted:
         world.end(world.clusters[vcluster_id])
-    for reclaim_id in plan.overdue:
-        _seize(world, world.reclaims.get(reclaim_id))
     for grant in plan.grants:
         _grant(world, grant)
+    for ease in plan.eases:
+        _ease(world, ease)
+    for reclaim_id in plan.overdue:
+        _seize(world, world.reclaims.get(reclaim_id))
     for take in plan.takes:
         _take(world, take)
     for no in plan.noes:
@@ -130,6 +133,16 @@ def _take(world: World, take: Take) -> None:
     world.tally.taken += take.count
     world.tally.reclaims += 1
     cluster.owner.asked_back(reclaim, chosen)
+
+
+def _ease(world: World, ease: Ease) -> None:
+    """Of the machines that were chosen the last may stay."""
+    reclaim = world.reclaims[ease.reclaim_id]
+    chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
+    if len(chosen) != ease.left + ease.count:
+        raise Impossible(f"{ease.count} of {len(chosen)} nodes that are being taken are not wanted, {ease.left} are")
+    for machine in cast(list[Machine], leases.victims(cast(Any, chosen), len(chosen)))[ease.left:]:
+        world.spare(machine)
 
 
 def _tell(world: World, no: No) -> None:

@@ -83,6 +83,9 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
     for key, count in by_holding.items():
         if count > mobile.get(key, 0):
             yield f"vcluster {key[0]}: {count} are taken, {mobile.get(key, 0)} are outside their inertia"
+    open_ = Counter({taking.id: taking.open for taking in seen.takings})
+    yield from (f"reclaim {one.reclaim_id}: {open_[one.reclaim_id]} are open, {one.count} and {one.left} are not"
+                for one in planned.eases if open_[one.reclaim_id] != one.count + one.left or one.count < 1)
     yield from _no_more_than_short(seen, planned, wishes)
 
 
@@ -98,30 +101,52 @@ def _may_take(take: Take, wishes: Mapping[int, Wish], seen: Snapshot) -> Iterato
 
 
 def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Wish]) -> Iterator[str]:
-    """With what is reserved and being taken for it where nodes are taken now, it never has more than it wants.
+    """With what is reserved for it where nodes are taken, now or since before, it never has more than it wants; nor,
+    where it is the only one that waits, with what is free and on its way there.
 
     What it has elsewhere does not count, unless it may be spread: a request that has lost its place in one block may
     begin anew in another.
     """
-    taken: Counter[int] = Counter()
-    where: dict[int, set[Kind]] = defaultdict(set)
-    for take in planned.takes:
-        taken[take.request_id] += take.count
-        where[take.request_id].add(take.kind)
     granted = {grant.request_id for grant in planned.grants}
-    for request, count in taken.items():
-        here = where[request]
+    yield from (f"request {one}: is granted and takes" for one in granted & {take.request_id for take in planned.takes})
+    rejected = {no.request_id for no in planned.noes if no.final}
+    open_, had = _open(seen, planned), _had(seen)
+    whose = {0} if len(wishes) == 1 else set()
+    for request in sorted(set(open_) & set(wishes) - granted - rejected):
+        here = set(open_[request])
         if wishes[request].may_spread:
-            here |= {one.kind for one in seen.takings} | {lot.kind for lot in seen.lots}
-            here |= {coming.kind for coming in seen.coming}
-        there = sum(one.open for one in seen.takings if one.request_id == request and one.kind in here)
-        there += sum(one.count for one in seen.lots if one.reserved == request and one.kind in here)
-        there += sum(one.count for one in seen.coming if one.reserved == request and one.kind in here)
-        wanted = sum(one.count for one in wishes[request].tuples)
+            here |= {kind for kind, _ in had if _would_do(kind, wishes[request], seen)}
+        there = sum(count for (kind, reserved), count in had.items() if kind in here and reserved in whose | {request})
+        count, wanted = open_[request].total(), sum(one.count for one in wishes[request].tuples)
         if count + there > wanted:
-            yield f"request {request}: {count} are taken, {there} are on their way, {wanted} wanted"
-        if request in granted:
-            yield f"request {request}: is granted and takes"
+            yield f"request {request}: {count} are taken, {there} are there or on their way, {wanted} wanted"
+
+
+def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[Kind]]:
+    """What is being taken for each request when the plan is carried out, by kind."""
+    open_: dict[int, Counter[Kind]] = defaultdict(Counter)
+    for take in planned.takes:
+        open_[take.request_id][take.kind] += take.count
+    left = {ease.reclaim_id: ease.left for ease in planned.eases}
+    for taking in seen.takings:
+        if left.get(taking.id, taking.open):
+            open_[taking.request_id][taking.kind] += left.get(taking.id, taking.open)
+    return open_
+
+
+def _had(seen: Snapshot) -> Counter[tuple[Kind, int]]:
+    """What is free or on its way, by kind and whom it is reserved for."""
+    had: Counter[tuple[Kind, int]] = Counter()
+    for lot in seen.lots:
+        had[lot.kind, lot.reserved] += lot.count
+    for coming in seen.coming:
+        had[coming.kind, coming.reserved] += coming.count
+    return had
+
+
+def _would_do(kind: Kind, wish: Wish, seen: Snapshot) -> bool:
+    return kind.subnet in ("", wish.subnet) and any(
+        not satisfies(one.attributes, seen.types[kind.type].attributes) for one in wish.tuples)
 
 
 def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:

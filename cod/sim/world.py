@@ -44,11 +44,10 @@ class World:
         self.clusters: dict[int, Cluster] = {}
         self.pending: dict[int, Ask] = {}
         self.reclaims: dict[int, Reclaim] = {}
-        self.ended = 0
         self._watch, self._period = watch, scenario.period
         self._look_at = float("inf")
         self._minutes: set[float] = set()
-        self._ids = 0
+        self.ended = self._ids = 0
         self.look(0.0)
 
     def new_id(self) -> int:
@@ -152,13 +151,14 @@ class World:
         if machine.state is not NodeState.ACTIVE:
             self.tally.gone(machine)
         if machine.reclaim:
-            self._less(self.reclaims[machine.reclaim])
-            machine.reclaim = 0
+            self._less(machine)
         cluster.changed()
 
-    def _less(self, reclaim: Reclaim) -> None:
+    def _less(self, machine: Machine) -> None:
+        reclaim, machine.reclaim = self.reclaims[machine.reclaim], 0
         reclaim.open -= 1
         reclaim.cluster.leaving -= 1
+        reclaim.cluster.changed()
         if not reclaim.open:
             del self.reclaims[reclaim.id]
 
@@ -171,6 +171,11 @@ class World:
             self._cancel(reclaim)
         for machine in [one for one in self.hall.kept if one.reserved == ask.id]:
             self.hall.reserve(machine, 0)
+
+    def spare(self, machine: Machine) -> None:
+        """It need not be given back any more."""
+        self._less(machine)
+        self.hall.reserve(machine, 0)
 
     def _cancel(self, reclaim: Reclaim) -> None:
         reclaim.cluster.leaving -= reclaim.open
@@ -259,7 +264,7 @@ class World:
         if self._watch is not None:
             self._watch(seen, planned, self.clock.now)
         acts.apply(self, planned)
-        moved = planned.grants or planned.takes or planned.rouses or planned.expired or planned.overdue
+        moved = planned.grants or planned.takes or planned.eases or planned.rouses or planned.expired or planned.overdue
         if moved and self.pending:
             self.stir()
         elif moved and self.energy.manage:

@@ -7,7 +7,7 @@ instead. It is *cancelled* when its request ends or nothing may be taken any mor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from sqlalchemy import Select, func, insert, select, update
 from cod import news
 from cod.model import Node, Reclaim, Request, Vcluster
 from cod.states import ReclaimState, VclusterState
-from cod.store import dues, groups, notices, reservations, vclusters
+from cod.store import dues, groups, nodes, notices, reservations, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 
@@ -133,6 +133,42 @@ def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None
         close(tx, reclaim, now)
 
 
+def ease(
+    tx: Tx, reclaim_id: int, count: int, left: int, order: Callable[[Sequence[Node], int], Sequence[Node]], now: float
+) -> int:
+    """`count` of what is open in it is not wanted any more, only `left`; returns how many, 0 if it was done before.
+
+    Of the nodes that were chosen those may stay that are last by `order` (`policy.leases.victims`). Where nothing is
+    left the reclaim is over. Raises `Stale` when something else is open than both.
+    """
+    there = get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    reclaim = get(tx, reclaim_id, lock=True)
+    if vcluster is None or reclaim is None or reclaim.state != ReclaimState.OPEN:
+        return 0
+    open_now = reclaim.count - reclaim.given
+    if open_now == left:
+        return 0
+    if open_now != left + count:
+        raise nodes.Changed(f"{open_now} nodes are open in reclaim {reclaim.id}, not {left + count}")
+    eased = _change(tx, reclaim, count=reclaim.count - count)
+    _tell_spared(tx, reclaim, count, now)
+    if not left:
+        close(tx, eased, now)
+        return count
+    held = chosen(tx, reclaim)
+    reservations.drop(tx, [node.id for node in order(held, len(held))[left:]])
+    would_do = [node for node in nodes.every(tx, vcluster_id=vcluster.id) if fits(reclaim, node)]
+    dues.reclaimed(tx, eased, f"request {reclaim.request_id} is short of fewer", would_do, now)
+    return count
+
+
+def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:
+    """The nodes that were chosen for it and have not left the vcluster, locked."""
+    there = nodes.lock(tx, list(reservations.of_reclaims(tx, [reclaim.id])))
+    return [node for node in there if node.vcluster_id == reclaim.vcluster_id]
+
+
 def close(tx: Tx, reclaim: Reclaim, now: float) -> Reclaim:
     """No more is taken by it: nodes that were chosen and are still held may stay."""
     ids = list(reservations.of_reclaims(tx, [reclaim.id]))
@@ -141,7 +177,7 @@ def close(tx: Tx, reclaim: Reclaim, now: float) -> Reclaim:
         reservations.drop(tx, list(tx.scalars(
             select(n.id).where(n.id.in_(part), n.vcluster_id == reclaim.vcluster_id))))
     state = ReclaimState.DONE if reclaim.given else ReclaimState.CANCELLED
-    dues.over(tx, reclaim, state, now)
+    dues.over(tx, reclaim, ReclaimState.CANCELLED, now)  # whatever was given: what was not may be used again
     return _change(tx, reclaim, state=state, ended_at=now)
 
 
@@ -157,7 +193,11 @@ def cancel(tx: Tx, request_ids: Sequence[int], now: float) -> None:
 
 def spared(tx: Tx, reclaim: Reclaim, now: float) -> None:
     """Tell the vcluster's group that what the reclaim still wanted may stay."""
-    vcluster, left = vclusters.get(tx, reclaim.vcluster_id), reclaim.count - reclaim.given
+    _tell_spared(tx, reclaim, reclaim.count - reclaim.given, now)
+
+
+def _tell_spared(tx: Tx, reclaim: Reclaim, left: int, now: float) -> None:
+    vcluster = vclusters.get(tx, reclaim.vcluster_id)
     if vcluster is not None and vcluster.state == VclusterState.ACTIVE and left > 0:
         notices.add(tx, **news.reclaim_dropped(vcluster, left), group_id=vcluster.group_id, vcluster_id=vcluster.id,
                     now=now)

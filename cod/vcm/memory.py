@@ -94,7 +94,7 @@ class Memory:
         elif isinstance(body, Refusal):
             self.requests.pop(body.key, None)
         elif isinstance(body, Reclaim):
-            self.reclaims[body.reclaim] = body
+            self._asked_back(body)
         elif isinstance(body, ReclaimOver):
             self._over(body)
         elif isinstance(body, Lease):
@@ -119,6 +119,13 @@ class Memory:
             ours.member = replace(ours.member, state=told.state, address=told.address or ours.member.address)
             if told.state not in ("active", "lost"):  # it starts anew: what was added of it is not there any more
                 ours.added = False
+
+    def _asked_back(self, asked: Reclaim) -> None:
+        """Perhaps for fewer than before: of those that were promised the ones that take longest may stay."""
+        self.reclaims[asked.reclaim] = asked
+        promised = [ours for ours in self.nodes.values() if ours.reclaim == asked.reclaim and not ours.lost]
+        for ours in sorted(promised, key=lambda ours: ours.within)[asked.count:]:
+            ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
 
     def _over(self, over: ReclaimOver) -> None:
         self.reclaims.pop(over.reclaim, None)

@@ -16,8 +16,8 @@ from tests.store.manager_world import OWNER, add_node, add_template, arrive, run
 
 GIB = '<requires><memory><mib equal="{}"/></memory></requires>'
 NOW = 130.0  # when everything is due
-EVERY_KIND = ["warn vcluster", "drain vcluster", "expire vcluster", "end vcluster", "grant request", "seize by reclaim",
-              "take for request", "tell requests why not", "wake nodes", "put nodes to sleep"]
+EVERY_KIND = ["warn vcluster", "drain vcluster", "expire vcluster", "end vcluster", "grant request", "ease reclaim",
+              "seize by reclaim", "take for request", "tell requests why not", "wake nodes", "put nodes to sleep"]
 
 
 def ruled(site: Site) -> Site:
@@ -59,18 +59,25 @@ def build(tx: Tx, site: Site) -> None:
     people(tx)
     for number, mib in enumerate([4096] * 5 + [8192] * 4 + [16384] * 3 + [65536] * 3):
         add_node(tx, number, mib=mib)
+    for number in range(30, 34):
+        add_node(tx, number, mib=24576)
     for number in (20, 21):
         add_node(tx, number, "off", mib=32768)
     for name in ("warned", "drains", "expires", "ends"):
         want(tx, site, name, 1, 4096, 1.0)
     want(tx, site, "loser8", 1, 8192, 1.0)
     want(tx, site, "loser16", 1, 16384, 1.0)
+    want(tx, site, "loser24", 1, 24576, 1.0)
     run_pass(tx, calm(site), 2.0)
     arrive(tx, 3.0)
     grow(tx, site, "loser8", 4, 4.0)
     grow(tx, site, "loser16", 3, 5.0)
+    grow(tx, site, "loser24", 4, 6.0)
     want(tx, site, "winner8", 2, 8192, 100.0, "high")
-    run_pass(tx, calm(site), 100.0)  # takes two nodes, which nobody gives back until 120
+    want(tx, site, "winner24", 2, 24576, 100.0, "high")
+    run_pass(tx, calm(site), 100.0)  # takes two nodes of each, which nobody gives back until 120
+    tx.execute(update(t.reclaims).where(t.reclaims.c.vcluster_id == vcluster_id(tx, "loser24")).values(deadline=160.0))
+    add_node(tx, 34, mib=24576)  # one of the two need not be given back
     _come_to(tx, "warned", expires_at=NOW + 500.0, warned=None)
     _come_to(tx, "drains", expires_at=NOW - 5.0, warned=0.0)
     _come_to(tx, "expires", expires_at=NOW - 40.0, warned=0.0, drain_until=NOW - 10.0)
@@ -79,6 +86,11 @@ def build(tx: Tx, site: Site) -> None:
     want(tx, site, "granted", 1, 4096, 112.0)
     want(tx, site, "winner16", 1, 16384, 113.0, "high")
     want(tx, site, "huge", 60, 4096, 114.0)
+
+
+def vcluster_id(tx: Tx, name: str) -> int:
+    """The id of the vcluster of that name."""
+    return int(tx.scalar(select(t.vclusters.c.id).where(t.vclusters.c.live_name == name)) or 0)
 
 
 def _come_to(tx: Tx, name: str, **columns: Any) -> None:

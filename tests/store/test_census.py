@@ -40,6 +40,8 @@ def mixed(tx: Tx, site: Site) -> Site:
         tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(since=dice.choice([0.0, NOW])))
         if dice.random() < 0.2:
             reservations.add(tx, [node.id], request or 0, None, NOW)
+    chosen = t.nodes.c.id.in_(select(t.reservations.c.node_id)), t.nodes.c.vcluster_id.is_not(None)
+    tx.execute(update(t.nodes).where(*chosen).values(assigned_at=1.0))  # what is chosen was mobile
     tx.execute(insert(t.node_blocks).values(id=9, name="b9"))
     tx.execute(update(t.nodes).where(t.nodes.c.id % 3 == 0).values(block_id=9))
     return calm(ruled(site))
@@ -221,8 +223,10 @@ def test_a_preview_names_what_the_pass_then_does(tx: Tx, site: Site) -> None:
     build(tx, rules)
     lines = flow.preview(tx, site=rules, now=130.0)
     kinds = [line.kind for line in lines]
-    assert sorted(set(kinds)) == ["drain", "end", "expire", "grant", "reject", "seize", "sleep", "take", "wait", "wake",
-                                  "warn"]
+    assert sorted(set(kinds)) == ["drain", "ease", "end", "expire", "grant", "reject", "seize", "sleep", "take",
+                                  "wait", "wake", "warn"]
+    ease = next(line for line in lines if line.kind == "ease")
+    assert (ease.vcluster, ease.nodes) == ("loser24", 1)
     take = next(line for line in lines if line.kind == "take")
     assert (take.vcluster, take.nodes, take.about) == ("loser16", 1, "for vcluster winner16, which goes first")
     seize = next(line for line in lines if line.kind == "seize")

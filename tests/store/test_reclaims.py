@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,9 @@ from cod.flows import reclaims as flow
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as owner_flows
 from cod.model import Reclaim, Refused, Site
+from cod.policy.leases import victims
 from cod.states import Disk
-from cod.store import nodes, reclaims, requests, reservations, vclusters
+from cod.store import nodes, reclaims, requests, reservations, vclusters, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.store.busy_site import calm, grow, people, ruled, summary, want
@@ -235,6 +237,96 @@ def test_free_nodes_are_counted_in(tx: Tx, quiet: Site) -> None:
     assert summary(tx)["late"][2] == 0, "the free ones are kept for whoever waits for the rest"
     rest(tx, quiet, 102.0, step=40.0)
     assert summary(tx)["winner"] == ("active", 3, 3)
+
+
+# ---------------------------------------------------------------- eased
+
+
+def owed(tx: Tx, one: Reclaim) -> list[tuple[str, int | str]]:
+    """What the loser's VCM is told of the reclaim: how many are open, or how it ended."""
+    query = select(t.outbox.c.verb, t.outbox.c.body).where(t.outbox.c.vcluster_id == one.vcluster_id)
+    bodies = [(verb, json.loads(body)) for verb, body in tx.execute(query.order_by(t.outbox.c.sequence))]
+    return [(verb, body.get("count", body.get("state"))) for verb, body in bodies if verb.startswith("reclaim")]
+
+
+def told(tx: Tx, kind: str) -> list[str]:
+    """The subjects of those notices."""
+    return list(tx.scalars(select(t.notices.c.subject).where(t.notices.c.kind == kind).order_by(t.notices.c.id)))
+
+
+def test_when_a_node_comes_free_one_less_is_taken(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    vcms.enrol(tx, one.vcluster_id, serial="1", address="", now=100.0)
+    add_node(tx, 20)
+    assert run_pass(tx, quiet, 105.0) == ["ease reclaim", "tell requests why not"]
+    assert (reclaim(tx, one.id), kept(tx)) == (("open", 1, 0), {"node1": one.id}), "the last that was chosen may stay"
+    assert requests.every(tx)[-1].reason.startswith("waits for 1 node ")
+    assert (told(tx, "reclaim-dropped"), owed(tx, one)) == (["loser: 1 node may stay"], [("reclaim", 1)])
+    check_world(tx)
+    assert run_pass(tx, quiet, 106.0) == []
+    assert run_pass(tx, quiet, DUE) == ["seize by reclaim"]
+    arrive(tx, 130.0)
+    assert run_pass(tx, quiet, 130.0) == ["grant request"]
+    assert (summary(tx)["loser"], summary(tx)["winner"]) == (("active", 3, 3), ("active", 2, 2))
+    check_world(tx)
+
+
+def test_at_the_deadline_itself_no_more_is_seized_than_is_short(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    add_node(tx, 20)
+    assert run_pass(tx, quiet, DUE) == ["ease reclaim", "seize by reclaim", "tell requests why not"]
+    assert (reclaim(tx, one.id), summary(tx)["loser"]) == (("done", 1, 1), ("active", 3, 3))
+    check_world(tx)
+
+
+@pytest.mark.parametrize(("given", "coming", "expected"), [(0, 2, ("cancelled", 0, 0)), (1, 1, ("done", 1, 1))])
+def test_where_enough_is_on_its_way_nothing_more_is_taken(
+    tx: Tx, quiet: Site, given: int, coming: int, expected: tuple[str, int, int]
+) -> None:
+    one = contended(tx, quiet)
+    vcms.enrol(tx, one.vcluster_id, serial="1", address="", now=100.0)
+    if given:
+        answer(tx, quiet, one.id, "node3")
+    for number in range(coming):
+        add_node(tx, 20 + number, "wipe", disk=Disk.DIRTY)
+    assert run_pass(tx, quiet, 105.0)[0] == "ease reclaim"
+    assert (reclaim(tx, one.id), set(kept(tx))) == (expected, {"node3"} if given else set())
+    assert owed(tx, one) == [("reclaim-over", "cancelled")], "what has not been given may be used again"
+    rest(tx, quiet, 107.0, step=40.0)
+    assert (summary(tx)["loser"], summary(tx)["winner"]) == (("active", 4 - given, 4 - given), ("active", 2, 2))
+
+
+def test_what_would_be_taken_in_vain_stays_and_is_taken_anew(tx: Tx, quiet: Site) -> None:
+    """Of the four that are wanted one is free: it breaks, and comes back."""
+    people(tx)
+    for number in range(5):
+        add_node(tx, number)
+    want(tx, quiet, "loser", 1, 4096, 1.0)
+    run_pass(tx, quiet, 2.0)
+    arrive(tx, 3.0)
+    grow(tx, quiet, "loser", 4, 4.0)
+    want(tx, quiet, "winner", 4, 4096, 99.0, "high")
+    run_pass(tx, quiet, 100.0)
+    node_flows.quarantine(tx, name="node4", reason="smoke", site=quiet, now=104.0, actor=OWNER)
+    assert run_pass(tx, quiet, 105.0) == ["ease reclaim", "tell requests why not"]
+    assert (reclaims.open_(tx), kept(tx)) == ([], {})
+    assert run_pass(tx, quiet, 130.0) == []
+    assert summary(tx)["loser"] == ("active", 4, 4)
+    node_flows.restore(tx, name="node4", site=quiet, now=131.0, actor=OWNER)
+    assert run_pass(tx, quiet, 132.0) == ["take for request", "tell requests why not"]
+    assert [one.count for one in reclaims.open_(tx)] == [3]
+    check_world(tx)
+
+
+def test_what_has_been_answered_in_part_is_not_eased_by_an_old_plan(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet, 3)
+    answer(tx, quiet, one.id, "node3")
+    with pytest.raises(nodes.Stale):
+        reclaims.ease(tx, one.id, 2, 1, victims, 106.0)
+    assert reclaims.ease(tx, one.id, 1, 1, victims, 106.0) == 1
+    assert reclaims.ease(tx, one.id, 1, 1, victims, 106.0) == 0, "it was done before"
+    assert (reclaim(tx, one.id), len(kept(tx))) == (("open", 2, 1), 2)
+    check_world(tx)
 
 
 @pytest.mark.parametrize(("priority", "inertia", "expected"), [

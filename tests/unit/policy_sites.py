@@ -166,6 +166,12 @@ def carried_out(seen: Snapshot, done: Decision, policy: Policy = POLICY, now: fl
         for share in grant.shares:
             seen = _given(seen, replace(share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved),
                           share.count, wishes[grant.request_id], now + policy.inertia)
+    for ease in done.eases:
+        taking = next(one for one in seen.takings if one.id == ease.reclaim_id)
+        assert taking.open == ease.count + ease.left
+        seen = _taken(seen, taking.vcluster_id, taking.kind, -ease.count)
+        rest = [replace(taking, open=ease.left)] if ease.left else []
+        seen = replace(seen, takings=[one for one in seen.takings if one.id != ease.reclaim_id] + rest)
     for take in done.takes:
         seen = _taken(seen, take.vcluster_id, take.kind, take.count)
         number = max((one.id for one in seen.takings), default=0) + 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cod.model import Energy, Policy, RequestTuple
 from cod.policy.allocate import decide
 from cod.policy.plan import plan
-from cod.policy.world import COLD, WARM, Cache, Coming, Decision, Holding, Kind, Lot, Snapshot, Take, Taking
+from cod.policy.world import COLD, WARM, Cache, Coming, Decision, Ease, Holding, Kind, Lot, Snapshot, Take, Taking
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,
@@ -257,9 +258,51 @@ def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> N
     seen: dict[str, object] = {
         "holders": [holder(1, 4, leaving=1)], "holdings": [Holding(1, TWO, 4, 3)],
         "takings": [Taking(1, 1, 1, TWO, 1, NOW + 9)], "wishes": [wish(1, 2, priority=1)]}
-    waits = decided(**seen, coming=[Coming(ONE, 5)])
-    assert waits.takes == (Take(1, 1, TWO, 1),)
+    waits = decided(**seen, coming=[Coming(ONE, 1)])
+    assert (waits.takes, waits.eases) == ((Take(1, 1, TWO, 1),), ())
     assert granted(decided(**seen, lots=[lot(2, ONE)])) == [1]
+
+
+def eased(open_: int = 3, **columns: Any) -> tuple[Ease, ...]:
+    """What is eased of a reclaim of `open_` nodes in block TWO, for the only request: it wants 4."""
+    columns = {"wishes": [wish(1, 4, priority=1)], "holders": [holder(1, 4, 1, leaving=open_)]} | columns
+    taking = Taking(1, 1, 1, TWO, open_, NOW + 9)
+    done = decided(holdings=[Holding(1, TWO, 4, 4 - open_)], takings=[taking], **columns)
+    assert done.takes == ()
+    return done.eases
+
+
+def test_what_is_not_short_any_more_may_stay() -> None:
+    free, coming = lot(1, TWO), Coming(TWO, 1)
+    assert eased(lots=[free]) == ()
+    assert eased(lots=[free], coming=[coming]) == (Ease(1, 1, 2),)
+    assert eased(lots=[lot(2, TWO)], coming=[coming]) == (Ease(1, 2, 1),)
+    assert eased(coming=[Coming(TWO, 4)]) == (Ease(1, 3, 0),)
+    assert eased(lots=[lot(4, TWO)]) == (), "it is granted: its reclaims end with it"
+
+
+def test_it_is_not_taken_where_enough_is_on_its_way_elsewhere() -> None:
+    assert eased(coming=[Coming(ONE, 4)], lots=[lot(1, TWO)]) == (Ease(1, 3, 0),)
+    spread = [wish(1, 4, priority=1, may_spread=True)]
+    assert eased(coming=[Coming(ONE, 2)], lots=[lot(1, TWO)], wishes=spread) == (Ease(1, 2, 1),)
+
+
+def test_what_would_be_taken_in_vain_may_stay() -> None:
+    assert eased(site={SMALL: 9}) == (Ease(1, 3, 0),), "the fourth is nowhere"
+    over = [holder(1, 4, 1, leaving=3), holder(1001, 1, drain_until=NOW + 5)]
+    assert eased(lots=[lot(1, TWO)], holders=over) == (Ease(1, 3, 0),), "it gets nothing: its lease has run out"
+    assert eased(lots=[lot(1, TWO)], wishes=[wish(1, 4, priority=1, may_wait=False)]) == (), "it is rejected"
+
+
+def test_the_highest_priority_is_spared_first_then_what_was_taken_last() -> None:
+    holders = [holder(1, 3, priority=0, leaving=3), holder(2, 1, priority=1, leaving=1)]
+    takings = [Taking(1, 1, 1, ONE, 2, NOW + 9), Taking(2, 2, 1, ONE, 1, NOW + 5), Taking(3, 1, 1, ONE, 1, NOW + 20)]
+    holdings = [Holding(1, ONE, 3, 0), Holding(2, ONE, 1, 0)]
+    for free, expected in ((1, (Ease(2, 1, 0),)), (2, (Ease(2, 1, 0), Ease(3, 1, 0))),
+                           (3, (Ease(2, 1, 0), Ease(3, 1, 0), Ease(1, 1, 1)))):
+        done = decided(lots=[lot(free, ONE)], holders=holders, holdings=holdings, takings=takings,
+                       wishes=[wish(1, 4, priority=2)])
+        assert done.eases == expected
 
 
 # ---------------------------------------------------------------- rejected

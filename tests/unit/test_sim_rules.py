@@ -12,6 +12,7 @@ from cod.policy.world import (
     COLD,
     WARM,
     Coming,
+    Ease,
     Grant,
     Holder,
     Holding,
@@ -34,6 +35,7 @@ NOW = 1000.0
 HERE, THERE, BIG = Kind(1, 1, ""), Kind(1, 2, ""), Kind(2, 3, "")
 FREE, ASLEEP, ROOMY = Lot(HERE, WARM, 3, idle=1), Lot(THERE, COLD, 2), Lot(BIG, WARM, 2)
 KEPT = Lot(HERE, WARM, 1, reserved=77)
+TAKING = Taking(1, 5, 1, HERE, 1, 1200.0)
 ROOM = '<requires><memory><mib min="4GiB"/></memory></requires>'
 TYPES = {1: NodeType(1, "small", "1", '<node><memory mib="1024" /></node>', 1.0, 0.0),
          2: NodeType(2, "big", "2", '<node><memory mib="8192" /></node>', 1.0, 0.0)}
@@ -73,10 +75,14 @@ def check(snapshot: Snapshot, planned: Plan) -> list[str]:
     (seen(wish(may_spread=True)), granted((FREE, 1), (ASLEEP, 1))),
     (seen(wish(attributes=ROOM)), granted((ROOMY, 2))),
     (seen(wish(77, 1)), granted((KEPT, 1), number=77)),
-    (seen(), taken(5, HERE, 2)),
-    (seen(takings=(Taking(1, 5, 1, HERE, 1, 1200.0),)), taken(5, HERE, 1)),
+    (seen(lots=(ASLEEP,)), taken(5, HERE, 2)),
+    (seen(lots=(KEPT,), takings=(TAKING,)), taken(5, HERE, 1)),
+    (seen(wish(1), wish(2), takings=(TAKING,)), taken(5, HERE, 1)),
+    (seen(wish(1, 4), takings=(TAKING,)), Plan()),
+    (seen(takings=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 3, 0),))),
+    (seen(wish(1, 4), takings=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 2, 1),))),
     (seen(), Plan(drains=(6,))),
-    (seen(takings=(Taking(1, 5, 1, HERE, 1, 900.0),)), Plan(overdue=(1,))),
+    (seen(lots=(), takings=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
     (seen(), Plan(rouses=(Rouse(ASLEEP, 2, ""), Rouse(FREE, 1, "", sleep=True)))),
     (seen(), Plan(noes=(No(1, "busy", "waits"),))),
 ])
@@ -104,9 +110,15 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     (seen(), taken(5, BIG, 1), "1 are taken, 0 are outside their inertia"),
     (seen(wish(attributes=ROOM)), taken(5, HERE, 1), "takes nodes of type 1, which lack what it wants"),
     (seen(), taken(5, HERE, 0), "takes no nodes"),
-    (seen(wish(count=1)), taken(5, HERE, 2), "2 are taken, 0 are on their way, 1 wanted"),
-    (seen(takings=(Taking(1, 5, 1, HERE, 1, 1200.0),)), taken(5, HERE, 2), "2 are taken, 1 are on their way, 2 wanted"),
-    (seen(coming=(Coming(HERE, 1, reserved=1),)), taken(5, HERE, 2), "2 are taken, 1 are on their way, 2 wanted"),
+    (seen(wish(count=1)), taken(5, HERE, 2), "2 are taken, 3 are there or on their way, 1 wanted"),
+    (seen(lots=(), takings=(TAKING,)), taken(5, HERE, 2), "3 are taken, 0 are there or on their way, 2 wanted"),
+    (seen(wish(1), wish(2), coming=(Coming(HERE, 1, reserved=1),)), taken(5, HERE, 2),
+     "2 are taken, 1 are there or on their way, 2 wanted"),
+    (seen(takings=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
+    (seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), takings=(replace(TAKING, open=2),)), Plan(),
+     "2 are taken, 2 are there or on their way, 3 wanted"),
+    (seen(wish(1, 4), takings=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 1, 2),)), "2 are taken, 3 are there"),
+    (seen(takings=(TAKING,)), Plan(eases=(Ease(1, 1, 1),)), "1 are open, 1 and 1 are not"),
     (seen(), Plan(drains=(5,)), "drained before its lease is over"),
     (seen(), Plan(expired=(7,)), "seized before its grace is over"),
     (seen(), Plan(expired=(6,)), "seized before its grace is over"),

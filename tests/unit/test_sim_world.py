@@ -181,6 +181,25 @@ def test_a_reclaimed_node_is_kept_for_whom_it_was_taken() -> None:
     assert not rival.times("granted")
 
 
+def test_what_comes_free_meanwhile_is_not_taken() -> None:
+    """Of the two that are asked back one is not short any more when another vcluster ends."""
+    site = world(scenario(4, policy={"reclaim_grace": 300, "inertia": 0}))
+    low, other, high = Told(site, "low"), Told(site, "high"), Told(site, "high")
+    cluster, ends = founded(site, low, 1), founded(site, other, 1)
+    site.clock.run(200)
+    site.grow(cluster, 2)
+    site.clock.run(500)
+    founded(site, high, 2)
+    site.clock.run(510)
+    assert cluster.leaving == 2
+    site.delete(ends)
+    site.clock.run(520)
+    assert cluster.leaving == 1
+    site.clock.run(3000)
+    assert (len(low.times("taken")), site.tally.seized, cluster.size, cluster.leaving) == (1, 1, 2, 0)
+    assert high.times("granted")
+
+
 def test_a_request_that_is_withdrawn_spares_what_was_reclaimed_for_it() -> None:
     site, low, _, cluster = contended()
     site.clock.run(510)
