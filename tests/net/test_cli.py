@@ -267,7 +267,7 @@ def test_the_table_of_commands_says_what_each_module_says() -> None:
 
 def test_the_help_loads_little() -> None:
     """Start-up time is kept by not importing: what is slow to load is loaded by who needs it."""
-    slow = ("twisted", "sqlalchemy", "pydantic", "alembic", "rich", "lxml", "jinja2", "prometheus_client")
+    slow = ("twisted", "sqlalchemy", "pydantic", "alembic", "rich", "lxml", "prometheus_client")
     code = ("import sys; sys.argv = ['cod', '--help']\nfrom cod.__main__ import main\n"
             "try: main()\nexcept SystemExit: pass\n"
             f"print([name for name in {slow} if name in sys.modules])")
