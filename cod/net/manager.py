@@ -154,5 +154,11 @@ class Manager(Service):
             log.warning("%s: %s", act.name, refused.sentence)
             if act.request_id is not None:
                 await self._pool.run(acts.waits, act.request_id, refused)
+        except acts.Lost:
+            raise
+        except Exception as error:  # what is wrong with the rows of one must not keep all others waiting for ever
+            if self._pool.is_away(error):
+                raise
+            log.exception("%s failed", act.name)
         else:
             self._effects(done.effects)

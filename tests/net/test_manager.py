@@ -252,6 +252,26 @@ def test_a_refused_grant_tells_its_request(house: House, engine: Engine, site: S
     assert in_tx(engine, requests.every)[0].state == "granted"
 
 
+def test_an_act_that_fails_keeps_no_other_waiting(
+    house: House, engine: Engine, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(engine, site)
+    create(engine, site, "two", size=1)
+    broken = [True]
+
+    def fail_once(name: str) -> None:
+        if name == "grant" and broken:
+            broken.clear()
+            raise ZeroDivisionError
+
+    house.pool.before = fail_once
+    house.manager.startService()
+    assert sorted(request.state for request in in_tx(engine, requests.every)) == ["granted", "pending"]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["grant request 1 failed"]
+    house.seconds(11)
+    assert {request.state for request in in_tx(engine, requests.every)} == {"granted"}
+
+
 def test_a_failing_database_and_a_bug_are_logged_and_tried_again(
     house: House, engine: Engine, site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -118,6 +118,7 @@ def test_notices_are_listed_and_shown(served: Served) -> None:
     for wrong in ("/notices/0", "/notices/x", "/notices/99999999999999999999"):
         assert refused(api.get, wrong).status == 404
     assert refused(api.get, "/notices?after=-1").status == 422
+    assert refused(api.get, f"/notices?after={10**30}").status == 422
 
 
 def test_how_deliveries_stand(served: Served) -> None:

@@ -300,6 +300,16 @@ def test_submitting_tuples(tx: Tx, site: Site) -> None:
     check_world(tx)
 
 
+def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    running(tx, site, 1)
+    create(tx, site, "two", size=1)
+    run_pass(tx, site, 5.0)
+    request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], key="k", now=6.0)
+    with pytest.raises(Refused, match="that key was used before, for vcluster one"):
+        request_flows.submit(tx, vcluster="two", wanted=[Asked(1)], key="k", now=7.0)
+
+
 @pytest.mark.parametrize(("wanted", "sentence"), [
     ([], "one node at least"), ([Asked(0)], "one node at least"), ([Asked(-1), Asked(3)], "one node at least"),
     ([Asked(1, "<a/>")], "in an element requires"), ([Asked(1, "", "no")], "no template 'no'"),

@@ -16,8 +16,8 @@ class NoticeQuery(Query):
 
     group: str | None = Field(default=None, max_length=63)
     vcluster: str | None = Field(default=None, max_length=63)
-    after: int | None = Field(default=None, ge=0, description="those with ids after this one, oldest first; left out: "
-                              "the newest")
+    after: int | None = Field(default=None, ge=0, le=2**62,
+                              description="those with ids after this one, oldest first; left out: the newest")
     limit: int = Field(default=1000, ge=1, le=10_000)
 
 

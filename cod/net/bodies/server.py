@@ -81,7 +81,8 @@ class ServerInfo(Reply):
 class EventQuery(Query):
     """From where to follow the events."""
 
-    after: int | None = Field(default=None, ge=0, description="id of the last event seen; left out: only new ones")
+    after: int | None = Field(default=None, ge=0, le=2**62,
+                              description="id of the last event seen; left out: only new ones")
 
 
 class Problem(Reply):
