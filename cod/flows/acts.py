@@ -15,7 +15,7 @@ from functools import partial
 from cod import news
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy import energy, leases, lifecycle
-from cod.policy.world import WARM, Ease, Grant, Kind, Lot, No, Plan, Rouse, Share, Take
+from cod.policy.world import WARM, Ease, Grant, Kind, Lot, No, Plan, PowerChange, Share, Take
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
 from cod.store import (
     census,
@@ -34,7 +34,7 @@ from cod.store import leases as lease_rows
 from cod.store.engine import Tx
 
 ACTOR = "manager"
-ROUSED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
+SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
 TOLD = 100  # requests
 Claim = claims.Claim
 Lost = claims.Lost
@@ -69,13 +69,13 @@ def acts(plan: Plan, site: Site) -> list[Act]:
         *(Act(f"take for request {one.request_id}", partial(take, taken=one, site=site)) for one in plan.takes),
         *(Act("tell requests why not", partial(tell, noes=plan.noes[start:start + TOLD]))
           for start in range(0, len(plan.noes), TOLD)),
-        *(Act("put nodes to sleep" if part.sleep else "wake nodes", partial(rouse, part=part, site=site))
-          for one in plan.rouses for part in _parts(one)),
+        *(Act("put nodes to sleep" if part.sleep else "wake nodes", partial(change_power, part=part, site=site))
+          for one in plan.power_changes for part in _parts(one)),
     ]
 
 
-def _parts(whole: Rouse) -> Iterable[Rouse]:
-    return (replace(whole, count=min(ROUSED, whole.count - start)) for start in range(0, whole.count, ROUSED))
+def _parts(whole: PowerChange) -> Iterable[PowerChange]:
+    return (replace(whole, count=min(SWITCHED, whole.count - start)) for start in range(0, whole.count, SWITCHED))
 
 
 # ---------------------------------------------------------------- giving nodes
@@ -273,11 +273,11 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
 # ---------------------------------------------------------------- the reserve
 
 
-def rouse(tx: Tx, *, part: Rouse, claim: Claim, site: Site, now: float) -> Result:
+def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result:
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim, now)
     key, many = _key(part.lot), len(site.subnets) > 1
-    if census.roused(tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now):
+    if census.switched(tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now):
         return Result(0)  # this very act was committed before
     idle_since = now - site.energy.idle_time if part.sleep else None
     picked = census.pick_free(tx, key, part.count, many, idle_since)

@@ -22,9 +22,9 @@ from cod.policy.world import (
     Holding,
     Kind,
     Lot,
+    OpenReclaim,
     Plan,
     Snapshot,
-    Taking,
     Wish,
 )
 from cod.states import NodeState, RequestState, VclusterState
@@ -83,7 +83,7 @@ def _snapshot(read: Scene, many: bool) -> Snapshot:
         holdings=[Holding(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until)
                   for one in read.held],
         holders=_holders(read),
-        takings=[_taking(one) for one in read.reclaims],
+        reclaims=[_open(one) for one in read.reclaims],
         site=read.site,
         wishes=_wishes(read, many),
         templates=read.templates,
@@ -104,15 +104,15 @@ def _holders(read: Scene) -> dict[int, Holder]:
     leaving: Counter[int] = Counter()
     for one in read.held:
         nodes[one.vcluster_id] += one.nodes
-    for taking in read.reclaims:
-        leaving[taking.vcluster_id] += taking.count - taking.given
+    for reclaim in read.reclaims:
+        leaving[reclaim.vcluster_id] += reclaim.count - reclaim.given
     return {each.id: Holder(each.id, each.name, read.priorities[each.group_id], nodes[each.id], each.creation_size,
                             leaving[each.id], each.expires_at, each.drain_until)
             for each in read.live if each.state != VclusterState.RELEASING}
 
 
-def _taking(one: Reclaim) -> Taking:
-    return Taking(one.id, one.vcluster_id, one.request_id, Kind(one.type_id, one.block_id or 0, one.subnet),
+def _open(one: Reclaim) -> OpenReclaim:
+    return OpenReclaim(one.id, one.vcluster_id, one.request_id, Kind(one.type_id, one.block_id or 0, one.subnet),
                   one.count - one.given, one.deadline)
 
 
@@ -141,7 +141,7 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
 
     Idle nodes are not looked at: that some fall asleep a few seconds later does no harm.
     """
-    ends = [taking.deadline for taking in seen.takings]
+    ends = [reclaim.deadline for reclaim in seen.reclaims]
     for holder in seen.holders.values():
         if holder.drain_until is not None:
             ends.append(holder.drain_until)
@@ -214,7 +214,7 @@ class _Names:
         self._blocks = blocks.names(tx)
         self._vclusters = {each.id: each.name for each in vclusters.every(tx)}
         self._of = {wish.id: self._vclusters[wish.vcluster_id] for wish in seen.wishes}
-        self._takings = {taking.id: taking for taking in seen.takings}
+        self._reclaims = {reclaim.id: reclaim for reclaim in seen.reclaims}
         self._held = {each.id: each.held for each in seen.holders.values()}
 
     def lines(self, plan: Plan) -> Iterator[Planned]:
@@ -226,20 +226,20 @@ class _Names:
                                  _readiness(share.lot))
         left = {ease.reclaim_id: ease.left for ease in plan.eases}
         for ease in plan.eases:
-            taking = self._takings[ease.reclaim_id]
-            yield self._line("ease", taking.kind, ease.count, self._vclusters[taking.vcluster_id], taking.request_id,
+            reclaim = self._reclaims[ease.reclaim_id]
+            yield self._line("ease", reclaim.kind, ease.count, self._vclusters[reclaim.vcluster_id], reclaim.request_id,
                              "not wanted any more: there is enough without")
-        for taking in (self._takings[one] for one in plan.overdue if left.get(one, 1)):
-            yield self._line("seize", taking.kind, left.get(taking.id, taking.open),
-                             self._vclusters[taking.vcluster_id], taking.request_id,
+        for reclaim in (self._reclaims[one] for one in plan.overdue if left.get(one, 1)):
+            yield self._line("seize", reclaim.kind, left.get(reclaim.id, reclaim.open),
+                             self._vclusters[reclaim.vcluster_id], reclaim.request_id,
                              "not given back by the deadline of the reclaim")
         for take in plan.takes:
             yield self._line("take", take.kind, take.count, self._vclusters[take.vcluster_id], take.request_id,
                              f"for vcluster {self._of[take.request_id]}, which goes first")
         for no in plan.noes:
             yield Planned("reject" if no.final else "wait", self._of[no.request_id], no.request_id, about=no.sentence)
-        for rouse in plan.rouses:
-            yield self._line("sleep" if rouse.sleep else "wake", rouse.lot.kind, rouse.count, "", None, rouse.why)
+        for change in plan.power_changes:
+            yield self._line("sleep" if change.sleep else "wake", change.lot.kind, change.count, "", None, change.why)
 
     def _leases(self, plan: Plan) -> Iterator[Planned]:
         for one, seconds in plan.warnings:

@@ -46,7 +46,7 @@ from cod.policy.packing import pack
 from cod.policy.places import Found, Want
 from cod.policy.reclaim import Lenders
 from cod.policy.stock import Stock
-from cod.policy.world import Cache, Decision, Ease, Grant, Lot, No, Share, Snapshot, Take, Taking, Wish
+from cod.policy.world import Cache, Decision, Ease, Grant, Lot, No, OpenReclaim, Share, Snapshot, Take, Wish
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decision:
@@ -70,9 +70,9 @@ class _Choice:
         self._takes: list[Take] = []
         self._noes: list[No] = []
         self._eases: list[Ease] = []
-        self._takings: dict[int, list[Taking]] = defaultdict(list)
-        for taking in snapshot.takings:
-            self._takings[taking.request_id].append(taking)
+        self._reclaims: dict[int, list[OpenReclaim]] = defaultdict(list)
+        for reclaim in snapshot.reclaims:
+            self._reclaims[reclaim.request_id].append(reclaim)
         self._kept: Counter[Lot] = Counter()
 
     def decision(self) -> Decision:
@@ -132,15 +132,15 @@ class _Choice:
         """What was being taken for it, and it does not count on any more, may stay: last what is taken first."""
         self._noes.append(no)
         unused = Counter() if no.final else self._stock.unused(wish.id)
-        for taking in sorted(self._takings.get(wish.id, ()) if unused else (), key=self._spared):
-            part = min(taking.open, unused[taking.kind])
+        for reclaim in sorted(self._reclaims.get(wish.id, ()) if unused else (), key=self._spared):
+            part = min(reclaim.open, unused[reclaim.kind])
             if part:
-                unused[taking.kind] -= part
-                self._eases.append(Ease(taking.id, part, taking.open - part))
+                unused[reclaim.kind] -= part
+                self._eases.append(Ease(reclaim.id, part, reclaim.open - part))
 
-    def _spared(self, taking: Taking) -> tuple[float, ...]:
-        holder = self._snapshot.holders.get(taking.vcluster_id)
-        return -(holder.priority if holder else 0), -taking.deadline, -taking.id
+    def _spared(self, reclaim: OpenReclaim) -> tuple[float, ...]:
+        holder = self._snapshot.holders.get(reclaim.vcluster_id)
+        return -(holder.priority if holder else 0), -reclaim.deadline, -reclaim.id
 
     def _want(self, wish: Wish) -> Want:
         own = self._stock.own.get(wish.id)

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cod.model import Energy, NodeType
-from cod.policy.world import COLD, WARM, Lot, Rouse, Snapshot
+from cod.policy.world import COLD, WARM, Lot, PowerChange, Snapshot
 from cod.states import NodeState
 
 OFF, IDLE, BUSY = "off", "idle", "busy"
@@ -62,9 +62,9 @@ def wake_deadline(energy: Energy, waking: int) -> float:
     return energy.wake_time + energy.wake_step * max(0, waking - 1)
 
 
-def rouses(
+def power_changes(
     snapshot: Snapshot, kept: Mapping[Lot, int], energy: Energy, now: float, granted: Mapping[Lot, int] = NOTHING
-) -> tuple[Rouse, ...]:
+) -> tuple[PowerChange, ...]:
     """Which nodes to wake and which to put to sleep; wakes come first, those of the cheapest types before others.
 
     A lot is in it once at most.
@@ -75,18 +75,18 @@ def rouses(
     """
     types = [_Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in _by_type(snapshot.lots)]
     types.sort(key=lambda each: (each.node_type.cost, each.node_type.id))
-    wakes = [rouse for each in types for rouse in each.needed]
-    sleeps: list[Rouse] = []
+    wakes = [change for each in types for change in each.needed]
+    sleeps: list[PowerChange] = []
     if energy.manage:
-        wakes += [rouse for each in types for rouse in each.short()]
+        wakes += [change for each in types for change in each.short()]
         types.sort(key=lambda each: (-each.saving, each.node_type.id))
-        sleeps = [rouse for each in types for rouse in each.surplus()]
+        sleeps = [change for each in types for change in each.surplus()]
     return (*_merged(wakes), *sleeps)
 
 
-def _merged(wakes: Iterable[Rouse]) -> Iterable[Rouse]:
+def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
     """No lot twice: what is woken of it for a request and for the reserve is woken at once."""
-    by_lot: dict[Lot, Rouse] = {}
+    by_lot: dict[Lot, PowerChange] = {}
     for one in wakes:
         first = by_lot.get(one.lot)
         by_lot[one.lot] = one if first is None else replace(
@@ -128,26 +128,26 @@ class _Type:
     def _spare(self, lot: Lot) -> int:
         return 0 if lot.reserved else self._left(lot) - self._kept.get(lot, 0)
 
-    def _needed(self) -> Iterator[Rouse]:
+    def _needed(self) -> Iterator[PowerChange]:
         for lot in self._lots:
             if lot.readiness == COLD and (count := self._left(lot) - self._spare(lot)) > 0:
-                yield Rouse(lot, count, "for a request that waits")
+                yield PowerChange(lot, count, "for a request that waits")
 
-    def short(self) -> list[Rouse]:
+    def short(self) -> list[PowerChange]:
         """Wakes up to the low mark."""
         ready = self._warm + self._waking
         why = f"{ready} of {self.node_type.name} awake and spare, the low mark is {self.low}"
         cold = [(lot, self._spare(lot)) for lot in self._lots if lot.readiness == COLD]
-        return [Rouse(lot, count, why) for lot, count in _deal(self.low - ready, cold)]
+        return [PowerChange(lot, count, why) for lot, count in _deal(self.low - ready, cold)]
 
-    def surplus(self) -> list[Rouse]:
+    def surplus(self) -> list[PowerChange]:
         """Nodes that fall asleep, down to the high mark."""
         if self._any_waking or self.needed or self.short():
             return []
         why = f"{self._warm} of {self.node_type.name} awake and spare, the high mark is {self.high}"
         idle = [(lot, min(self._spare(lot), lot.idle - lot.count + self._spare(lot)))
                 for lot in self._lots if lot.readiness == WARM and not lot.reserved]
-        return [Rouse(lot, count, why, sleep=True) for lot, count in _deal(self._warm - self.high, idle)]
+        return [PowerChange(lot, count, why, sleep=True) for lot, count in _deal(self._warm - self.high, idle)]
 
 
 def _deal(wanted: int, stock: Iterable[tuple[Lot, int]]) -> Iterator[tuple[Lot, int]]:

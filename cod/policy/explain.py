@@ -185,10 +185,10 @@ def _sums(snapshot: Snapshot, wish: Wish, kinds: Set[Kind]) -> list[_Sum]:
             one.count += holding.count
             one.mobile += holding.mobile
             one.immune_until = _earlier(one.immune_until, holding.immune_until)
-    for taking in snapshot.takings:
-        if taking.kind in kinds and taking.vcluster_id in sums:
-            sums[taking.vcluster_id].leaving += taking.open
-            sums[taking.vcluster_id].back_by = _earlier(sums[taking.vcluster_id].back_by, taking.deadline)
+    for reclaim in snapshot.reclaims:
+        if reclaim.kind in kinds and reclaim.vcluster_id in sums:
+            sums[reclaim.vcluster_id].leaving += reclaim.open
+            sums[reclaim.vcluster_id].back_by = _earlier(sums[reclaim.vcluster_id].back_by, reclaim.deadline)
     return [sums[vcluster_id] for vcluster_id in sorted(sums)]
 
 
@@ -237,11 +237,11 @@ def _chances(snapshot: Snapshot, policy: Policy, wish: Wish, kinds: Set[Kind], n
     coming = _mine(snapshot.coming, kinds, wish.id)
     if coming:
         yield Chance(None, coming, f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve")
-    for taking in snapshot.takings:
-        if taking.request_id == wish.id and taking.open:
-            loser = snapshot.holders[taking.vcluster_id].name
-            yield Chance(taking.deadline, taking.open,
-                         f"{loser} gives back {nodes(taking.open)}, at the latest {_in(taking.deadline, now)}")
+    for reclaim in snapshot.reclaims:
+        if reclaim.request_id == wish.id and reclaim.open:
+            loser = snapshot.holders[reclaim.vcluster_id].name
+            yield Chance(reclaim.deadline, reclaim.open,
+                         f"{loser} gives back {nodes(reclaim.open)}, at the latest {_in(reclaim.deadline, now)}")
     for one in _sums(snapshot, wish, kinds):
         yield from _from_holder(one, policy, wish, now)
 

@@ -82,7 +82,7 @@ def expired(snapshot: Snapshot, now: float) -> tuple[int, ...]:
 
 def overdue(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     """Reclaims of which something is open past their deadline."""
-    return tuple(sorted(taking.id for taking in snapshot.takings if taking.open and taking.deadline <= now))
+    return tuple(sorted(reclaim.id for reclaim in snapshot.reclaims if reclaim.open and reclaim.deadline <= now))
 
 
 def over(holder: Holder, now: float) -> bool:

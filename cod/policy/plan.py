@@ -11,7 +11,7 @@ from collections import Counter
 from cod.model import Energy, Policy
 from cod.policy import leases
 from cod.policy.allocate import decide
-from cod.policy.energy import rouses
+from cod.policy.energy import power_changes
 from cod.policy.world import Lot, Plan, Snapshot
 
 
@@ -36,5 +36,5 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         eases=decision.eases,
         takes=decision.takes,
         noes=tuple(no for no in decision.noes if no.final or no.sentence != told[no.request_id]),
-        rouses=rouses(snapshot, decision.kept, energy, now, granted),
+        power_changes=power_changes(snapshot, decision.kept, energy, now, granted),
     )

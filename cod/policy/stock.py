@@ -72,9 +72,9 @@ class Stock:
                 self.soon[coming.kind] += coming.count
                 self._waking[coming.kind] += coming.count * coming.waking
         leaving: Counter[tuple[int, Kind]] = Counter()
-        for taking in snapshot.takings:
-            self.own[taking.request_id].taking[taking.kind] += taking.open
-            leaving[taking.vcluster_id, taking.kind] += taking.open
+        for reclaim in snapshot.reclaims:
+            self.own[reclaim.request_id].taking[reclaim.kind] += reclaim.open
+            leaving[reclaim.vcluster_id, reclaim.kind] += reclaim.open
         for holding in snapshot.holdings:
             holder = snapshot.holders.get(holding.vcluster_id)
             if holder is not None and over(holder, now):

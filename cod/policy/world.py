@@ -105,7 +105,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class OpenReclaim:
     """An open reclaim: `open` nodes of `kind` are still to be given back for the request, by `deadline`."""
 
     id: int
@@ -145,7 +145,7 @@ class Snapshot:
     types      by id
     lots, coming   nodes that nobody holds
     holdings, holders   nodes that vclusters hold; holders by id
-    takings    open reclaims
+    reclaims    open reclaims
     site       how many nodes of a type the site has, whoever holds them (those set aside count: they can be restored)
     wishes     pending requests
     templates  documents by id, of all templates that the wishes name
@@ -158,7 +158,7 @@ class Snapshot:
     coming: Sequence[Coming] = ()
     holdings: Sequence[Holding] = ()
     holders: Mapping[int, Holder] = field(default_factory=dict)
-    takings: Sequence[Taking] = ()
+    reclaims: Sequence[OpenReclaim] = ()
     site: Mapping[int, int] = field(default_factory=dict)
     wishes: Sequence[Wish] = ()
     templates: Mapping[int, str] = field(default_factory=dict)
@@ -240,7 +240,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Rouse:
+class PowerChange:
     """`count` cold nodes of a lot to be woken, or (with `sleep`) warm ones to be put to sleep; `why` is for people."""
 
     lot: Lot
@@ -269,7 +269,7 @@ class Plan:
     eases: tuple[Ease, ...] = ()
     takes: tuple[Take, ...] = ()
     noes: tuple[No, ...] = ()
-    rouses: tuple[Rouse, ...] = ()
+    power_changes: tuple[PowerChange, ...] = ()
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

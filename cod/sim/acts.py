@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from cod.policy import leases
-from cod.policy.world import WARM, Ease, Grant, No, Plan, Rouse, Take
+from cod.policy.world import WARM, Ease, Grant, No, Plan, PowerChange, Take
 from cod.sim.cluster import Ask, Cluster, Reclaim
 from cod.sim.machines import Machine
 from cod.states import RequestState, VclusterState
@@ -42,8 +42,8 @@ def apply(world: World, plan: Plan) -> None:
         _take(world, take)
     for no in plan.noes:
         _tell(world, no)
-    for rouse in plan.rouses:
-        _rouse(world, rouse)
+    for change in plan.power_changes:
+        _change_power(world, change)
 
 
 def _warn(world: World, cluster: Cluster, ahead: float) -> None:
@@ -158,15 +158,15 @@ def _tell(world: World, no: No) -> None:
     ask.cluster.owner.refused(ask)
 
 
-def _rouse(world: World, rouse: Rouse) -> None:
+def _change_power(world: World, change: PowerChange) -> None:
     """Nodes of the lot that this plan has not given to anybody are woken or put to sleep."""
-    idle_time = world.energy.idle_time if rouse.sleep and rouse.lot.readiness == WARM else None
+    idle_time = world.energy.idle_time if change.sleep and change.lot.readiness == WARM else None
     try:
-        picked = world.hall.pick(rouse.lot, rouse.count, idle_time)
+        picked = world.hall.pick(change.lot, change.count, idle_time)
     except LookupError as error:
-        raise Impossible(f"{'sleep' if rouse.sleep else 'wake'} ({rouse.why}): {error}") from None
+        raise Impossible(f"{'sleep' if change.sleep else 'wake'} ({change.why}): {error}") from None
     for machine in picked:
-        if rouse.sleep:
+        if change.sleep:
             world.life.sleep(machine)
         else:
             world.life.wake(machine)

@@ -29,8 +29,8 @@ def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
         yield from _fitting(grant, wishes[grant.request_id], seen)
         for share in grant.shares:
             used[share.lot] += share.count
-    for rouse in planned.rouses:
-        used[rouse.lot] += rouse.count
+    for change in planned.power_changes:
+        used[change.lot] += change.count
     yield from (f"{count} nodes are used of a lot of {there[lot]}: {lot}" for lot, count in used.items()
                 if count > there[lot])
     answered = Counter(grant.request_id for grant in planned.grants)
@@ -83,7 +83,7 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
     for key, count in by_holding.items():
         if count > mobile.get(key, 0):
             yield f"vcluster {key[0]}: {count} are taken, {mobile.get(key, 0)} are outside their inertia"
-    open_ = Counter({taking.id: taking.open for taking in seen.takings})
+    open_ = Counter({reclaim.id: reclaim.open for reclaim in seen.reclaims})
     yield from (f"reclaim {one.reclaim_id}: {open_[one.reclaim_id]} are open, {one.count} and {one.left} are not"
                 for one in planned.eases if open_[one.reclaim_id] != one.count + one.left or one.count < 1)
     yield from _no_more_than_short(seen, planned, wishes)
@@ -128,9 +128,9 @@ def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[Kind]]:
     for take in planned.takes:
         open_[take.request_id][take.kind] += take.count
     left = {ease.reclaim_id: ease.left for ease in planned.eases}
-    for taking in seen.takings:
-        if left.get(taking.id, taking.open):
-            open_[taking.request_id][taking.kind] += left.get(taking.id, taking.open)
+    for reclaim in seen.reclaims:
+        if left.get(reclaim.id, reclaim.open):
+            open_[reclaim.request_id][reclaim.kind] += left.get(reclaim.id, reclaim.open)
     return open_
 
 
@@ -159,7 +159,7 @@ def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
         drains = seen.holders[vcluster].drain_until
         if drains is None or drains > now:
             yield f"vcluster {vcluster}: seized before its grace is over"
-    deadlines = {taking.id: taking.deadline for taking in seen.takings}
+    deadlines = {reclaim.id: reclaim.deadline for reclaim in seen.reclaims}
     for reclaim in planned.overdue:
         if deadlines[reclaim] > now:
             yield f"reclaim {reclaim}: seized before its deadline"
@@ -167,9 +167,9 @@ def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
 
 def _reserve(seen: Snapshot, planned: Plan) -> Iterator[str]:
     """What is put to sleep is warm, idle and nobody's; what is woken is asleep."""
-    for rouse in planned.rouses:
-        lot = rouse.lot
-        if rouse.sleep and (lot.readiness != 0 or lot.reserved or rouse.count > lot.idle):
-            yield f"{rouse.count} nodes are put to sleep of {lot}"
-        if not rouse.sleep and lot.readiness == 0:
-            yield f"{rouse.count} nodes are woken that are awake: {lot}"
+    for change in planned.power_changes:
+        lot = change.lot
+        if change.sleep and (lot.readiness != 0 or lot.reserved or change.count > lot.idle):
+            yield f"{change.count} nodes are put to sleep of {lot}"
+        if not change.sleep and lot.readiness == 0:
+            yield f"{change.count} nodes are woken that are awake: {lot}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from cod.model import Energy, Group, Policy
 from cod.policy import leases
 from cod.policy.plan import plan
-from cod.policy.world import Plan, Snapshot, Taking
+from cod.policy.world import OpenReclaim, Plan, Snapshot
 from cod.sim import acts
 from cod.sim.clock import Clock
 from cod.sim.cluster import Ask, Cluster, Owner, Reclaim
@@ -264,7 +264,8 @@ class World:
         if self._watch is not None:
             self._watch(seen, planned, self.clock.now)
         acts.apply(self, planned)
-        moved = planned.grants or planned.takes or planned.eases or planned.rouses or planned.expired or planned.overdue
+        moved = (planned.grants or planned.takes or planned.eases or planned.power_changes or planned.expired
+                 or planned.overdue)
         if moved and self.pending:
             self.stir()
         elif moved and self.energy.manage:
@@ -289,7 +290,7 @@ class World:
             coming=list(self.hall.ways()),
             holdings=[one for cluster in alive if cluster.held for one in cluster.holdings(self.policy, now)],
             holders={one.id: one.as_holder() for one in alive if one.state is not VclusterState.RELEASING},
-            takings=[Taking(one.id, one.cluster.id, one.ask.id, one.kind, one.open, one.deadline)
+            reclaims=[OpenReclaim(one.id, one.cluster.id, one.ask.id, one.kind, one.open, one.deadline)
                      for one in self.reclaims.values()],
             site=self.hall.site,
             wishes=[ask.as_wish() for ask in self.pending.values()],

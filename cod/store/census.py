@@ -259,7 +259,7 @@ def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | 
     return [node for node in locked if node.id in still]
 
 
-def roused(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
+def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
     """How many nodes, alike as `key` says but for their state, came to `state` at that very time and are nobody's."""
     return tx.scalar(select(func.count()).where(
         _NOBODYS, _n.released == 0, _n.state == state, _n.since == at, _alike(key, many))) or 0

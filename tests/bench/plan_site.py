@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from cod.model import Energy, NodeType, Policy, RequestTuple
 from cod.policy.plan import plan
-from cod.policy.world import COLD, WARM, Cache, Coming, Holder, Holding, Kind, Lot, Plan, Snapshot, Taking, Wish
+from cod.policy.world import COLD, WARM, Cache, Coming, Holder, Holding, Kind, Lot, OpenReclaim, Plan, Snapshot, Wish
 
 NOW = 1e6
 TYPES, BLOCKS, VCLUSTERS, DOCUMENTS, TEMPLATES = 40, 10, 500, 120, 4
@@ -114,7 +114,7 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
         + [Holding(1000 + one, kind, count, 0, NOW + 300) for one, kinds in held.items()
            for kind, count in kinds.items()],
         holders={one.id: replace(one, leaving=leaving[one.id]) for one in seen.holders.values()},
-        takings=[Taking(number, take.vcluster_id, take.request_id, take.kind, take.count, NOW + 300)
+        reclaims=[OpenReclaim(number, take.vcluster_id, take.request_id, take.kind, take.count, NOW + 300)
                  for number, take in enumerate(done.takes)],
         wishes=[replace(one, reason=told[one.id]) for one in seen.wishes if one.id not in gone])
 

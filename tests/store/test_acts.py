@@ -335,11 +335,11 @@ def test_a_request_that_is_withdrawn_lets_go_of_what_was_kept_for_it(
         assert summary(tx)["loser8"] == ("active", 4, 4)
 
 
-def test_many_are_roused_in_several_transactions(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
+def test_many_are_woken_in_several_transactions(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
     with engine.begin() as tx:
         plan = plan_flow.decide(plan_flow.snapshot(tx, busy, NOW), busy, NOW)
-    many = [replace(one, count=120) for one in plan.rouses if not one.sleep]
-    cut = flow.acts(replace(plan, rouses=tuple(many)), busy)
+    many = [replace(one, count=120) for one in plan.power_changes if not one.sleep]
+    cut = flow.acts(replace(plan, power_changes=tuple(many)), busy)
     assert [act.flow.keywords["part"].count for act in cut if act.name == "wake nodes"] == [50, 50, 20]  # type: ignore[attr-defined]
 
 

@@ -207,8 +207,8 @@ def test_when_time_alone_gives_something_to_do(tx: Tx, site: Site) -> None:
     build(tx, rules)
     seen = flow.snapshot(tx, rules, 101.0)
     assert flow.due(seen, rules, 101.0) == 120.0, "the reclaim's deadline"
-    assert flow.due(replace(seen, takings=()), rules, 101.0) == 120.0, "a draining lease's nodes are seized"
-    alone = replace(seen, takings=(), holders={}, wishes=())
+    assert flow.due(replace(seen, reclaims=()), rules, 101.0) == 120.0, "a draining lease's nodes are seized"
+    alone = replace(seen, reclaims=(), holders={}, wishes=())
     assert flow.due(alone, rules, 101.0) == float("inf")
     fresh = [replace(one, immune_until=107.0) for one in seen.holdings]
     assert flow.due(replace(alone, holdings=fresh), rules, 101.0) == float("inf"), "nobody waits"

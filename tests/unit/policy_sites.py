@@ -20,8 +20,8 @@ from cod.policy.world import (
     Holding,
     Kind,
     Lot,
+    OpenReclaim,
     Snapshot,
-    Taking,
     Wish,
 )
 
@@ -103,7 +103,7 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
     lots = draw(st.lists(st.builds(Lot, kinds, st.sampled_from([WARM, COLD]), st.integers(1, 3), CACHES, reserved),
                          max_size=6, unique_by=lambda one: replace(one, count=0)))
     coming = draw(st.lists(st.builds(Coming, kinds, st.integers(1, 3), reserved, st.booleans()), max_size=3))
-    holders, holdings, takings = [], [], []
+    holders, holdings, reclaims = [], [], []
     for number in range(1, draw(st.integers(0, 4)) + 1):
         own = draw(st.dictionaries(kinds, st.integers(1, 4), max_size=3))
         held = sum(own.values())
@@ -115,7 +115,7 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
             immune = NOW + 50 if mobile + leaving < count else None
             holdings.append(Holding(number, where, count, mobile, immune))
             if leaving:
-                takings.append(Taking(len(takings) + 1, number, OLD, where, leaving,
+                reclaims.append(OpenReclaim(len(reclaims) + 1, number, OLD, where, leaving,
                                       draw(st.sampled_from([NOW - 1, NOW + 5]))))
         ends = draw(st.sampled_from([None, None, NOW + 500, NOW + 500 if contended else NOW - 5]))
         drains = draw(st.sampled_from([None, NOW - 1, NOW + 1])) if ends == NOW - 5 else None
@@ -135,7 +135,7 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
         grows = holders[0]
         own = Counter({one.kind.type: one.count for one in holdings if one.vcluster_id == grows.id})
         wishes[-1] = replace(wishes[-1], vcluster_id=grows.id, priority=grows.priority, own=dict(own))
-    seen = site(lots=lots, coming=coming, holders=holders, holdings=holdings, takings=takings, wishes=wishes)
+    seen = site(lots=lots, coming=coming, holders=holders, holdings=holdings, reclaims=reclaims, wishes=wishes)
     aside = draw(st.dictionaries(st.sampled_from(sorted(TYPES)), st.integers(1, 2), max_size=1))
     return replace(seen, site=dict(Counter(seen.site) + Counter(aside)))
 
@@ -148,7 +148,7 @@ def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
         return turn
 
     rows = {name: turned(getattr(seen, name))
-            for name in ("lots", "coming", "holdings", "takings", "wishes", "deserted")}
+            for name in ("lots", "coming", "holdings", "reclaims", "wishes", "deserted")}
     tables = {name: dict(turned(getattr(seen, name).items()))
               for name in ("types", "holders", "site", "templates", "warned")}
     return replace(seen, **rows, **tables)
@@ -167,15 +167,15 @@ def carried_out(seen: Snapshot, done: Decision, policy: Policy = POLICY, now: fl
             seen = _given(seen, replace(share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved),
                           share.count, wishes[grant.request_id], now + policy.inertia)
     for ease in done.eases:
-        taking = next(one for one in seen.takings if one.id == ease.reclaim_id)
-        assert taking.open == ease.count + ease.left
-        seen = _taken(seen, taking.vcluster_id, taking.kind, -ease.count)
-        rest = [replace(taking, open=ease.left)] if ease.left else []
-        seen = replace(seen, takings=[one for one in seen.takings if one.id != ease.reclaim_id] + rest)
+        reclaim = next(one for one in seen.reclaims if one.id == ease.reclaim_id)
+        assert reclaim.open == ease.count + ease.left
+        seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -ease.count)
+        rest = [replace(reclaim, open=ease.left)] if ease.left else []
+        seen = replace(seen, reclaims=[one for one in seen.reclaims if one.id != ease.reclaim_id] + rest)
     for take in done.takes:
         seen = _taken(seen, take.vcluster_id, take.kind, take.count)
-        number = max((one.id for one in seen.takings), default=0) + 1
-        seen = replace(seen, takings=[*seen.takings, Taking(
+        number = max((one.id for one in seen.reclaims), default=0) + 1
+        seen = replace(seen, reclaims=[*seen.reclaims, OpenReclaim(
             number, take.vcluster_id, take.request_id, take.kind, take.count, now + policy.reclaim_grace)])
     return replace(seen, wishes=[replace(one, reason=told.get(one.id, one.reason)) for one in seen.wishes
                                  if one.id not in gone])
@@ -186,13 +186,13 @@ def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
     lots: Counter[Lot] = Counter()
     for one in seen.lots:
         lots[replace(one, count=0, reserved=0 if one.reserved in gone else one.reserved)] += one.count
-    for taking in seen.takings:
-        if taking.request_id in gone:
-            seen = _taken(seen, taking.vcluster_id, taking.kind, -taking.open)
+    for reclaim in seen.reclaims:
+        if reclaim.request_id in gone:
+            seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -reclaim.open)
     return replace(
         seen, lots=[replace(one, count=count) for one, count in lots.items()],
         coming=[replace(one, reserved=0 if one.reserved in gone else one.reserved) for one in seen.coming],
-        takings=[one for one in seen.takings if one.request_id not in gone])
+        reclaims=[one for one in seen.reclaims if one.request_id not in gone])
 
 
 def _given(seen: Snapshot, where: Lot, count: int, wanted: Wish, immune_until: float) -> Snapshot:

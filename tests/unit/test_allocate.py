@@ -11,7 +11,7 @@ import pytest
 from cod.model import Energy, Policy, RequestTuple
 from cod.policy.allocate import decide
 from cod.policy.plan import plan
-from cod.policy.world import COLD, WARM, Cache, Coming, Decision, Ease, Holding, Kind, Lot, Snapshot, Take, Taking
+from cod.policy.world import COLD, WARM, Cache, Coming, Decision, Ease, Holding, Kind, Lot, OpenReclaim, Snapshot, Take
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,
@@ -257,7 +257,7 @@ def test_what_is_still_to_be_given_back_is_counted() -> None:
 def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> None:
     seen: dict[str, object] = {
         "holders": [holder(1, 4, leaving=1)], "holdings": [Holding(1, TWO, 4, 3)],
-        "takings": [Taking(1, 1, 1, TWO, 1, NOW + 9)], "wishes": [wish(1, 2, priority=1)]}
+        "reclaims": [OpenReclaim(1, 1, 1, TWO, 1, NOW + 9)], "wishes": [wish(1, 2, priority=1)]}
     waits = decided(**seen, coming=[Coming(ONE, 1)])
     assert (waits.takes, waits.eases) == ((Take(1, 1, TWO, 1),), ())
     assert granted(decided(**seen, lots=[lot(2, ONE)])) == [1]
@@ -266,8 +266,8 @@ def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> N
 def eased(open_: int = 3, **columns: Any) -> tuple[Ease, ...]:
     """What is eased of a reclaim of `open_` nodes in block TWO, for the only request: it wants 4."""
     columns = {"wishes": [wish(1, 4, priority=1)], "holders": [holder(1, 4, 1, leaving=open_)]} | columns
-    taking = Taking(1, 1, 1, TWO, open_, NOW + 9)
-    done = decided(holdings=[Holding(1, TWO, 4, 4 - open_)], takings=[taking], **columns)
+    reclaim = OpenReclaim(1, 1, 1, TWO, open_, NOW + 9)
+    done = decided(holdings=[Holding(1, TWO, 4, 4 - open_)], reclaims=[reclaim], **columns)
     assert done.takes == ()
     return done.eases
 
@@ -296,11 +296,12 @@ def test_what_would_be_taken_in_vain_may_stay() -> None:
 
 def test_the_highest_priority_is_spared_first_then_what_was_taken_last() -> None:
     holders = [holder(1, 3, priority=0, leaving=3), holder(2, 1, priority=1, leaving=1)]
-    takings = [Taking(1, 1, 1, ONE, 2, NOW + 9), Taking(2, 2, 1, ONE, 1, NOW + 5), Taking(3, 1, 1, ONE, 1, NOW + 20)]
+    reclaims = [OpenReclaim(1, 1, 1, ONE, 2, NOW + 9), OpenReclaim(2, 2, 1, ONE, 1, NOW + 5),
+                OpenReclaim(3, 1, 1, ONE, 1, NOW + 20)]
     holdings = [Holding(1, ONE, 3, 0), Holding(2, ONE, 1, 0)]
     for free, expected in ((1, (Ease(2, 1, 0),)), (2, (Ease(2, 1, 0), Ease(3, 1, 0))),
                            (3, (Ease(2, 1, 0), Ease(3, 1, 0), Ease(1, 1, 1)))):
-        done = decided(lots=[lot(free, ONE)], holders=holders, holdings=holdings, takings=takings,
+        done = decided(lots=[lot(free, ONE)], holders=holders, holdings=holdings, reclaims=reclaims,
                        wishes=[wish(1, 4, priority=2)])
         assert done.eases == expected
 
@@ -362,9 +363,9 @@ def test_a_wait_is_told_once() -> None:
 
 def test_kept_cold_nodes_are_woken_and_granted_ones_are_not_spare() -> None:
     seen = site(lots=[lot(2, readiness=COLD)], coming=[Coming(kind(), 1)], wishes=[wish(1, 3)])
-    assert [(one.count, one.sleep) for one in plan(seen, POLICY, Energy(), NOW).rouses] == [(2, False)]
+    assert [(one.count, one.sleep) for one in plan(seen, POLICY, Energy(), NOW).power_changes] == [(2, False)]
     seen = site(lots=[lot(2, idle=2)], wishes=[wish(1, 2)])
-    assert plan(seen, POLICY, Energy(manage=True, warm_low=0, warm_high=0), NOW).rouses == ()
+    assert plan(seen, POLICY, Energy(manage=True, warm_low=0, warm_high=0), NOW).power_changes == ()
 
 
 def test_what_is_due() -> None:
@@ -372,8 +373,8 @@ def test_what_is_due() -> None:
                holder(4, 1, expires_at=NOW - 400, drain_until=NOW), holder(5, 1, drain_until=NOW + 1, expires_at=NOW),
                holder(6, 1, expires_at=NOW + 50000), holder(7, 1, expires_at=NOW + 3000), holder(8, 0)]
     seen = site(holders=holders, warned={6: 86400.0, 7: 86400.0}, deserted=[12, 11],
-                takings=[Taking(2, 1, 9, kind(), 1, NOW), Taking(1, 1, 9, kind(), 0, NOW),
-                         Taking(3, 1, 9, kind(), 1, NOW + 1)])
+                reclaims=[OpenReclaim(2, 1, 9, kind(), 1, NOW), OpenReclaim(1, 1, 9, kind(), 0, NOW),
+                         OpenReclaim(3, 1, 9, kind(), 1, NOW + 1)])
     done = plan(seen, POLICY, Energy(), NOW)
     assert done.warnings == ((1, 3600.0), (7, 3600.0))
     assert (done.drains, done.expired, done.deserted, done.overdue) == ((3,), (4,), (11, 12), (2,))

@@ -111,7 +111,7 @@ def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
         after = carried_out(replace(seen, wishes=[wanted]), decide(replace(seen, wishes=[wanted]), POLICY, NOW))
         if len(wanted.tuples) > 1 or not after.wishes:
             continue
-        for where in {one.kind for one in after.takings} | {one.kind for one in after.lots}:
+        for where in {one.kind for one in after.reclaims} | {one.kind for one in after.lots}:
             done = decide(replace(after, lots=[*after.lots, Lot(where, 0, 1, Cache(3, 3))]), POLICY, NOW)
             taken = _still_taken(after, done, wanted)
             kinds = set(taken)
@@ -134,10 +134,10 @@ def _still_taken(seen: Snapshot, done: Decision, wanted: Wish) -> Counter[Kind]:
     taken: Counter[Kind] = Counter()
     for take in done.takes:
         taken[take.kind] += take.count
-    by_id = {one.id: one for one in seen.takings}
-    for taking in seen.takings:
-        if taking.request_id == wanted.id:
-            taken[taking.kind] += taking.open
+    by_id = {one.id: one for one in seen.reclaims}
+    for one in seen.reclaims:
+        if one.request_id == wanted.id:
+            taken[one.kind] += one.open
     for ease in done.eases:
         assert by_id[ease.reclaim_id].open == ease.left + ease.count
         taken[by_id[ease.reclaim_id].kind] -= ease.count
@@ -151,8 +151,8 @@ def _to_be_had(seen: Snapshot, where: Kind, wanted: Wish) -> int:
     for one in seen.holdings:
         loser = seen.holders[one.vcluster_id]
         if one.kind == where and (loser.drain_until is not None or (loser.expires_at or NOW + 1) <= NOW):
-            there += one.count - sum(taking.open for taking in seen.takings
-                                     if (taking.vcluster_id, taking.kind) == (loser.id, where))
+            there += one.count - sum(each.open for each in seen.reclaims
+                                     if (each.vcluster_id, each.kind) == (loser.id, where))
     return there
 
 
@@ -200,7 +200,7 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
         if codes(done).get(wanted.id) == "now" or wanted.own or (holder and leases.over(holder, NOW)):
             continue
         possible = any(decide(replace(
-            seen, coming=[], holdings=[], holders={}, takings=[], wishes=[wanted],
+            seen, coming=[], holdings=[], holders={}, reclaims=[], wishes=[wanted],
             lots=[lot(count, where) for where, count in (sizes + home).items()]), POLICY, NOW).grants for home in homes)
         assert possible == (codes(done).get(wanted.id) != "impossible")
 
@@ -234,9 +234,9 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
     lots: Counter[Lot] = Counter({replace(one, count=0): one.count for one in after.lots})
     for one in after.coming:
         lots[Lot(one.kind, 0, 0, None, one.reserved)] += one.count
-    for taking in after.takings:
-        lots[Lot(taking.kind, 0, 0, None, taking.request_id)] += taking.open
-    leaving = Counter({(one.vcluster_id, one.kind): one.open for one in after.takings})
+    for open_ in after.reclaims:
+        lots[Lot(open_.kind, 0, 0, None, open_.request_id)] += open_.open
+    leaving = Counter({(one.vcluster_id, one.kind): one.open for one in after.reclaims})
     stay = []
     for holding in after.holdings:
         count = leaving[holding.vcluster_id, holding.kind]
@@ -244,7 +244,7 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
             lots[Lot(holding.kind, 0, 0)] += holding.count - count
         else:
             stay.append(replace(holding, count=holding.count - count))
-    there = replace(after, coming=[], takings=[], holdings=stay,
+    there = replace(after, coming=[], reclaims=[], holdings=stay,
                     lots=[replace(one, count=count) for one, count in lots.items() if count])
     waiting = {one for one, code in codes(done).items() if code in ("coming", "taking")}
     assert waiting <= set(granted(decide(there, POLICY, NOW)))
@@ -311,7 +311,7 @@ def _forgets_to_count(draw: Any) -> Any:
 
 
 def _no_takings(expect: Any) -> Any:
-    return lambda self, seen, now: expect(self, replace(seen, takings=[]), now)
+    return lambda self, seen, now: expect(self, replace(seen, reclaims=[]), now)
 
 
 def _one_more(borrow: Any) -> Any:

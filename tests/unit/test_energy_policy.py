@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cod.model import Energy, NodeType
-from cod.policy.energy import CLASSES, marks, rouses, wake_deadline, watts
-from cod.policy.world import COLD, WARM, Cache, Coming, Kind, Lot, Rouse, Snapshot
+from cod.policy.energy import CLASSES, marks, power_changes, wake_deadline, watts
+from cod.policy.world import COLD, WARM, Cache, Coming, Kind, Lot, PowerChange, Snapshot
 from cod.states import NODE_RULES, NodeState
 
 SITE = Energy(manage=True, warm_low=2, warm_high=4)
@@ -41,7 +41,7 @@ def site(*lots: Lot, coming: tuple[Coming, ...] = (), types: Mapping[int, NodeTy
 def done(snapshot: Snapshot, kept: Mapping[Lot, int] | None = None, energy: Energy = SITE,
          granted: Mapping[Lot, int] | None = None) -> list[tuple[bool, int, int, int]]:
     """(is it put to sleep, type, block, how many) of each."""
-    planned = rouses(snapshot, kept or {}, energy, NOW, granted or {})
+    planned = power_changes(snapshot, kept or {}, energy, NOW, granted or {})
     return [(one.sleep, one.lot.kind.type, one.lot.kind.block, one.count) for one in planned]
 
 
@@ -56,9 +56,9 @@ def test_below_the_low_mark_nodes_are_woken_up_to_it() -> None:
 
 
 def test_the_sentence_says_which_mark() -> None:
-    assert [one.why for one in rouses(site(lot(WARM, 1), lot(COLD, 9)), {}, SITE, NOW)] == [
+    assert [one.why for one in power_changes(site(lot(WARM, 1), lot(COLD, 9)), {}, SITE, NOW)] == [
         "1 of type1 awake and spare, the low mark is 2"]
-    assert [one.why for one in rouses(site(lot(WARM, 6, idle=6)), {}, SITE, NOW)] == [
+    assert [one.why for one in power_changes(site(lot(WARM, 6, idle=6)), {}, SITE, NOW)] == [
         "6 of type1 awake and spare, the high mark is 4"]
 
 
@@ -108,8 +108,8 @@ def test_need_is_woken_for_before_the_marks_and_without_them() -> None:
     assert done(site(cold), {cold: 3}) == [(False, 1, 0, 5)], "and for the low mark, at once"
     assert done(site(cold), {cold: 8}) == [(False, 1, 0, 9)]
     assert done(site(cold), {cold: 3}, replace(SITE, manage=False)) == [(False, 1, 0, 3)]
-    assert rouses(site(warm, cold), {cold: 3}, SITE, NOW)[0].why == "for a request that waits"
-    assert rouses(site(cold), {cold: 3}, SITE, NOW)[0].why == (
+    assert power_changes(site(warm, cold), {cold: 3}, SITE, NOW)[0].why == "for a request that waits"
+    assert power_changes(site(cold), {cold: 3}, SITE, NOW)[0].why == (
         "for a request that waits; 0 of type1 awake and spare, the low mark is 2")
 
 
@@ -220,7 +220,7 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[Lot, int], dict[Lot, int], E
     return Snapshot(types=types, lots=lots, coming=coming), kept, granted, energy
 
 
-def applied(snapshot: Snapshot, kept: Mapping[Lot, int], granted: Mapping[Lot, int], planned: tuple[Rouse, ...]
+def applied(snapshot: Snapshot, kept: Mapping[Lot, int], granted: Mapping[Lot, int], planned: tuple[PowerChange, ...]
             ) -> tuple[Snapshot, dict[Lot, int]]:
     """The site, and what requests still keep, once the plan and its grants are carried out and nothing else happens."""
     left: Counter[tuple[Kind, int, Cache | None, int]] = Counter()
@@ -230,15 +230,15 @@ def applied(snapshot: Snapshot, kept: Mapping[Lot, int], granted: Mapping[Lot, i
         left[_key(one)] = one.count - granted.get(one, 0)
         idle[_key(one)] = min(one.idle, left[_key(one)])
     waking: Counter[tuple[Kind, int]] = Counter()
-    for rouse in planned:
-        kind, _, cache, reserved = key = _key(rouse.lot)
-        left[key] -= rouse.count
-        if rouse.sleep:
-            idle[key] -= rouse.count
-            left[kind, COLD, cache, reserved] += rouse.count
+    for change in planned:
+        kind, _, cache, reserved = key = _key(change.lot)
+        left[key] -= change.count
+        if change.sleep:
+            idle[key] -= change.count
+            left[kind, COLD, cache, reserved] += change.count
         else:
-            waking[kind, reserved] += rouse.count
-            held[key] = max(0, held[key] - rouse.count)
+            waking[kind, reserved] += change.count
+            held[key] = max(0, held[key] - change.count)
         assert left[key] >= 0, "more than there are"
     lots = {key: Lot(key[0], key[1], count, key[2], key[3], max(0, idle[key])) for key, count in left.items() if count}
     coming = [*snapshot.coming, *(Coming(kind, count, reserved, True) for (kind, reserved), count in waking.items())]
@@ -253,19 +253,19 @@ def _key(one: Lot) -> tuple[Kind, int, Cache | None, int]:
 def test_a_plan_once_applied_leaves_nothing_to_do(world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]
                                                   ) -> None:
     snapshot, kept, granted, energy = world
-    planned = rouses(snapshot, kept, energy, NOW, granted)
+    planned = power_changes(snapshot, kept, energy, NOW, granted)
     after, still_kept = applied(snapshot, kept, granted, planned)
-    again = rouses(after, still_kept, energy, NOW)
+    again = power_changes(after, still_kept, energy, NOW)
     shared = {_key(one) for one, count in granted.items() if 0 < count < one.count}
     assert all(one.sleep and _key(one.lot) in shared for one in again), "only of lots whose idle nodes were uncertain"
-    assert not rouses(*applied(after, still_kept, {}, again), energy, NOW)
+    assert not power_changes(*applied(after, still_kept, {}, again), energy, NOW)
 
 
 @given(worlds())
 def test_the_marks_are_respected_and_only_idle_ones_sleep(
         world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]) -> None:
     snapshot, kept, granted, energy = world
-    planned = rouses(snapshot, kept, energy, NOW, granted)
+    planned = power_changes(snapshot, kept, energy, NOW, granted)
 
     def needed(one: Lot) -> int:
         return one.count - granted[one] if one.reserved else kept[one]
@@ -308,8 +308,8 @@ def test_the_order_of_rows_means_nothing(world: tuple[Snapshot, dict[Lot, int], 
     for each in (lots, coming, types):
         shuffle.shuffle(each)
     shuffled = Snapshot(types=dict(types), lots=lots, coming=coming)
-    expected = rouses(snapshot, kept, energy, NOW, granted)
-    assert rouses(shuffled, dict(reversed(kept.items())), energy, NOW, granted) == expected
+    expected = power_changes(snapshot, kept, energy, NOW, granted)
+    assert power_changes(shuffled, dict(reversed(kept.items())), energy, NOW, granted) == expected
 
 
 @settings(max_examples=60)
@@ -323,7 +323,7 @@ def test_a_reserve_that_is_drawn_on_and_filled_up_never_flaps(low: int, more: in
         warm, away = warm - taken, away + taken
         for number in itertools.count():
             lots = [one for one in (lot(WARM, warm, idle=warm), lot(COLD, cold)) if one.count]
-            planned = rouses(site(*lots), {}, energy, NOW)
+            planned = power_changes(site(*lots), {}, energy, NOW)
             if not planned:
                 break
             assert number == 0, "it is not at rest after one plan"

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from cod.model import RequestTuple
 from cod.policy.allocate import decide
 from cod.policy.explain import Ahead, Chance, explain
-from cod.policy.world import Coming, Holding, Snapshot, Taking
+from cod.policy.world import Coming, Holding, OpenReclaim, Snapshot
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,
@@ -68,7 +68,7 @@ def test_who_holds_what_and_what_protects_it(
 
 def test_nodes_that_leave_already() -> None:
     seen = site(holders=[holder(1, 3, leaving=1)], holdings=[Holding(1, kind(), 3, 2)],
-                takings=[Taking(1, 1, 9, kind(), 1, NOW + 30)], wishes=[wish(1, 1, priority=2)])
+                reclaims=[OpenReclaim(1, 1, 9, kind(), 1, NOW + 30)], wishes=[wish(1, 1, priority=2)])
     one, = explain(seen, POLICY, NOW, 1).holders
     assert (one.takeable, one.protected, one.until) == (2, "leaving", NOW + 30)
 
@@ -86,7 +86,7 @@ def test_what_would_free_it_and_when() -> None:
                  holder(4, 2, 1, priority=0)],
         holdings=[Holding(1, kind(), 3, 0), Holding(2, kind(), 2, 0), Holding(3, kind(), 2, 0),
                   Holding(4, kind(), 2, 0, NOW + 40)],
-        takings=[Taking(1, 1, 1, kind(), 1, NOW + 30)], wishes=[wish(1, 9, priority=2)])
+        reclaims=[OpenReclaim(1, 1, 1, kind(), 1, NOW + 30)], wishes=[wish(1, 9, priority=2)])
     why = explain(seen, POLICY, NOW, 1)
     assert why.chances == (
         Chance(NOW + 20, 2, "v3 is draining, it ends in 20 s"),

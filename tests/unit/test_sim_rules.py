@@ -19,12 +19,12 @@ from cod.policy.world import (
     Kind,
     Lot,
     No,
+    OpenReclaim,
     Plan,
-    Rouse,
+    PowerChange,
     Share,
     Snapshot,
     Take,
-    Taking,
     Wish,
 )
 from cod.sim.rules import broken
@@ -35,7 +35,7 @@ NOW = 1000.0
 HERE, THERE, BIG = Kind(1, 1, ""), Kind(1, 2, ""), Kind(2, 3, "")
 FREE, ASLEEP, ROOMY = Lot(HERE, WARM, 3, idle=1), Lot(THERE, COLD, 2), Lot(BIG, WARM, 2)
 KEPT = Lot(HERE, WARM, 1, reserved=77)
-TAKING = Taking(1, 5, 1, HERE, 1, 1200.0)
+TAKING = OpenReclaim(1, 5, 1, HERE, 1, 1200.0)
 ROOM = '<requires><memory><mib min="4GiB"/></memory></requires>'
 TYPES = {1: NodeType(1, "small", "1", '<node><memory mib="1024" /></node>', 1.0, 0.0),
          2: NodeType(2, "big", "2", '<node><memory mib="8192" /></node>', 1.0, 0.0)}
@@ -76,14 +76,14 @@ def check(snapshot: Snapshot, planned: Plan) -> list[str]:
     (seen(wish(attributes=ROOM)), granted((ROOMY, 2))),
     (seen(wish(77, 1)), granted((KEPT, 1), number=77)),
     (seen(lots=(ASLEEP,)), taken(5, HERE, 2)),
-    (seen(lots=(KEPT,), takings=(TAKING,)), taken(5, HERE, 1)),
-    (seen(wish(1), wish(2), takings=(TAKING,)), taken(5, HERE, 1)),
-    (seen(wish(1, 4), takings=(TAKING,)), Plan()),
-    (seen(takings=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 3, 0),))),
-    (seen(wish(1, 4), takings=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 2, 1),))),
+    (seen(lots=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
+    (seen(wish(1), wish(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
+    (seen(wish(1, 4), reclaims=(TAKING,)), Plan()),
+    (seen(reclaims=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 3, 0),))),
+    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 2, 1),))),
     (seen(), Plan(drains=(6,))),
-    (seen(lots=(), takings=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
-    (seen(), Plan(rouses=(Rouse(ASLEEP, 2, ""), Rouse(FREE, 1, "", sleep=True)))),
+    (seen(lots=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
+    (seen(), Plan(power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True)))),
     (seen(), Plan(noes=(No(1, "busy", "waits"),))),
 ])
 def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
@@ -111,22 +111,23 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     (seen(wish(attributes=ROOM)), taken(5, HERE, 1), "takes nodes of type 1, which lack what it wants"),
     (seen(), taken(5, HERE, 0), "takes no nodes"),
     (seen(wish(count=1)), taken(5, HERE, 2), "2 are taken, 3 are there or on their way, 1 wanted"),
-    (seen(lots=(), takings=(TAKING,)), taken(5, HERE, 2), "3 are taken, 0 are there or on their way, 2 wanted"),
+    (seen(lots=(), reclaims=(TAKING,)), taken(5, HERE, 2), "3 are taken, 0 are there or on their way, 2 wanted"),
     (seen(wish(1), wish(2), coming=(Coming(HERE, 1, reserved=1),)), taken(5, HERE, 2),
      "2 are taken, 1 are there or on their way, 2 wanted"),
-    (seen(takings=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
-    (seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), takings=(replace(TAKING, open=2),)), Plan(),
+    (seen(reclaims=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
+    (seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), reclaims=(replace(TAKING, open=2),)), Plan(),
      "2 are taken, 2 are there or on their way, 3 wanted"),
-    (seen(wish(1, 4), takings=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 1, 2),)), "2 are taken, 3 are there"),
-    (seen(takings=(TAKING,)), Plan(eases=(Ease(1, 1, 1),)), "1 are open, 1 and 1 are not"),
+    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 1, 2),)), "2 are taken, 3 are there"),
+    (seen(reclaims=(TAKING,)), Plan(eases=(Ease(1, 1, 1),)), "1 are open, 1 and 1 are not"),
     (seen(), Plan(drains=(5,)), "drained before its lease is over"),
     (seen(), Plan(expired=(7,)), "seized before its grace is over"),
     (seen(), Plan(expired=(6,)), "seized before its grace is over"),
-    (seen(takings=(Taking(1, 5, 1, HERE, 1, 1200.0),)), Plan(overdue=(1,)), "seized before its deadline"),
-    (seen(), Plan(rouses=(Rouse(FREE, 2, "", sleep=True),)), "2 nodes are put to sleep"),
-    (seen(), Plan(rouses=(Rouse(KEPT, 1, "", sleep=True),)), "1 nodes are put to sleep"),
-    (seen(), Plan(rouses=(Rouse(FREE, 1, ""),)), "woken that are awake"),
-    (seen(), Plan(grants=granted((FREE, 2)).grants, rouses=(Rouse(FREE, 2, "", sleep=True),)), "4 nodes are used"),
+    (seen(reclaims=(OpenReclaim(1, 5, 1, HERE, 1, 1200.0),)), Plan(overdue=(1,)), "seized before its deadline"),
+    (seen(), Plan(power_changes=(PowerChange(FREE, 2, "", sleep=True),)), "2 nodes are put to sleep"),
+    (seen(), Plan(power_changes=(PowerChange(KEPT, 1, "", sleep=True),)), "1 nodes are put to sleep"),
+    (seen(), Plan(power_changes=(PowerChange(FREE, 1, ""),)), "woken that are awake"),
+    (seen(), Plan(grants=granted((FREE, 2)).grants, power_changes=(PowerChange(FREE, 2, "", sleep=True),)),
+     "4 nodes are used"),
 ])
 def test_a_broken_promise_is_seen(snapshot: Snapshot, planned: Plan, words: str) -> None:
     assert any(words in sentence for sentence in check(snapshot, planned)), check(snapshot, planned)
