@@ -17,7 +17,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from cod import model
-from cod.sitefile import SMTP_PORTS, SiteFile, SmtpTable, SubnetTable, address_and_port
+from cod.sitefile import SiteFile, SmtpTable, SubnetTable
+from cod.sitevalues import SMTP_PORTS, address_and_port
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 

@@ -1,58 +1,35 @@
-"""The tables of the site file: what each key is, its limits, its default, and the rules that span keys.
+"""The tables of the site file: what each key is, its limits, its default.
 
 This is the only description of the file: `cod.config` reads it with these tables, `cod init` writes it out of them.
+What a value may be is in `cod.sitevalues`, which rules span keys in `cod.siterules`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from string import Formatter
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from cod.policy.attributes import ATTRIBUTES
-from cod.policy.delivery import addresses
-
-LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DOMAIN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
-SMTP_PORTS = {"none": 25, "starttls": 587, "tls": 465}
-DIALECTS = ("sqlite", "mysql", "mariadb")
-
-Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[float, Field(gt=0, le=4_000_000_000, allow_inf_nan=False)]  # DHCP has 32 bits for seconds
-NotNegative = Annotated[float, Field(ge=0, le=4_000_000_000, allow_inf_nan=False)]
-Pool = tuple[IPv4Address, IPv4Address]
-
-
-def _file_name(name: str) -> str:
-    if name.startswith("/") or ".." in Path(name).parts:
-        raise ValueError("should be a file name below the boot root, without '..'")
-    return name
-
-
-FileName = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
-
-
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError("should be an absolute path")
-    return path
-
-
-def _mail_address(text: str) -> str:
-    if text and len(addresses(text)) != 1:
-        raise ValueError("should be one e-mail address such as cod@example.org")
-    return text
-
-
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-MailAddress = Annotated[str, AfterValidator(_mail_address)]
+from cod.siterules import site_problems, subnet_problems
+from cod.sitevalues import (
+    DIALECTS,
+    DOMAIN,
+    LABEL,
+    AbsolutePath,
+    Attribute,
+    FileName,
+    MailAddress,
+    NotNegative,
+    Pool,
+    Port,
+    Positive,
+    address_and_port,
+)
 
 
 class Table(BaseModel):
@@ -184,17 +161,10 @@ class EnergyTable(Table):
         return self
 
 
-def _attribute(path: str) -> str:
-    if path not in ATTRIBUTES:
-        near = get_close_matches(path, ATTRIBUTES, 1)
-        raise ValueError(f"{path!r} is no attribute of a node" + (f"; did you mean {near[0]!r}?" if near else ""))
-    return path
-
-
 class TypesTable(Table):
     """What makes node types. Re-read on SIGHUP, for nodes that report from then on; `cod type refresh` sees to all."""
 
-    ignore: tuple[Annotated[str, AfterValidator(_attribute)], ...] = Field(
+    ignore: tuple[Attribute, ...] = Field(
         ("firmware/version",), description="attributes that take no part, beside those that are particular to one "
         "machine: 'disk/model', 'nic/driver'")
     memory_parts: int = Field(16, ge=1, le=1024, description="memory is rounded up to a multiple of this fraction of "
@@ -257,7 +227,7 @@ class SubnetTable(Table):
 
     @model_validator(mode="after")
     def _coherent(self) -> SubnetTable:
-        problems = list(_subnet_problems(self))
+        problems = list(subnet_problems(self))
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -323,74 +293,7 @@ class SiteFile(Table):
 
     @model_validator(mode="after")
     def _coherent(self) -> SiteFile:
-        problems = list(_site_problems(self))
+        problems = list(site_problems(self))
         if problems:
             raise ValueError("; ".join(problems))
         return self
-
-
-# ---------------------------------------------------------------- rules that span keys
-
-
-def _subnet_problems(subnet: SubnetTable) -> Iterator[str]:
-    net = subnet.network
-    on_it = {"router": subnet.router, "server": subnet.server if subnet.interface else None}
-    for key, address in on_it.items():
-        if address is not None and address not in net:
-            yield f"{key} {address} should be inside the network {net}"
-    for key in ("boot_pool", "block_pool"):
-        first, last = getattr(subnet, key)
-        if last < first:
-            yield f"{key} should name its first address before its last"
-        elif first not in net or last not in net:
-            yield f"{key} {first} - {last} should be inside the network {net}"
-        elif any(own is not None and first <= own <= last for own in (subnet.server, subnet.router)):
-            yield f"{key} {first} - {last} should hold neither the server's nor the router's address"
-    if subnet.boot_pool[0] == net.network_address or subnet.boot_pool[1] == net.broadcast_address:
-        yield "boot_pool should leave out the network's first and last address"
-    if _overlap(subnet.boot_pool, subnet.block_pool):
-        yield "boot_pool and block_pool should not overlap"
-    if subnet.block_size & (subnet.block_size - 1):
-        yield f"block_size should be a power of two, not {subnet.block_size}"
-    elif int(subnet.block_pool[1]) - int(subnet.block_pool[0]) + 1 < subnet.block_size:
-        yield "block_pool should hold at least one block of block_size addresses"
-    if subnet.interface is None and subnet.relay is None:
-        yield "interface or relay should be set: how do its packets reach this server?"
-
-
-def _overlap(one: Pool, other: Pool) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
-
-
-def _site_problems(file: SiteFile) -> Iterator[str]:
-    if file.boot.http_port == file.boot.confd_port:
-        yield "boot.http_port and boot.confd_port should differ"
-    if not file.subnet:
-        yield "subnet: at least one [[subnet]] is needed"
-    yield from _account_problems(file)
-    for n, subnet in enumerate(file.subnet):
-        for other in file.subnet[:n]:
-            if subnet.name == other.name:
-                yield f"subnet.{n}.name: {subnet.name!r} is used twice"
-            if subnet.network.overlaps(other.network):
-                yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
-            if subnet.interface is not None and subnet.interface == other.interface and subnet.relay is None:
-                yield f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one needs a relay"
-
-
-def _account_problems(file: SiteFile) -> Iterator[str]:
-    names = [account.name for account in file.account]
-    for n, name in enumerate(names):
-        if name in names[:n]:
-            yield f"account.{n}.name: {name!r} is used twice"
-    for n, rule in enumerate(file.power):
-        if rule.account is not None and rule.account not in names:
-            yield f"power.{n}.account: there is no [[account]] named {rule.account!r}"
-
-
-def address_and_port(pair: str) -> tuple[str, int]:
-    """Split 'ADDRESS:PORT' ('[::1]:80' for IPv6). Raises ValueError with a sentence."""
-    address, colon, port = pair.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535 or not address:
-        raise ValueError(f"{pair!r} should be ADDRESS:PORT, such as 127.0.0.1:8080")
-    return address.strip("[]"), int(port)

@@ -44,8 +44,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }
 # May import everything; nobody imports them.
-COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefile", "cod.init", "cod.logs",
-               "cod.__main__"}
+COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefile", "cod.sitevalues",
+               "cod.siterules", "cod.init", "cod.logs", "cod.__main__"}
 # The local commands (init, serve, trampoline, db, token) compose too: they are the program's other way in.
 LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate",
          "cod.cli.vcm"}

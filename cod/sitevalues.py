@@ -1,0 +1,66 @@
+"""Kinds of values in the site file, with what each may be."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from cod.policy.attributes import ATTRIBUTES
+from cod.policy.delivery import addresses
+
+LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DOMAIN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
+SMTP_PORTS = {"none": 25, "starttls": 587, "tls": 465}
+DIALECTS = ("sqlite", "mysql", "mariadb")
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Positive = Annotated[float, Field(gt=0, le=4_000_000_000, allow_inf_nan=False)]  # DHCP has 32 bits for seconds
+NotNegative = Annotated[float, Field(ge=0, le=4_000_000_000, allow_inf_nan=False)]
+Pool = tuple[IPv4Address, IPv4Address]
+
+
+def _file_name(name: str) -> str:
+    if name.startswith("/") or ".." in Path(name).parts:
+        raise ValueError("should be a file name below the boot root, without '..'")
+    return name
+
+
+FileName = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("should be an absolute path")
+    return path
+
+
+def _mail_address(text: str) -> str:
+    if text and len(addresses(text)) != 1:
+        raise ValueError("should be one e-mail address such as cod@example.org")
+    return text
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+MailAddress = Annotated[str, AfterValidator(_mail_address)]
+
+
+def _attribute(path: str) -> str:
+    if path not in ATTRIBUTES:
+        near = get_close_matches(path, ATTRIBUTES, 1)
+        raise ValueError(f"{path!r} is no attribute of a node" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return path
+
+
+Attribute = Annotated[str, AfterValidator(_attribute)]
+
+
+def address_and_port(pair: str) -> tuple[str, int]:
+    """Split 'ADDRESS:PORT' ('[::1]:80' for IPv6). Raises ValueError with a sentence."""
+    address, colon, port = pair.rpartition(":")
+    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535 or not address:
+        raise ValueError(f"{pair!r} should be ADDRESS:PORT, such as 127.0.0.1:8080")
+    return address.strip("[]"), int(port)
