@@ -112,7 +112,7 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> News:
 
 
 def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> News:
-    """`nodes` were given back or seized; the vcluster's size is what is left."""
+    """`nodes` were seized; the vcluster's size is what is left."""
     return _news("reclaimed", f"{vcluster.name}: {_nodes(len(nodes))} taken back",
                  f"These nodes left vcluster {vcluster.name} for a request of higher priority: {_names(nodes)}. It has "
                  f"{_nodes(vcluster.size)} now. For more: `cod vcluster resize {vcluster.name} SIZE`.")

@@ -35,7 +35,7 @@ _ACTIONS = {
 }
 
 
-def current(tx: Tx, node: Node, site: Site, now: float, address: str = "") -> Order:
+def current(tx: Tx, node: Node, site: Site, address: str = "") -> Order:
     """The node's order. `address`: where its agent is, which decides by which of COD's addresses it fetches images.
 
     Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of priming.
@@ -81,7 +81,7 @@ def waiting(tx: Tx, server: str, site: Site, now: float) -> Result:
     effects: list[Effect] = []
     for node, session in sessions.waiting(tx, server):
         try:
-            order = current(tx, node, site, now, session.address)
+            order = current(tx, node, site, session.address)
         except Refused as refusal:
             effects += _impossible(tx, node, refusal.sentence, site, now)
         else:

@@ -63,15 +63,14 @@ def wake_deadline(energy: Energy, waking: int) -> float:
 
 
 def power_changes(
-    snapshot: Snapshot, kept: Mapping[Lot, int], energy: Energy, now: float, granted: Mapping[Lot, int] = NOTHING
+    snapshot: Snapshot, kept: Mapping[Lot, int], energy: Energy, granted: Mapping[Lot, int] = NOTHING
 ) -> tuple[PowerChange, ...]:
-    """Which nodes to wake and which to put to sleep; wakes come first, those of the cheapest types before others.
+    """Which nodes to wake and which to put to sleep now; wakes come first, those of the cheapest types before others.
 
     A lot is in it once at most.
 
     kept     how many nodes of each lot are kept by requests that wait
     granted  how many of each lot this same plan grants (who is granted a cold node wakes it)
-    now      seconds since the epoch; how long nodes have been idle is counted in the snapshot
     """
     types = [_Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in _by_type(snapshot.lots)]
     types.sort(key=lambda each: (each.node_type.cost, each.node_type.id))

@@ -119,7 +119,7 @@ def explain(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> 
         types=tuple(_types(snapshot, wish, fitting)),
         holders=tuple(_holders(snapshot, wish, kinds, now)),
         chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now), key=_soonest)))
-    return replace(parts, sentence=" ".join(_summary(parts, now)))
+    return replace(parts, sentence=" ".join(_summary(parts)))
 
 
 def _outcome(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> tuple[str, str]:
@@ -266,7 +266,7 @@ def _soonest(chance: Chance) -> tuple[bool, float, str]:
 # ---------------------------------------------------------------- in words
 
 
-def _summary(parts: Explanation, now: float) -> Iterator[str]:
+def _summary(parts: Explanation) -> Iterator[str]:
     yield parts.sentence
     if parts.code in ("granted", "impossible"):
         return

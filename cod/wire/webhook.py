@@ -15,8 +15,6 @@ from typing import Any
 
 from cod.model import Notice
 
-KEY_SIZE = 32  # bytes of the site's key
-
 
 def group_key(site_key: bytes, group_id: int, name: str) -> bytes:
     """The group's key. With the name, because a database may give a deleted group's id to a later one."""

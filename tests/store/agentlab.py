@@ -91,7 +91,7 @@ class Lab:
         return value
 
     def order(self, number: int) -> Order:
-        return orders.current(self.tx, self.node(number), self.site, self.now, "10.77.1.1")
+        return orders.current(self.tx, self.node(number), self.site, "10.77.1.1")
 
     def done(self, peer: Peer, order_id: str, **figures: float) -> Result:
         return progress.done(self.tx, peer, order_id, figures, self.site, self.now)

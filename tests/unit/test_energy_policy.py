@@ -41,7 +41,7 @@ def site(*lots: Lot, coming: tuple[Coming, ...] = (), types: Mapping[int, NodeTy
 def done(snapshot: Snapshot, kept: Mapping[Lot, int] | None = None, energy: Energy = SITE,
          granted: Mapping[Lot, int] | None = None) -> list[tuple[bool, int, int, int]]:
     """(is it put to sleep, type, block, how many) of each."""
-    planned = power_changes(snapshot, kept or {}, energy, NOW, granted or {})
+    planned = power_changes(snapshot, kept or {}, energy, granted or {})
     return [(one.sleep, one.lot.kind.type, one.lot.kind.block, one.count) for one in planned]
 
 
@@ -56,9 +56,9 @@ def test_below_the_low_mark_nodes_are_woken_up_to_it() -> None:
 
 
 def test_the_sentence_says_which_mark() -> None:
-    assert [one.why for one in power_changes(site(lot(WARM, 1), lot(COLD, 9)), {}, SITE, NOW)] == [
+    assert [one.why for one in power_changes(site(lot(WARM, 1), lot(COLD, 9)), {}, SITE)] == [
         "1 of type1 awake and spare, the low mark is 2"]
-    assert [one.why for one in power_changes(site(lot(WARM, 6, idle=6)), {}, SITE, NOW)] == [
+    assert [one.why for one in power_changes(site(lot(WARM, 6, idle=6)), {}, SITE)] == [
         "6 of type1 awake and spare, the high mark is 4"]
 
 
@@ -108,8 +108,8 @@ def test_need_is_woken_for_before_the_marks_and_without_them() -> None:
     assert done(site(cold), {cold: 3}) == [(False, 1, 0, 5)], "and for the low mark, at once"
     assert done(site(cold), {cold: 8}) == [(False, 1, 0, 9)]
     assert done(site(cold), {cold: 3}, replace(SITE, manage=False)) == [(False, 1, 0, 3)]
-    assert power_changes(site(warm, cold), {cold: 3}, SITE, NOW)[0].why == "for a request that waits"
-    assert power_changes(site(cold), {cold: 3}, SITE, NOW)[0].why == (
+    assert power_changes(site(warm, cold), {cold: 3}, SITE)[0].why == "for a request that waits"
+    assert power_changes(site(cold), {cold: 3}, SITE)[0].why == (
         "for a request that waits; 0 of type1 awake and spare, the low mark is 2")
 
 
@@ -253,19 +253,19 @@ def _key(one: Lot) -> tuple[Kind, int, Cache | None, int]:
 def test_a_plan_once_applied_leaves_nothing_to_do(world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]
                                                   ) -> None:
     snapshot, kept, granted, energy = world
-    planned = power_changes(snapshot, kept, energy, NOW, granted)
+    planned = power_changes(snapshot, kept, energy, granted)
     after, still_kept = applied(snapshot, kept, granted, planned)
-    again = power_changes(after, still_kept, energy, NOW)
+    again = power_changes(after, still_kept, energy)
     shared = {_key(one) for one, count in granted.items() if 0 < count < one.count}
     assert all(one.sleep and _key(one.lot) in shared for one in again), "only of lots whose idle nodes were uncertain"
-    assert not power_changes(*applied(after, still_kept, {}, again), energy, NOW)
+    assert not power_changes(*applied(after, still_kept, {}, again), energy)
 
 
 @given(worlds())
 def test_the_marks_are_respected_and_only_idle_ones_sleep(
         world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]) -> None:
     snapshot, kept, granted, energy = world
-    planned = power_changes(snapshot, kept, energy, NOW, granted)
+    planned = power_changes(snapshot, kept, energy, granted)
 
     def needed(one: Lot) -> int:
         return one.count - granted[one] if one.reserved else kept[one]
@@ -308,8 +308,8 @@ def test_the_order_of_rows_means_nothing(world: tuple[Snapshot, dict[Lot, int], 
     for each in (lots, coming, types):
         shuffle.shuffle(each)
     shuffled = Snapshot(types=dict(types), lots=lots, coming=coming)
-    expected = power_changes(snapshot, kept, energy, NOW, granted)
-    assert power_changes(shuffled, dict(reversed(kept.items())), energy, NOW, granted) == expected
+    expected = power_changes(snapshot, kept, energy, granted)
+    assert power_changes(shuffled, dict(reversed(kept.items())), energy, granted) == expected
 
 
 @settings(max_examples=60)
@@ -323,7 +323,7 @@ def test_a_reserve_that_is_drawn_on_and_filled_up_never_flaps(low: int, more: in
         warm, away = warm - taken, away + taken
         for number in itertools.count():
             lots = [one for one in (lot(WARM, warm, idle=warm), lot(COLD, cold)) if one.count]
-            planned = power_changes(site(*lots), {}, energy, NOW)
+            planned = power_changes(site(*lots), {}, energy)
             if not planned:
                 break
             assert number == 0, "it is not at rest after one plan"
