@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import Node, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
+from cod.model import Effect, Node, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
 from cod.policy import lifecycle
 from cod.states import ReclaimState
 from cod.store import nodes, reclaims, reservations, steps, vclusters, views
@@ -30,10 +30,14 @@ def show(tx: Tx, reclaim_id: int) -> ReclaimView:
     return found[0]
 
 
-def answer(tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], site: Site, now: float, actor: str) -> Result:
+def answer(
+    tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Sequence[str] = (), site: Site, now: float, actor: str
+) -> Result:
     """Whoever answers for the vcluster gives those nodes (host names in it, or the site's names). The value is a
     `ReclaimView`.
 
+    later  nodes that it will give: those are taken at the deadline, in place of those that were chosen, as far as they
+           are of the kind and are wanted; names that it has no nodes of are passed over
     They have to be of the kind that is taken, and no more than are still wanted. Nodes that were given for this reclaim
     before are passed over, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
     """
@@ -43,25 +47,37 @@ def answer(tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], site: Site, now: f
     if reclaim is None or vcluster is None:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
     leaving = _named(tx, reclaim, vcluster, nodes_)
-    if not leaving:
-        return Result(show(tx, reclaim_id))
+    effects = _give(tx, reclaim, vcluster, leaving, site, now, actor) if leaving else ()
+    reclaim = reclaims.get(tx, reclaim_id) or reclaim
+    if later and reclaim.state == ReclaimState.OPEN:
+        held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
+        reclaims.promise(tx, reclaim, list(dict.fromkeys(held[name] for name in later if name in held)), now)
+    return Result(show(tx, reclaim_id), effects)
+
+
+def _give(
+    tx: Tx, reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node], site: Site, now: float, actor: str
+) -> tuple[Effect, ...]:
     _check(reclaim, vcluster, leaving)
     reclaims.answer(tx, reclaim, leaving, now)
-    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=f"given back for reclaim {reclaim.id}", now=now,
-                            actor=actor, policy=site.policy)
     vclusters.change(tx, vcluster, size=vcluster.size - len(leaving))
-    return Result(show(tx, reclaim_id), effects)
+    return steps.release(tx, leaving, lifecycle.may_keep_disk, cause=f"given back for reclaim {reclaim.id}", now=now,
+                         actor=actor, policy=site.policy)
 
 
 def _named(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, names: Sequence[str]) -> list[Node]:
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    by_name = {name: node for node in held for name in (node.hostname or node.name, node.name)}
+    by_name = _by_name(held)
     gone = {node.name for node in nodes.lock(tx, reservations.of_reclaims(tx, [reclaim.id]))
             if node.vcluster_id != vcluster.id}
     for name in names:
         if name not in by_name and name not in gone:
             raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")
     return list(dict.fromkeys(by_name[name] for name in names if name in by_name))
+
+
+def _by_name(held: Sequence[Node]) -> dict[str, Node]:
+    return {name: node for node in held for name in (node.hostname or node.name, node.name)}
 
 
 def _check(reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node]) -> None:

@@ -72,14 +72,16 @@ def _release(body: b.ReleaseNodes, speaker: Speaker, site: Site, now: float) -> 
 
 
 def _reclaim_answer(body: b.ReclaimAnswer, speaker: Speaker, site: Site, now: float) -> Any:
-    """Nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline passes."""
+    """Nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline comes."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
+    later = [one.node for one in body.nodes if one.within > 0]
 
     def ask(tx: Any) -> Any:
         vcms.owns_reclaim(tx, speaker.id, body.reclaim)
-        return reclaims.answer(tx, reclaim_id=body.reclaim, nodes_=at_once, site=site, now=now, actor=speaker.actor)
+        return reclaims.answer(tx, reclaim_id=body.reclaim, nodes_=at_once, later=later, site=site, now=now,
+                               actor=speaker.actor)
 
-    return ask, lambda _: b.Done(f"{len(at_once)} nodes are given back, {len(body.nodes) - len(at_once)} awaited")
+    return ask, lambda _: b.Done(f"{len(at_once)} nodes are given back, {len(later)} awaited")
 
 
 def _extend(body: b.Extend, speaker: Speaker, site: Site, now: float) -> Any:

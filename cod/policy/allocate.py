@@ -126,7 +126,12 @@ class _Choice:
     def _postpone(self, want: Want) -> None:
         """It waits in the right place, or is told why it has none."""
         found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
-        self._no(want.wish, reasons.why_not(want, self._fitting) if found is None else self._wait(want, found))
+        if found is not None:
+            self._no(want.wish, self._wait(want, found))
+        elif len(want.fits) > 1 and not want.wish.may_spread:  # perhaps it was only not found: see `spread.Exhausted`
+            self._noes.append(reasons.why_not(want, self._fitting))
+        else:
+            self._no(want.wish, reasons.why_not(want, self._fitting))
 
     def _no(self, wish: Wish, no: No) -> None:
         """What was being taken for it, and it does not count on any more, may stay: last what is taken first."""

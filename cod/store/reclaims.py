@@ -109,6 +109,17 @@ def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Recla
                    **{"state": ReclaimState.DONE, "ended_at": now} if whole else {})
 
 
+def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[Node], now: float) -> None:
+    """Nodes that its vcluster holds will be given: at the deadline they go in place of others that were chosen."""
+    there = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
+    left = reclaim.count - reclaim.given
+    able = [node.id for node in nodes_ if fits(reclaim, node) and there.get(node.id, reclaim.id) == reclaim.id]
+    promised = able[:left]
+    others = sorted(node.id for node in chosen(tx, reclaim) if node.id not in promised)
+    reservations.drop(tx, others[left - len(promised):])
+    reservations.add(tx, [one for one in promised if one not in there], reclaim.request_id, reclaim.id, now)
+
+
 def answer_all(tx: Tx, vcluster_id: int, leaving_: Sequence[Node], now: float) -> None:
     """Those nodes leave the vcluster whatever for: they count as answers to its open reclaims. Call it before
     `holding.give_back`.

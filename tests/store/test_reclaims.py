@@ -239,6 +239,20 @@ def test_free_nodes_are_counted_in(tx: Tx, quiet: Site) -> None:
     assert summary(tx)["winner"] == ("active", 3, 3)
 
 
+def test_what_is_promised_is_seized_in_the_place_of_what_was_chosen(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    for names, expected in ((["node3"], {"node3", "node1"}), (["node3", "n1", "node2"], {"node3", "node0"}),
+                            (["nobody", "node3"], {"node3", "node0"})):
+        done = flow.answer(tx, reclaim_id=one.id, nodes_=[], later=names, site=quiet, now=101.0, actor=OWNER)
+        assert (set(kept(tx)), done.effects) == (expected, ())
+        check_world(tx)
+    done = flow.answer(tx, reclaim_id=one.id, nodes_=["node3"], later=["node2"], site=quiet, now=102.0, actor=OWNER)
+    assert (reclaim(tx, one.id), set(kept(tx))) == (("open", 2, 1), {"node3", "node2"})
+    assert run_pass(tx, quiet, DUE)[0] == "seize by reclaim"
+    assert {node.name for node in nodes.every(tx, vcluster_id=one.vcluster_id)} == {"node0", "node1"}
+    check_world(tx)
+
+
 # ---------------------------------------------------------------- eased
 
 

@@ -289,6 +289,8 @@ def test_it_is_not_taken_where_enough_is_on_its_way_elsewhere() -> None:
 
 def test_what_would_be_taken_in_vain_may_stay() -> None:
     assert eased(site={SMALL: 9}) == (Ease(1, 3, 0),), "the fourth is nowhere"
+    two = [wish(1, 2, 2, priority=1)]
+    assert eased(site={SMALL: 9}, wishes=two) == (), "perhaps the search was only given up"
     over = [holder(1, 4, 1, leaving=3), holder(1001, 1, drain_until=NOW + 5)]
     assert eased(lots=[lot(1, TWO)], holders=over) == (Ease(1, 3, 0),), "it gets nothing: its lease has run out"
     assert eased(lots=[lot(1, TWO)], wishes=[wish(1, 4, priority=1, may_wait=False)]) == (), "it is rejected"
