@@ -9,12 +9,16 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from sqlalchemy import Engine
 from twisted.internet.threads import blockingCallFromThread
 
 from cod.model import Policy, Site, Subnet
 from cod.store import tables
 from cod.store.engine import Tx, connect
+
+settings.register_profile("cod", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("cod")
 
 SUBNET = Subnet(
     name="lab",

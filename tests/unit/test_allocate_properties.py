@@ -352,6 +352,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("check", "plant"), FAULTS, ids=[f"{number}-{one.__name__}" for number, (one, _) in
                                                           enumerate(FAULTS)])
 def test_a_planted_fault_is_caught(
