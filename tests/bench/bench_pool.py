@@ -12,10 +12,10 @@ docs/gridengine-image.md.
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from tests.bench.arena import ROOT, Measure, write
 from tests.system.pool_story import MACHINES, Story, story
@@ -56,6 +56,7 @@ def main() -> None:
         pool.ended(*(pool.submit(JOB) for _ in MACHINES))
         idle = [wait_of_a_job(pool) for _ in range(3)]
     stages = {where: [durations(line) for line in each] for where, each in lines.items()}
+    (ROOT / "build/pool-stages.json").write_text(json.dumps(stages, indent=1) + "\n")
     write("pool", [*measures(stages), Measure("qsub to running, idle host of the pool", statistics.median(idle),
                                               "s", rounds=idle)])
     tell(stages, idle)
@@ -137,23 +138,22 @@ def draw(stages: dict[str, list[dict[str, float]]]) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "cod"  # the same numbers, the same picture
     from matplotlib import pyplot
 
-    bars: list[tuple[str, dict[str, Any]]] = [
+    bars: list[tuple[str, dict[str, float]]] = [
         (f"{where}: {name}", found) for where, nodes in stages.items()
         for name, found in zip(MACHINES, nodes, strict=True)]
+    names = list(dict.fromkeys(name.strip() for name, _ in STAGES))
+    colours = dict(zip(names, pyplot.colormaps["tab20"].colors, strict=False))
     pyplot.figure(figsize=(10, 0.5 * len(bars) + 1.8))
-    shown: set[str] = set()
+    for name in names:  # the legend, in the stages' order
+        pyplot.barh(0, 0.0, color=colours[name], label=name)
     for place, (_, found) in enumerate(reversed(bars)):
         left = 0.0
-        for number, (name, _words) in enumerate(STAGES):
-            label = name.strip() if name in found and name.strip() not in shown else None
-            shown |= {label} if label else set()
-            colour = f"C{[each.strip() for each, _ in STAGES].index(name.strip())}" if number < 10 else str(
-                0.35 + 0.15 * (number - 10))
-            pyplot.barh(place, found.get(name, 0.0), left=left, color=colour, label=label)
-            left += found.get(name, 0.0)
+        for name, seconds in found.items():
+            pyplot.barh(place, seconds, left=left, color=colours[name.strip()])
+            left += seconds
     pyplot.yticks(range(len(bars)), [name for name, _ in reversed(bars)])
     pyplot.xlabel("seconds since qsub")
-    pyplot.legend(ncols=4, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1))
+    pyplot.legend(ncols=6, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1))
     pyplot.tight_layout()
     pyplot.savefig(PLOT, metadata={"Date": None})
     pyplot.close()
