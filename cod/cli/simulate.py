@@ -122,6 +122,8 @@ def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dic
     from cod.sim.swf import load
 
     log = load(Path(swf))
+    if log.passed_over:
+        click.echo(f"{swf}: lines passed over that are no job that ran: {log.passed_over}", err=True)
     most = log.number("MaxNodes") or log.number("MaxProcs")
     if nodes is None and not most:
         raise click.UsageError("the trace does not say how many nodes its system has: give --nodes")

@@ -228,6 +228,13 @@ def test_a_trace_that_does_not_tell_its_size(tmp_path: Path) -> None:
     assert as_json("--swf", str(tmp_path / "bare.swf"), "--nodes", "4")["nodes"] == 4
 
 
+def test_what_is_left_out_of_a_trace_is_told(tmp_path: Path) -> None:
+    (tmp_path / "log.swf").write_text("\n".join((line(1), line(2, runtime=-1), line(3, procs=-1))) + "\n")
+    told = run("--swf", str(tmp_path / "log.swf"), "--nodes", "4", "--json")
+    assert "no job that ran: 2" in told.stderr
+    assert json.loads(told.stdout)["jobs"]["0"]["submitted"] == 1
+
+
 def test_a_malformed_trace_names_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.swf").write_text(HEADER + line() + "\n1 2 3\n")
     said = run("--swf", str(tmp_path / "bad.swf"), code=1).output
