@@ -24,10 +24,12 @@ from cod.sitevalues import (
     Attribute,
     FileName,
     MailAddress,
+    Mark,
     NotNegative,
     Pool,
     Port,
     Positive,
+    Priority,
     address_and_port,
 )
 
@@ -125,7 +127,7 @@ class PolicyTable(Table):
     default_lease: Positive = Field(86400.0, description="seconds of a vcluster's lease where its group says nothing")
     power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
     inertia: NotNegative = Field(300.0, description="seconds for which a newly assigned node is immune from reclaims")
-    inertia_by_priority: dict[int, NotNegative] = Field({}, description="the same for holders of one priority: "
+    inertia_by_priority: dict[Priority, NotNegative] = Field({}, description="the same for holders of one priority: "
                                                         "{ 10 = 3600 }")
     age_step: Positive = Field(600.0, description="seconds: requests of one priority submitted within the same step "
                                "are of one age, and the more constraining goes first")
@@ -141,8 +143,8 @@ class EnergyTable(Table):
     """The reserve pool: how many free nodes stay awake. Types may have their own marks and watts. Re-read on SIGHUP."""
 
     manage: bool = Field(False, description="put surplus nodes to sleep and wake them when they are needed")
-    warm_low: int = Field(1, ge=0, le=1_000_000, description="fewer free nodes of a type awake than this: wake some")
-    warm_high: int = Field(4, ge=0, le=1_000_000, description="more than this awake and idle: put some to sleep")
+    warm_low: Mark = Field(1, description="fewer free nodes of a type awake than this: wake some")
+    warm_high: Mark = Field(4, description="more than this awake and idle: put some to sleep")
     idle_time: NotNegative = Field(900.0, description="seconds that a node is idle before it may be put to sleep")
     wake_time: Positive = Field(600.0, description="seconds that a node has for waking, when it wakes alone")
     wake_step: NotNegative = Field(5.0, description="seconds more for each node that wakes at the same time")

@@ -18,8 +18,11 @@ SMTP_PORTS = {"none": 25, "starttls": 587, "tls": 465}
 DIALECTS = ("sqlite", "mysql", "mariadb")
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[float, Field(gt=0, le=4_000_000_000, allow_inf_nan=False)]  # DHCP has 32 bits for seconds
-NotNegative = Annotated[float, Field(ge=0, le=4_000_000_000, allow_inf_nan=False)]
+# DHCP has 32 bits for seconds. Strict: true is not one second.
+Positive = Annotated[float, Field(gt=0, le=4_000_000_000, allow_inf_nan=False, strict=True)]
+NotNegative = Annotated[float, Field(ge=0, le=4_000_000_000, allow_inf_nan=False, strict=True)]
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]  # as a group may have
+Mark = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
 Pool = tuple[IPv4Address, IPv4Address]
 
 
