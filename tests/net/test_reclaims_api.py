@@ -11,8 +11,7 @@ from cod.client import ApiError
 from cod.model import Site
 from cod.pool import Pool
 from tests.net.apiserver import READER, Served, as_json, said, serving
-from tests.store.busy_site import calm, ruled
-from tests.store.test_reclaims import contended
+from tests.store.busy_site import calm, contended, ruled
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ from typing import Any
 
 from sqlalchemy import Engine, event, select, update
 
+from cod.flows import reclaims as reclaim_flows
 from cod.flows import vclusters as owner_flows
-from cod.model import Energy, Site
-from cod.store import groups, tables, vclusters
+from cod.model import Energy, Reclaim, Site
+from cod.store import groups, reclaims, tables, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
-from tests.store.manager_world import OWNER, add_node, add_template, arrive, run_pass
+from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, run_pass
 
 GIB = '<requires><memory><mib equal="{}"/></memory></requires>'
 NOW = 130.0  # when everything is due
@@ -86,6 +87,26 @@ def build(tx: Tx, site: Site) -> None:
     want(tx, site, "granted", 1, 4096, 112.0)
     want(tx, site, "winner16", 1, 16384, 113.0, "high")
     want(tx, site, "huge", 60, 4096, 114.0)
+
+
+def contended(tx: Tx, site: Site, wanted: int = 2, **rest_: Any) -> Reclaim:
+    """loser has created with 1 and has 4 nodes of the same type, winner wants some of them: the reclaim at 100."""
+    people(tx)
+    for number in range(4):
+        add_node(tx, number)
+    want(tx, site, "loser", 1, 4096, 1.0)
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    grow(tx, site, "loser", 4, 4.0)
+    want(tx, site, "winner", wanted, 4096, 99.0, "high", **rest_)
+    assert run_pass(tx, site, 100.0) == ["take for request", "tell requests why not"]
+    check_world(tx)
+    return reclaims.open_(tx)[0]
+
+
+def answer(tx: Tx, site: Site, one: int, *names: str, now: float = 105.0) -> Any:
+    """Whoever answers names nodes."""
+    return reclaim_flows.answer(tx, reclaim_id=one, nodes_=names, site=site, now=now, actor=OWNER)
 
 
 def vcluster_id(tx: Tx, name: str) -> int:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from cod.model import Site
 from cod.store import tables
 from cod.store.engine import connect
 from tests.mariadb import MariaDB
+from tests.store.busy_site import calm, ruled
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +49,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, empty_sqlite: Path) -
         for table in reversed(tables.metadata.sorted_tables):
             tx.execute(table.delete())
     yield engine
+
+
+@pytest.fixture
+def quiet(site: Site) -> Site:
+    """Grace of 20 s, inertia of 10 s; the reserve is not managed."""
+    return calm(ruled(site))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select, update
@@ -19,31 +18,10 @@ from cod.states import Disk
 from cod.store import nodes, reclaims, requests, reservations, vclusters, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx
-from tests.store.busy_site import calm, grow, people, ruled, summary, want
+from tests.store.busy_site import answer, contended, grow, people, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, rest, run_pass
 
 DUE = 120.0  # the reclaim's deadline
-
-
-@pytest.fixture
-def quiet(site: Site) -> Site:
-    """Grace of 20 s, inertia of 10 s; the reserve is not managed."""
-    return calm(ruled(site))
-
-
-def contended(tx: Tx, site: Site, wanted: int = 2, **rest_: Any) -> Reclaim:
-    """loser has created with 1 and has 4 nodes of the same type, winner wants some of them: the reclaim at 100."""
-    people(tx)
-    for number in range(4):
-        add_node(tx, number)
-    want(tx, site, "loser", 1, 4096, 1.0)
-    run_pass(tx, site, 2.0)
-    arrive(tx, 3.0)
-    grow(tx, site, "loser", 4, 4.0)
-    want(tx, site, "winner", wanted, 4096, 99.0, "high", **rest_)
-    assert run_pass(tx, site, 100.0) == ["take for request", "tell requests why not"]
-    check_world(tx)
-    return reclaims.open_(tx)[0]
 
 
 def reclaim(tx: Tx, one: int) -> tuple[str, int, int]:
@@ -51,11 +29,6 @@ def reclaim(tx: Tx, one: int) -> tuple[str, int, int]:
     found = reclaims.get(tx, one)
     assert found is not None
     return found.state, found.count, found.given
-
-
-def answer(tx: Tx, site: Site, one: int, *names: str, now: float = 105.0) -> Any:
-    """Whoever answers names nodes."""
-    return flow.answer(tx, reclaim_id=one, nodes_=names, site=site, now=now, actor=OWNER)
 
 
 def kept(tx: Tx) -> dict[str, int | None]:

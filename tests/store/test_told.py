@@ -17,10 +17,8 @@ from cod.states import NodeEvent
 from cod.store import groups, nodes, notices, reclaims, steps
 from cod.store import tables as t
 from cod.store.engine import Tx
+from tests.store.busy_site import answer, contended
 from tests.store.manager_world import OWNER, arrive, furnish, run_pass
-from tests.store.test_reclaims import answer, contended, quiet
-
-__all__ = ["quiet"]  # a fixture
 
 
 def told(tx: Tx, since: int = 0) -> list[tuple[str, str | None, str | None]]:

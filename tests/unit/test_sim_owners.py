@@ -16,7 +16,7 @@ from cod.sim.scenario import Arrivals, Runtime
 from cod.sim.tally import by_priority, spread
 from cod.states import NodeState
 from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, RESET, WIPE, audit, scenario
-from tests.unit.test_swf import line
+from tests.unit.swf_lines import line
 
 DAY = 86400.0
 START = LOOK + PRIME + BOOT  # from asking for a warm node to its system

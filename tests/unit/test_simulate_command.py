@@ -15,7 +15,7 @@ from cod.cli import simulate as command
 from cod.cli.root import cod
 from cod.sim.plots import metric, of_sweep
 from cod.sim.svg import Axis, Line, areas, lines
-from tests.unit.test_swf import HEADER, line
+from tests.unit.swf_lines import HEADER, line
 
 SMALL = """
 days = 0.5
