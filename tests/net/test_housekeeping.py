@@ -16,7 +16,7 @@ from cod.net import energy, pruning
 from cod.pool import Pool
 from cod.store import energy as accounts
 from cod.store import tables as t
-from tests.net.test_manager import HandPool
+from tests.net.handpool import HandPool
 from tests.store.manager_world import add_node, in_tx
 
 DAY = 86400.0

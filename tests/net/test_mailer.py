@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import email
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from email import policy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import AuthResult, LoginPassword
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.threadpool import ThreadPool
@@ -26,69 +23,11 @@ from cod.net import mailer
 from cod.net.mailer import Mailer
 from cod.net.unsent import Unsent
 from tests.net.certificates import Authority
+from tests.net.receivers import PASSWORD, serving
 from tests.waiting import until
 
 NOW = 1_000_000.0
 NOTICE = Notice(17, NOW, "test", 3, None, "a subject", "Words: ä.\n.\nFrom here on.")
-PASSWORD = "a s3cret: unfit for logs"
-
-
-@dataclass
-class Box:
-    """What a mail server took in, and what it says to whom. `says`: by command, or by recipient."""
-
-    port: int = 0
-    got: list[tuple[str, list[str], bytes]] = field(default_factory=list)
-    signed_in: list[str] = field(default_factory=list)
-    says: dict[str, str] = field(default_factory=dict)
-
-    async def handle_MAIL(self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any) -> str:
-        envelope.mail_from = address
-        return self.says.get("MAIL", "250 OK")
-
-    async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any) -> str:
-        said = self.says.get(address, "250 OK")
-        if said.startswith("2"):
-            envelope.rcpt_tos.append(address)
-        return said
-
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:
-        said = self.says.get("DATA", "250 taken")
-        if said.startswith("2"):
-            self.got.append((envelope.mail_from, envelope.rcpt_tos, envelope.content))
-        return said
-
-    async def handle_QUIT(self, _server: Any, _session: Any, _envelope: Any) -> str:
-        return self.says.get("QUIT", "221 bye")
-
-    def authenticate(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
-        assert isinstance(data, LoginPassword)
-        good = data.login == b"cod" and data.password == PASSWORD.encode()
-        self.signed_in += ["cod"] if good else []
-        return AuthResult(success=good, handled=good)
-
-
-@contextmanager
-def serving(certificate: Path | None = None, tls: str = "none", user: bool = False) -> Iterator[Box]:
-    box = Box()
-    context = None
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-    more: dict[str, Any] = {"authenticator": box.authenticate, "auth_required": True} if user else {}
-    if user:
-        more["auth_require_tls"] = tls == "starttls"
-    if tls == "starttls":
-        more |= {"tls_context": context, "require_starttls": True}
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    controller = Controller(box, hostname="127.0.0.1", port=port, ssl_context=context if tls == "tls" else None, **more)
-    controller.start()
-    box.port = port
-    try:
-        yield box
-    finally:
-        controller.stop()
 
 
 @contextmanager

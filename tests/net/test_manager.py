@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
-from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from cod.flows import plan
@@ -17,46 +16,8 @@ from cod.model import Effect, Refused, Site
 from cod.net.manager import CLAIM, Manager
 from cod.states import NodeEvent
 from cod.store import nodes, requests, vclusters
+from tests.net.handpool import HandPool
 from tests.store.manager_world import arrive, check_world, furnish, in_tx, states
-
-
-class HandPool:
-    """The pool's promise without its threads: a flow runs when it is asked for, in a transaction of its own.
-
-    flows   names of those that have run; reads: of those that ran without SQLite's write lock
-    before  called with each flow's name first; what it raises is the flow's failure
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.flows: list[str] = []
-        self.reads: set[str] = set()
-        self.before: Callable[[str], object] = lambda name: None
-
-    def run(self, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        """Run it now."""
-        return self._run(self.engine, flow, *args, **kwargs)
-
-    def read(self, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        """Run it now; it only reads."""
-        self.reads.add(flow.__name__)
-        return self._run(self.engine.execution_options(reading=True), flow, *args, **kwargs)
-
-    def _run(self, engine: Engine, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        name = getattr(flow, "func", flow).__name__
-        try:
-            self.before(name)
-            with engine.begin() as tx:
-                value = flow(tx, *args, **kwargs)
-        except Exception:
-            return fail()
-        self.flows.append(name)
-        return succeed(value)
-
-    @staticmethod
-    def is_away(error: BaseException) -> bool:
-        """Was it the database?"""
-        return isinstance(error, OperationalError)
 
 
 class House:
@@ -248,7 +209,7 @@ def test_a_refused_grant_tells_its_request(house: House, engine: Engine, site: S
     house.manager.startService()
     assert in_tx(engine, requests.every)[0].reason == "the block is full"
     house.pool.before = lambda name: None
-    house.seconds(11)
+    house.seconds(31)
     assert in_tx(engine, requests.every)[0].state == "granted"
 
 
@@ -268,8 +229,28 @@ def test_an_act_that_fails_keeps_no_other_waiting(
     house.manager.startService()
     assert sorted(request.state for request in in_tx(engine, requests.every)) == ["granted", "pending"]
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["grant request 1 failed"]
-    house.seconds(11)
+    house.seconds(31)
     assert {request.state for request in in_tx(engine, requests.every)} == {"granted"}
+
+
+def test_a_grant_that_is_refused_keeps_its_nodes_from_nobody(house: House, engine: Engine, site: Site) -> None:
+    create(engine, site)
+    create(engine, site, "two")
+    turn: list[int] = []
+
+    def refuse_every_other(name: str) -> None:
+        if name == "grant":
+            turn.append(1)
+            if len(turn) % 2:
+                raise Refused("conflict", "the block is full")
+
+    house.pool.before = refuse_every_other
+    house.manager.startService()
+    house.seconds(2)
+    one, two = in_tx(engine, requests.every)
+    assert (one.state, one.reason, two.state) == ("pending", "the block is full", "granted")
+    house.seconds(60)
+    assert len(turn) == 2, "there is nothing left for it"
 
 
 def test_a_failing_database_and_a_bug_are_logged_and_tried_again(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from cod.flows import notices as flows
@@ -20,23 +20,9 @@ from cod.pool import Pool, in_transaction
 from cod.store import groups, notices, tables
 from cod.store.engine import Tx
 from cod.wire.webhook import unique
-from tests.net.test_mailer import serving
-from tests.net.test_webhooks import listening
+from tests.net.handpool import HandPool
+from tests.net.receivers import listening, serving
 from tests.waiting import until
-
-
-class Straight:
-    """The pool without its threads: the flow runs now, in a transaction. `broken`: names of flows that fail now."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.broken = engine, set[str]()
-
-    def run(self, flow: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        if flow.__name__ in self.broken:
-            return fail(RuntimeError("the server died here"))
-        return succeed(in_transaction(self.engine, flow, *args))
-
-    is_away = staticmethod(Pool.is_away)
 
 
 class Far:
@@ -69,7 +55,7 @@ class World:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.clock, self.far = engine, Clock(), Far()
         self.clock.advance(1_000_000.0)
-        self.pool = Straight(engine)
+        self.pool = HandPool(engine)
         self.servers: list[Notifier] = []
 
     def server(self, name: str = "a") -> Notifier:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,62 +24,13 @@ from cod.net.unsent import Unsent
 from cod.net.webhooks import Webhooks
 from cod.wire import webhook
 from tests.net.certificates import Authority
+from tests.net.receivers import listening
 from tests.unit.test_notice_wire import verified
 from tests.waiting import until
 
 KEY = bytes(32)
 NOW = 1_000_000.0
 NOTICE = Notice(17, NOW, "test", 3, None, "a subject", "Words: ä.")
-
-
-@dataclass
-class Listener:
-    """What an HTTP server got, and what it answers."""
-
-    port: int = 0
-    status: int = 200
-    more: bytes = b""
-    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
-
-    def url(self, host: str = "127.0.0.1", scheme: str = "http") -> str:
-        return f"{scheme}://{host}:{self.port}/hook?x=1"
-
-
-@contextmanager
-def listening(certificate: Path | None = None) -> Iterator[Listener]:
-    listener = Listener()
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            listener.got.append((self.path, dict(self.headers), body))
-            self.send_response(listener.status)
-            self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", str(len(listener.more)))
-            self.end_headers()
-            self.wfile.write(listener.more)
-
-        def log_message(self, *_args: Any) -> None:
-            pass
-
-    class Quiet(ThreadingHTTPServer):
-        def handle_error(self, *_args: Any) -> None:
-            """Handshakes that the client breaks off are what is tested."""
-
-    server = Quiet(("127.0.0.1", 0), Answer)
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    listener.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield listener
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextmanager
