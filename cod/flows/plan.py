@@ -7,7 +7,7 @@ request waits, out of the same snapshot and the same policy: nothing is decided 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from cod.model import Energy, Policy, Reclaim, Refused, Site
@@ -134,6 +134,13 @@ def _wishes(read: Scene, many: bool) -> list[Wish]:
 def decide(seen: Snapshot, site: Site, now: float) -> Plan:
     """The plan for what was seen; no transaction is open."""
     return policy.plan(seen, site.policy, site.energy, now)
+
+
+def without(seen: Snapshot, request_ids: Collection[int]) -> Snapshot:
+    """What was seen, but for those requests."""
+    if not request_ids:
+        return seen
+    return replace(seen, wishes=[wish for wish in seen.wishes if wish.id not in request_ids])
 
 
 def due(seen: Snapshot, site: Site, now: float) -> float:

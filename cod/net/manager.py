@@ -25,6 +25,7 @@ PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to hav
 CALM = 60.0  # seconds without a jump of the wall clock after which it is believed that a lease has run out
 JUMP = 5.0  # seconds
 ENDS: dict[str, tuple[()]] = {"warnings": (), "drains": (), "expired": (), "overdue": ()}  # nothing of a plan ends
+ASIDE = 30.0  # seconds for which a request is left out of plans whose grant was refused, or failed
 CLAIM = 15.0  # seconds that the claim outlives its owner's last sign; renewed at half of it
 
 log = logging.getLogger("cod.manager")
@@ -43,6 +44,7 @@ class Manager(Service):
         self._pulse: object = None
         self._seen: plan.Seen | None = None
         self._still: plan.Still | None = None
+        self._aside: dict[int, float] = {}  # requests that are left out of plans, and until when
         self._next_pass = 0.0
         self._started = self._calm_at = 0.0
         self._offset: float | None = None
@@ -126,7 +128,8 @@ class Manager(Service):
 
     async def _pass(self, now: float) -> None:
         self._seen = await self._pool.read(plan.look, self._site, now, self._seen)
-        seen = self._seen.site
+        self._aside = {one: until for one, until in self._aside.items() if until > self._reactor.seconds()}
+        seen = plan.without(self._seen.site, self._aside)
         self._next_pass = min(self._next_pass, plan.due(seen, self._site, now))
         if self._still is not None and self._still.lasts(seen, self._site, now):
             return
@@ -145,6 +148,12 @@ class Manager(Service):
                 log.warning("%s; the rest of the plan is dropped", error)
                 return
 
+    def _set_aside(self, act: acts.Act) -> None:
+        """A grant that cannot be carried out would be planned again and again, with nodes that others could have."""
+        if act.request_id is not None:
+            self._aside[act.request_id] = self._reactor.seconds() + ASIDE
+            self._next_pass = 0.0
+
     async def _act(self, act: acts.Act, claim: plan.Claim) -> None:
         try:
             done = await self._pool.run(act.flow, claim=claim, now=self._clock())
@@ -152,6 +161,7 @@ class Manager(Service):
             log.info("%s: the world has changed since the snapshot: %s", act.name, error)
         except Refused as refused:
             log.warning("%s: %s", act.name, refused.sentence)
+            self._set_aside(act)
             if act.request_id is not None:
                 await self._pool.run(acts.waits, act.request_id, refused)
         except acts.Lost:
@@ -160,5 +170,6 @@ class Manager(Service):
             if self._pool.is_away(error):
                 raise
             log.exception("%s failed", act.name)
+            self._set_aside(act)
         else:
             self._effects(done.effects)
