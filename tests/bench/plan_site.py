@@ -128,7 +128,7 @@ def main() -> None:
         first, done = timed(seen)
         known, _ = timed(seen)
         unchanged, nothing = timed(after(seen, done))
-        assert not any((nothing.grants, nothing.takes, nothing.noes))
+        assert not any((nothing.grants, nothing.eases, nothing.takes, nothing.noes))
         tracemalloc.start()
         plan(seen, POLICY, ENERGY, NOW)
         peak = tracemalloc.get_traced_memory()[1] / 2**20
