@@ -64,16 +64,24 @@ class DnsServer(SocketService):
         self.passed_on = 0
 
     def _open(self) -> socket.socket:
+        for last in [*[False] * 10, True]:
+            opened = self._bound()
+            try:
+                self._streams = self._reactor.listenTCP(opened.getsockname()[1], _Streams(self), interface=self._address)
+            except CannotListenError:
+                opened.close()
+                if self.port or last:  # any port would do, but the one that UDP got is somebody's for TCP
+                    raise
+                continue
+            break
+        self.port = opened.getsockname()[1]
+        return opened
+
+    def _bound(self) -> socket.socket:
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         opened.setblocking(False)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         opened.bind((self._address, self.port))
-        self.port = opened.getsockname()[1]
-        try:
-            self._streams = self._reactor.listenTCP(self.port, _Streams(self), interface=self._address)
-        except CannotListenError:
-            opened.close()
-            raise
         return opened
 
     def stopService(self) -> Deferred[None] | None:  # type: ignore[override]
