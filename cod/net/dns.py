@@ -66,15 +66,16 @@ class DnsServer(SocketService):
     def _open(self) -> socket.socket:
         for last in [*[False] * 10, True]:
             opened = self._bound()
+            port = opened.getsockname()[1]
             try:
-                self._streams = self._reactor.listenTCP(opened.getsockname()[1], _Streams(self), interface=self._address)
+                self._streams = self._reactor.listenTCP(port, _Streams(self), interface=self._address)
             except CannotListenError:
                 opened.close()
                 if self.port or last:  # any port would do, but the one that UDP got is somebody's for TCP
                     raise
                 continue
             break
-        self.port = opened.getsockname()[1]
+        self.port = port
         return opened
 
     def _bound(self) -> socket.socket:
