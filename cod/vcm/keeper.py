@@ -20,7 +20,7 @@ from cod.vcm.memory import Memory
 from cod.vcm.pool import Pool
 from cod.vcm.rounds import Rounds
 from cod.vcm.steps import Terms
-from cod.wire.nmpbodies import Body, Hello, Lease, Progress, Refusal, Welcome
+from cod.wire.nmpbodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
 
 __all__ = ["Keeper", "Terms"]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
@@ -138,6 +138,13 @@ class Keeper(Service):
         if isinstance(body, Refusal) and body.key in self.memory.requests:
             self.rounds.hush()
             log.warning("COD refused %s: %s", body.key, body.reason)
+        elif isinstance(body, Grant):
+            nodes = ", ".join(f"{member.hostname} ({member.node})" for member in body.members)
+            log.info("request %d is granted: %s", body.request, nodes)
+        elif isinstance(body, NodeState):
+            log.debug("%s (%s) is %s", body.hostname, body.node, body.state)
+        elif isinstance(body, Reclaim):
+            log.info("reclaim %d: %d nodes are wanted back: %s", body.reclaim, body.count, body.reason)
         elif isinstance(body, Lease):
             log.info("the lease: %s", body.event)
         elif isinstance(body, Progress):

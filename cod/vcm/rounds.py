@@ -154,6 +154,7 @@ class Rounds(Steps):
         if ours.lost or not ours.leaving:  # meanwhile it was taken, or may stay
             self._soon(0.0)
             return
+        log.debug("%s (%s) is out of the pool", member.hostname, member.node)
         try:
             await self._ask(ReleaseNodes((Named(member.hostname),), ours.leaving))
         except Refusal as refusal:
@@ -188,6 +189,8 @@ class Rounds(Steps):
         except Refusal as refusal:
             self._raise_if_passing(refusal)
             log.warning("COD does not want that answer: %s", refusal)
+        else:
+            log.info("reclaim %d is answered: %s", reclaim.reclaim, ", ".join(one.node for one in named) or short)
         self._memory.reclaims.pop(reclaim.reclaim, None)
         self._remember()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -92,7 +93,9 @@ def check(lab: Lab) -> None:
         assert not [cause for cause in causes if "taken for" in cause]
 
 
-def test_the_story_without_a_death(lab: Make) -> None:
+def test_the_story_without_a_death(lab: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """And the log tells it."""
+    caplog.set_level("DEBUG", "cod.vcm")
     one = lab()
     one.start_cod()
     one.start_vcm()
@@ -100,6 +103,10 @@ def test_the_story_without_a_death(lab: Make) -> None:
     check(one)
     assert {"say request-nodes", "say reclaim-answer", "say release-nodes", "say withdraw", "hear grant",
             "hear reclaim", "hear reclaim-over", "choose", "added", "removed", "remember"} <= set(one.vcm.steps)
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    for words in (r"request \d+ is granted: n2 \(\S+\)", r"n2 \(\S+\) is active", r"n2 \(\S+\) takes part now",
+                  r"reclaim 1: 1 nodes are wanted back: \S+", r"reclaim 1 is answered: n\d", r"is out of the pool"):
+        assert re.search(words, said), words
 
 
 def steps(lab: Make, who: str) -> int:
