@@ -323,3 +323,20 @@ def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> No
     pool.until(lambda: len(pool.held("web")) == 3 and calm(pool), "the other has its nodes")
     assert len(pool.held("pool")) == 2
     assert "choose" not in pool.vcm.steps
+
+
+def test_a_node_whose_grant_its_vcm_has_not_heard_of_cannot_be_meant(pool: Lab) -> None:
+    """What it says of n2 is of the one that it had before."""
+    grow(pool, 2)
+    pool.vcm.die()
+    pool.reviving = False
+    for node, held in ((["n2"], {"n1"}), ([], {"n1", "n2"}), (["n2"], {"n1", "n2"})):
+        if node:
+            in_transaction(pool.engine, vclusters.release, name="pool", nodes_=node, passing_over=True, site=pool.site,
+                           now=pool.now(), actor="vcm:pool")
+            pool.books.members.pop("n2", None)
+        else:
+            in_transaction(pool.engine, vclusters.resize, name="pool", size=2, site=pool.site, now=pool.now(),
+                           actor="ann")
+        pool.ticks(3)
+        assert pool.held("pool") == held
