@@ -128,7 +128,9 @@ class Cell:
                       ("spooldefaults", "complexes", SHARED / "util/resources/centry"),
                       ("spooldefaults", "usersets", SHARED / "util/resources/usersets"),
                       ("spooldefaults", "managers", "root")):
-            subprocess.run([str(BINARIES / words[0]), *map(str, words[1:])], env={**os.environ, **self.environment},
+            # They insist on finding the machine that they run on by name, which not every machine can do.
+            subprocess.run(["unshare", "--uts", "sh", "-c", 'hostname localhost; exec "$@"', "-",
+                            str(BINARIES / words[0]), *map(str, words[1:])], env={**os.environ, **self.environment},
                            check=True, capture_output=True)
 
     def configure(self) -> None:
