@@ -142,7 +142,7 @@ class GridLab:
         """How many machines are in the reserve."""
         return sum(state == "inactive" for state in self.states().values())
 
-    def shrunk(self, members: int = 0, seconds: float = 60.0) -> None:
+    def shrunk(self, members: int = 0, seconds: float = 120.0) -> None:
         """Wait until the pool has so many nodes besides its head, and nothing is on its way."""
         def settled() -> bool:
             held = [name for name in self.stand.hosts if self.stand.node(name).vcluster_id is not None]

@@ -247,6 +247,9 @@ def test_the_command_that_starts_a_daemon_is_run_once_a_try_and_its_failure_told
     ground = Ground({"start": "sh -c 'echo no such host {hostname} {address} >&2; exit 3'"})
     with pytest.raises(CommandFailed, match=r"no such host n2 10\.77\.128\.9"):
         ground.pool.add(member("n2"))
+    ground.time.now += 1000
+    with pytest.raises(GivenUp):  # not for ever
+        ground.pool.add(member("n2"))
     missing = Ground({"start": "/no/such/program"})
     with pytest.raises(CommandFailed, match="No such file"):
         missing.pool.add(member("n2"))

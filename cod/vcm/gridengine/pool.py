@@ -78,7 +78,8 @@ class GridEnginePool:
         self._grown_at = float("-inf")
         self._asked_in_vain: set[str] = set()
         self._shown: dict[str, str] = {}
-        self._joining: dict[str, float] = {}
+        self._joining: dict[str, float] = {}  # since when each is being added
+        self._begun: set[str] = set()  # which of them the master was told of
         self._drained_by: dict[str, float] = {}
         self._emptied_from: dict[str, float] = {}
         self._one_at_a_time = Lock()  # qconf rewrites whole objects: two of them at once lose a change
@@ -140,19 +141,24 @@ class GridEnginePool:
         name = member.hostname
         if name in self._table.keep:
             return
-        if name not in self._joining:
+        late = self._clock() >= self._joining.setdefault(name, self._clock()) + self._table.join_time
+        if name not in self._begun and not late:
             self._begin(member)
-            self._joining[name] = self._clock()
+            self._begun.add(name)
         host = self._cell.view().hosts.get(name)
         if host is not None and host.heard and "u" not in host.states:
             self._cell.enable(name)
-            del self._joining[name]
-        elif self._clock() < self._joining[name] + self._table.join_time:
+            self._joined(name)
+        elif not late:
             raise NotYet(f"{name} has not reported")
         else:
-            del self._joining[name]
+            self._joined(name)
             raise GivenUp(f"it has not reported within {self._table.join_time:.0f} s: does its execution daemon run, "
                           "and does it find the master by name?")
+
+    def _joined(self, name: str) -> None:
+        self._joining.pop(name, None)
+        self._begun.discard(name)
 
     def _begin(self, member: Member) -> None:
         name = member.hostname
@@ -191,7 +197,7 @@ class GridEnginePool:
         name = member.hostname
         if name in self._table.keep:
             return
-        self._joining.pop(name, None)
+        self._joined(name)
         host = self._cell.view().hosts.get(name)
         if host is not None:
             if "d" not in host.states:
