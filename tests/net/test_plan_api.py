@@ -23,7 +23,7 @@ from cod.pool import Pool
 from cod.store import tables as t
 from tests.net.apiserver import NOW, READER, Served, serving
 
-KINDS = ("warn", "drain", "expire", "end", "seize", "grant", "take", "reject", "wait", "wake", "sleep")
+KINDS = ("warn", "drain", "expire", "end", "seize", "grant", "ease", "take", "reject", "wait", "wake", "sleep")
 WANTS = "<requires><memory><mib min=\"{}GiB\"/></memory></requires>"
 TYPE = '<node><memory mib="{}" /></node>'
 
