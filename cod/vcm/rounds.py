@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.defer import DeferredLock
+
 from cod.vcm.link import Refusal
 from cod.vcm.memory import Asked, Memory, Ours
 from cod.vcm.pool import GivenUp, Pool, Wish
@@ -53,6 +55,7 @@ class Rounds(Steps):
         self._memory = Memory()
         self._open = False
         self._next_look = self._quiet_until = self._keep_until = 0.0
+        self._choosing = DeferredLock()
 
     def hush(self) -> None:
         """COD has refused something: ask for nothing for a while."""
@@ -178,7 +181,11 @@ class Rounds(Steps):
         await self._each(self._answer_one(reclaim) for reclaim in list(self._memory.reclaims.values()))
 
     async def _answer_one(self, reclaim: Reclaim) -> None:
-        await self._promise(reclaim)
+        await self._choosing.acquire()  # two that chose at the same time would choose the same node
+        try:
+            await self._promise(reclaim)
+        finally:
+            self._choosing.release()
         if not self._open or reclaim.reclaim not in self._memory.reclaims:
             return
         promised = [ours for ours in self._memory.nodes.values() if ours.reclaim == reclaim.reclaim and not ours.lost]

@@ -318,6 +318,37 @@ def test_jobs_that_do_not_go_end_with_the_daemon(caplog: pytest.LogCaptureFixtur
     assert caplog.messages == ["jobs on n2 do not go: they end with its daemon"]
 
 
+def test_jobs_of_a_lost_node_are_put_back_however_long_it_takes() -> None:
+    """They have no daemon to end with: jobs that the master believes to run there are run nowhere."""
+    ground = Ground({"drain": True})
+    ground.has("n2", 500.0, states="u")
+    ground.pool.choose(RECLAIM, ground.members, 1000.0)
+    ground.cell.stuck = True
+    for _ in range(3):
+        ground.time.now += LEAVING
+        with pytest.raises(NotYet):
+            ground.pool.remove(member("n2"), True)
+    assert ground.cell.said == ["disable n2", *["reschedule 20.0"] * 3]
+    ground.cell.stuck = False
+    with pytest.raises(NotYet):
+        ground.pool.remove(member("n2"), True)
+    ground.pool.remove(member("n2"), True)
+    assert ground.cell.said[-2:] == ["reschedule 20.0", "expel n2"]
+
+
+def test_a_node_that_was_to_leave_and_stayed_has_its_whole_time_when_it_leaves() -> None:
+    ground = Ground()
+    ground.has("n2", 500.0)
+    with pytest.raises(NotYet):
+        ground.pool.remove(member("n2"), False)
+    ground.pool.add(member("n2"))
+    ground.has("n2", 1000.0)
+    ground.time.now += 2 * LEAVING
+    with pytest.raises(NotYet):
+        ground.pool.remove(member("n2"), False)
+    assert ground.cell.said[-2:] == ["disable n2", "reschedule 20.0"]
+
+
 def test_a_node_that_is_lost_is_struck_off_without_speaking_to_it() -> None:
     ground = Ground({"stop": "false"})
     ground.has("n2", states="u")

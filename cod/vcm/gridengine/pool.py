@@ -141,6 +141,8 @@ class GridEnginePool:
         name = member.hostname
         if name in self._table.keep:
             return
+        for known in (self._drained_by, self._emptied_from):  # it was to leave, and may stay
+            known.pop(name, None)
         late = self._clock() >= self._joining.setdefault(name, self._clock()) + self._table.join_time
         if name not in self._begun and not late:
             self._begin(member)
@@ -202,7 +204,7 @@ class GridEnginePool:
         if host is not None:
             if "d" not in host.states:
                 self._cell.disable(name)
-            self._empty(host)
+            self._empty(host, lost)
         if not lost:
             self._stop(member)
         with self._one_at_a_time:
@@ -210,14 +212,15 @@ class GridEnginePool:
         for known in (self._idle_since, self._unheard_since, self._drained_by, self._emptied_from):
             known.pop(name, None)
 
-    def _empty(self, host: Host) -> None:
-        """Jobs are rescheduled, and seen to be gone: one that is leaked goes on running where nobody looks."""
+    def _empty(self, host: Host, lost: bool) -> None:
+        """Jobs are rescheduled, and seen to be gone: one that is leaked goes on running where nobody looks. Those of a
+        host that is lost have no daemon to end with; while the master thinks that they run, nobody runs them again."""
         now = self._clock()
         if not host.running:
             return
-        if now < self._drained_by.get(host.name, 0.0):
+        if not lost and now < self._drained_by.get(host.name, 0.0):
             raise NotYet(f"jobs on {host.name} may end by themselves")
-        if now >= self._emptied_from.setdefault(host.name, now) + LEAVING:
+        if now >= self._emptied_from.setdefault(host.name, now) + LEAVING and not lost:
             log.warning("jobs on %s do not go: they end with its daemon", host.name)
             return
         for job in host.running:

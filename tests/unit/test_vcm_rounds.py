@@ -1,0 +1,84 @@
+"""A VCM's rounds, where calls of the pool's take their time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.internet.task import Clock
+
+from cod.vcm.memory import Memory, Ours
+from cod.vcm.pool import NotYet, Wish
+from cod.vcm.rounds import Rounds
+from cod.vcm.steps import Terms
+from cod.wire.nmpbodies import Body, Member, Named, Pong, Reclaim, ReclaimAnswer
+
+
+class Slow(Clock):
+    """Reactor and threads: what is called in a thread waits until `work`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[Callable[[], None]] = []
+
+    def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
+        function(*args)
+
+    def callInThreadWithCallback(self, done: Callable[[bool, Any], None], function: Callable[..., Any], *args: Any,
+                                 **kwargs: Any) -> None:
+        def call() -> None:
+            try:
+                value = function(*args, **kwargs)
+            except NotYet as reason:
+                done(False, reason)
+            else:
+                done(True, value)
+
+        self.jobs.append(call)
+
+    def work(self) -> None:
+        """All at once, as threads do; then what follows from it."""
+        while self.jobs:
+            jobs, self.jobs = self.jobs, []
+            for call in jobs:
+                call()
+
+
+class Farm:
+    """Gives the first of the members that it is shown."""
+
+    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
+        return Wish()
+
+    def add(self, member: Member) -> None:
+        pass
+
+    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
+        return [Named(name) for name in sorted(members)[:reclaim.count]]
+
+    def remove(self, member: Member, lost: bool) -> None:
+        raise NotYet("its jobs are still there")
+
+
+def test_two_reclaims_at_once_are_answered_with_different_nodes(tmp_path: Path) -> None:
+    """Else one of them would run to its deadline, and COD seize a node of its own choice."""
+    reactor = Slow()
+    asked: list[Body] = []
+
+    def ask(body: Body) -> Deferred[Body]:
+        asked.append(body)
+        return succeed(Pong())
+
+    members = [Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1", "type-1")
+               for number in (2, 3, 4)]
+    memory = Memory("pool", sure=True, nodes={one.node: Ours(one, added=True) for one in members},
+                    reclaims={number: Reclaim(number, 1, 100.0, "for others") for number in (1, 2)})
+    rounds = Rounds(reactor, reactor, Terms("pool", "test 1", tmp_path / "state.json"), Farm(), reactor.seconds, ask,
+                    lambda: None)
+    ensureDeferred(rounds.run(memory, True))
+    reactor.work()
+    answers = {body.reclaim: [one.node for one in body.nodes] for body in asked if isinstance(body, ReclaimAnswer)}
+    assert answers == {1: ["n2"], 2: ["n3"]}
+    assert [ours.reclaim for ours in memory.nodes.values()] == [1, 2, 0]
