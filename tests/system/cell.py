@@ -36,21 +36,29 @@ QUEUE = {
 }
 SYSTEM = """\
 #!/bin/bash
-# What a machine runs once it has its address: $1 is its hostname, $2 its domain. Other vclusters' are not ours.
-[ "$2" = {domain} ] || exec sleep infinity
+# What a machine of this cell's vcluster runs once it has its address: $1 is its hostname.
 unshare --uts --mount --pid --fork --kill-child --mount-proc --propagation private {folder}/inside $1 \
   > {folder}/run/$1.log 2>&1 &
 echo $! > {folder}/run/$1.pid
 wait
 """
+ANY = """\
+#!/bin/bash
+# What any machine runs: $2 is its domain, whose first word is the vcluster. Those without a cell here are not ours.
+cell={stand}/cell-${{2%%.*}}
+[ -x $cell/system ] && exec $cell/system $1
+exec sleep infinity
+"""
 INSIDE = """\
 #!/bin/bash
-# The same, inside its namespaces: it is the host's first process.
+# The same, inside its namespaces: it is the host's first process. A daemon that its master has shut down (status 0) is
+# on a host that leaves: see images/exechost/execd.
 hostname $1
 for file in hosts passwd group resolv.conf; do mount --bind {folder}/etc/$file /etc/$file; done
 export {environment}
 if [ $1 = {head} ]; then {binaries}/sge_qmaster; else
-  while :; do SGE_ND=1 {binaries}/sge_execd; sleep 1; done & fi
+  rm -rf {spool}/$1  # what the last host of this name left would tell the master that its jobs died here
+  while :; do SGE_ND=1 {binaries}/sge_execd && sleep 10; sleep 1; done & fi
 sleep infinity & while :; do wait; done
 """
 
@@ -91,9 +99,9 @@ class Cell:
         (self.root / "default/common/act_qmaster").write_text(HEAD + "\n")
         words = " ".join(f"{key}={value}" for key, value in self.environment.items())
         filled = {"folder": self.folder, "environment": words, "head": HEAD, "binaries": BINARIES,
-                  "domain": f"{self.vcluster}.{self.domain}"}
-        for file, text in [(self.folder / "inside", INSIDE),
-                           *((host.folder / "system", SYSTEM) for host in self.stand.hosts.values())]:
+                  "stand": stand_folder, "spool": self.spool}
+        for file, text in [(self.folder / "inside", INSIDE), (self.folder / "system", SYSTEM),
+                           *((host.folder / "system", ANY) for host in self.stand.hosts.values())]:
             file.write_text(text.format(**filled))
             file.chmod(0o755)
 
@@ -185,8 +193,8 @@ class Cell:
         """A job that sleeps; its number. It writes a line into its file whenever it starts and when it ends."""
         script = self.jobs / "job.sh"
         if not script.exists():
-            script.write_text(f"#!/bin/sh\nT=$JOB_ID.${{SGE_TASK_ID:-0}}\necho start $(hostname) >> {self.jobs}/$T\n"
-                              f"sleep $1\necho end $(hostname) >> {self.jobs}/$T\n")
+            note = f"$(hostname) $(date +%s.%N) >> {self.jobs}/$JOB_ID.${{SGE_TASK_ID:-0}}\n"
+            script.write_text(f"#!/bin/sh\necho start {note}sleep $1\necho end {note}")
             script.chmod(0o755)
         said = self.run("qsub", "-terse", "-r", "y", "-wd", "/tmp", "-o", "/dev/null", "-e", "/dev/null", *options,
                         str(script), str(seconds), user=USER, check=False)
@@ -195,7 +203,7 @@ class Cell:
         return int(number)
 
     def ran(self, job: int, task: str = "undefined") -> list[str]:
-        """What the job (or its task) has written: 'start HOST' and 'end HOST' lines."""
+        """What the job (or its task) has written: lines "start HOST SECONDS" and "end HOST SECONDS"."""
         file = self.jobs / f"{job}.{task}"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -244,10 +252,10 @@ class Cell:
         """What the VCM said."""
         return (self.folder / "vcm.log").read_text()
 
-    def up(self, template: str, size: int = 1) -> None:
+    def up(self, template: str, size: int = 1, *options: str) -> None:
         """Create the vcluster, wait for its head, and set the cell up."""
         self.make()
-        self.stand.cod("vcluster", "create", self.vcluster, "--size", str(size), "--template", template)
+        self.stand.cod("vcluster", "create", self.vcluster, "--size", str(size), "--template", template, *options)
         self.stand.wait(lambda: self.host(HEAD), 60, "the head is up")
         self.configure()
 
