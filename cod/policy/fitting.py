@@ -89,7 +89,9 @@ class Fitting:
         self._known = Counter(dict(snapshot.site)) | seen
         self.aside = {type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()}
         self._by_type: dict[int, list[Kind]] = defaultdict(list)
-        for kind in sorted(self.sizes.keys() | {Kind(one, 0, "") for one in self.aside if not seen[one]}):
+        # Nodes that are set aside may come back anywhere, also where there are no others of their type now.
+        for kind in sorted(self.sizes.keys() | {Kind(one, 0, "") for one, count in self.aside.items()
+                                                if count or not seen[one]}):
             self._by_type[kind.type].append(kind)
         self._holdings: dict[int, Counter[Kind]] = defaultdict(Counter)
         for holding in snapshot.holdings:

@@ -130,7 +130,7 @@ class Program:
         return LinearConstraint(matrix.tocsr(), 0, 0)
 
     def _capacity(self) -> LinearConstraint:
-        kinds = sorted(self._free)
+        kinds = sorted({*self._free, *(kind for _, _, kind, _ in self.columns if kind is not None)})
         matrix = lil_array((len(kinds), len(self.columns)))
         for column, (_, _, kind, worth) in enumerate(self.columns):
             if kind is not None:

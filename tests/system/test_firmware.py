@@ -13,7 +13,7 @@ import pytest
 
 from cod.demo.story import is_zero
 from cod.lab.spec import LabDisk, LabNode
-from images import hello
+from images import linux
 from tests.system.qemu import CHECKOUT, Rack, build_all, fat_file, offer, rack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("firmware"), pytest.mark.timeout(2400)]
@@ -25,7 +25,7 @@ MACHINES = (
     LabNode("u1", "uefi", nic="virtio-net-pci", disks=(LabDisk(SIZE, "virtio"),)),
 )
 NAMES = [machine.name for machine in MACHINES]
-SYSTEM_AT, DATA_AT = 2, 2 + hello.SYSTEM_MIB  # MiB: where hello-a's FAT partitions begin
+SYSTEM_AT, DATA_AT = 2, 2 + linux.SYSTEM_MIB  # MiB: where hello-a's FAT partitions begin
 DISKLESS = """<template name="live">
   <requires><firmware><kind equal="bios"/></firmware></requires>
   <boot mode="diskless"><kernel image="live-kernel"/><ramdisk image="live-ramdisk"/>

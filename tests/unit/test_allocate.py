@@ -405,3 +405,8 @@ def test_the_example_of_the_documentation() -> None:
     assert (nodes_of(done, 1), nodes_of(done, 2)) == ({TWO: 2}, {kind(BIG, 3): 3})
     assert done.takes == (Take(3, 1, ONE, 2),)
     assert codes(done) == {3: "taking", 4: "busy", 5: "impossible"}
+
+
+def test_a_node_that_is_set_aside_may_come_back_where_none_of_its_type_are_now() -> None:
+    done = decided(lots=[lot(1, kind(SMALL, 4, "far"))], site={SMALL: 2}, wishes=[wish(1, 1)])
+    assert codes(done) == {1: "busy"}
