@@ -126,7 +126,7 @@ def table(ways: Sequence[Way], owners: Mapping[str, str]) -> list[str]:
     for stage, owner in owners.items():
         each = [way.stages[stage] for way in ways if stage in way.stages]
         if each:
-            rows.append(f"| {stage} | {owner} | {statistics.median(each):.2f} s | {max(each):.2f} s |")
+            rows.append(f"| {stage} | {owner} | {statistics.median(each):.3f} s | {max(each):.3f} s |")
     if ways:
         own = [way.own(owners) for way in ways]
         rows.append(f"| **COD's own in all** | | **{statistics.median(own):.2f} s** | {max(own):.2f} s |")
