@@ -19,7 +19,7 @@ from typing import Any
 
 from cod.client import ApiError, Unreachable
 from cod.flows import groups
-from cod.model import Energy, dotted, ipv4
+from cod.model import Energy
 from cod.policy.energy import watts
 from cod.vcm.gridengine.view import NotUnderstood, View, read
 from tests.system.cell import Cell
@@ -151,7 +151,7 @@ class Pools:
         offer(self.stand, TEMPLATE, cache="yes")
         for name, cell in self.cells.items():
             cell.up(TEMPLATE, 1, "--group", name)
-            _hosts(cell)
+            cell.know_hosts(SHARED + 2)
             cell.enrol(**KNOBS)
             file = cell.folder / "vcm/vcm.toml"
             file.write_text('log_level = "debug"\n' + file.read_text())
@@ -244,17 +244,6 @@ class Pools:
     def log(self, pool: str) -> str:
         """What the pool's VCM said."""
         return self.cells[pool].log()
-
-
-def _hosts(cell: Cell) -> None:
-    """Names and addresses for the cell, as COD gives them out: the lowest free name, the lowest free address. Of a name
-    that was not there Grid Engine's master thinks so for a minute, which is six hours of this day."""
-    block = cell.stand.cod("vcluster", "show", cell.vcluster)
-    addresses = [address for address in range(ipv4(block["first_address"]), ipv4(block["last_address"]) + 1)
-                 if address & 0xFF not in (0, 0xFF)]
-    with open(cell.folder / "etc/hosts", "a") as file:
-        for number, address in enumerate(addresses[:SHARED + 2], 1):
-            file.write(f"{dotted(address)} n{number}.{cell.vcluster}.{cell.domain} n{number}\n")
 
 
 @contextmanager

@@ -46,6 +46,7 @@ class GridLab:
             groups.create(tx, name="top", priority=10, now=time.time())
         offer(self.stand, "exec")
         self.cell.up("exec")
+        self.cell.know_hosts(8)
         self._bare()
         self.turned_away = self.cell.run("qsub", "-b", "y", "-o", "/dev/null", "-e", "/dev/null", "-wd", "/tmp",
                                          "/bin/true", user=USER, check=False)
