@@ -228,7 +228,8 @@ def it_comes_to_rest(seen: Snapshot) -> None:
 
 
 def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
-    """When all that was taken and all that was on its way is there, whoever waited for it is granted."""
+    """When all that was taken and all that was on its way is there, whoever waited for it is granted: unless others of
+    the same priority and age ask, too, of whom smaller ones may be satisfied instead (docs/allocation.md)."""
     done = decide(seen, POLICY, NOW)
     after = carried_out(seen, done)
     lots: Counter[Lot] = Counter({replace(one, count=0): one.count for one in after.lots})
@@ -246,7 +247,9 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
             stay.append(replace(holding, count=holding.count - count))
     there = replace(after, coming=[], reclaims=[], holdings=stay,
                     lots=[replace(one, count=count) for one, count in lots.items() if count])
-    waiting = {one for one, code in codes(done).items() if code in ("coming", "taking")}
+    peers = Counter((one.priority, one.submitted_at // POLICY.age_step) for one in seen.wishes)
+    alone = {one.id for one in seen.wishes if peers[one.priority, one.submitted_at // POLICY.age_step] == 1}
+    waiting = {one for one, code in codes(done).items() if code in ("coming", "taking")} & alone
     assert waiting <= set(granted(decide(there, POLICY, NOW)))
 
 
