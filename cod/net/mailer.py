@@ -52,7 +52,7 @@ class Talk:
 
     def __init__(self, mail: Mail, ca_file: str | None) -> None:
         self._mail, self._ca_file = mail, ca_file
-        self._late = False
+        self.late = False
 
     def send(self, to: Sequence[str], text: bytes) -> str:
         """Deliver `text` to all of `to`; returns who refused it, where some did. Raises `Unsent`."""
@@ -70,7 +70,7 @@ class Talk:
         except smtplib.SMTPResponseException as error:  # greeting, sign-in, sender: no other mail would fare better
             raise Unsent(f"the mail server refused: {_said(error)}", dead=True) from None
         except (OSError, ValueError, secretfile.Unreadable) as error:  # SMTPException and SSLError are OSErrors
-            what = f"no end within {ATTEMPT:.0f} s" if self._late else brief(error)
+            what = f"no end within {ATTEMPT:.0f} s" if self.late else brief(error)
             raise Unsent(f"the mail server cannot be used: {what}", dead=True) from None
 
     def _connected(self) -> smtplib.SMTP:
@@ -96,7 +96,7 @@ class Talk:
 
     def break_off(self) -> None:
         """Called in another thread when it takes too long."""
-        self._late = True
+        self.late = True
         if self.line is not None and self.line.sock is not None:
             with suppress(OSError):
                 self.line.sock.shutdown(socket.SHUT_RDWR)
@@ -106,8 +106,18 @@ class _Known:
     """Makes itself known before it connects, so that it can be broken off."""
 
     def __init__(self, talk: Talk, *args: Any, **rest: Any) -> None:
+        self._talk = talk
         talk.line = self  # type: ignore[assignment]
         super().__init__(*args, **rest)
+
+    def _get_socket(self, *args: Any) -> Any:
+        """The connection is there; or it was broken off while it was not."""
+        made: Any = super()._get_socket(*args)  # type: ignore[misc]
+        setattr(self, "sock", made)  # noqa: B010 - smtplib's own, whose type is none of ours
+        if self._talk.late:
+            made.close()
+            raise OSError("broken off")
+        return made
 
 
 class _Plain(_Known, smtplib.SMTP):

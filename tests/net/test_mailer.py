@@ -177,6 +177,7 @@ def test_a_password_that_others_can_read(send: Callable[..., Any], authority: Au
     assert "chmod 600" in error.sentence
 
 
+@pytest.mark.slow
 def test_a_password_that_cannot_be_sent(send: Callable[..., Any], authority: Authority, password_file: str) -> None:
     Path(password_file).write_text("gehärtet")
     with serving(authority.certificate("127.0.0.1"), "starttls", user=True) as box:

@@ -228,6 +228,7 @@ def test_a_server_that_dies_for_good(server: Server, tmp_path: Path) -> None:
     assert "gave up after 3 tries" in reason
 
 
+@pytest.mark.slow
 def test_a_server_that_stalls_for_good(server: Server, tmp_path: Path) -> None:
     image_file(tmp_path / "image", 3 * MIB)
     source = added(server, tmp_path / "image")
@@ -318,6 +319,7 @@ def test_zeros_for_an_images_holes_show_as_progress(server: Server, tmp_path: Pa
     assert seen[-1] == ("write", MIB, MIB)
 
 
+@pytest.mark.slow
 def test_progress_is_told_each_second_and_can_end_the_work(server: Server, tmp_path: Path) -> None:
     image_file(tmp_path / "image", 3 * MIB)
     source = added(server, tmp_path / "image")

@@ -115,6 +115,7 @@ def serving() -> Iterator[Serving]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_killed_parts_come_back_and_no_part_outlives_a_killed_server(serving: Serving) -> None:
     serving.start()
     serving.until(serving.answers, "an answer")

@@ -155,6 +155,7 @@ def test_options_out_of_range_are_left_out(start: Start) -> None:
     assert ask(start(), rrq("large", "blksize 4 tsize 0 color red")) == b"\0\6tsize\0" b"1000017\0"
 
 
+@pytest.mark.slow
 def test_too_many_transfers_are_refused_and_room_is_made_again(start: Start, in_reactor: Any) -> None:
     server = start(crowd=Crowd(in_all=3, per_peer=2))
     held = [client("127.0.0.2") for _ in range(2)]

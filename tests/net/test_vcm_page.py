@@ -153,6 +153,7 @@ def test_the_example_grows_and_shrinks_with_its_load(farm: Farm) -> None:
     assert "Traceback" not in farm.log()
 
 
+@pytest.mark.slow
 def test_the_example_gives_a_node_to_who_needs_it_more(farm: Farm, engine: Engine, site: Site) -> None:
     farm.load(290)
     farm.start()
@@ -176,6 +177,7 @@ def addresses_of(tx: Tx, name: str) -> list[str]:
     return sorted(member["address"] for member in vcms.picture(tx, int(tx.scalars(query).one())).members)
 
 
+@pytest.mark.slow
 def test_it_is_known_by_its_address_where_it_is_enrolled_so(farm: Farm, engine: Engine) -> None:
     in_transaction(engine, vcms.enrol, vcluster="farm", serial="", address="127.0.0.1", now=NOW)
     file = farm.folder / "vcm.toml"
@@ -202,6 +204,7 @@ def test_its_metrics_are_those_of_the_page(farm: Farm) -> None:
     assert 396 < float(days[1]) <= 397
 
 
+@pytest.mark.slow
 def test_enrolled_anew_it_needs_no_new_start(farm: Farm, engine: Engine) -> None:
     farm.start()
     farm.rests_at(1)

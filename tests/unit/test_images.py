@@ -321,6 +321,7 @@ def test_a_conversion_ends_when_the_server_is_stopped(tmp_path: Path, endless: P
     assert is_gone(endless)
 
 
+@pytest.mark.slow
 def test_a_conversion_does_not_outlive_the_server(tmp_path: Path, endless: Path) -> None:
     code = ("import sys; from pathlib import Path; from cod.images import formats;"
             "formats.convert_qcow2(Path(sys.argv[1]), Path(sys.argv[2]))")

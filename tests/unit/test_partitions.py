@@ -120,6 +120,7 @@ def test_a_table_that_fits_is_written_as_it_was(tmp_path: Path) -> None:
     assert after[:446] == before[:446]
 
 
+@pytest.mark.slow
 def test_boot_code_and_hybrid_entries_stay(tmp_path: Path) -> None:
     path = blank(tmp_path / "disk", 8 * MIB)
     tool("/usr/sbin/sgdisk", "-n", "1:2048:+3M", "-h", "1:EE", path)

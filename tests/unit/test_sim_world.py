@@ -434,6 +434,7 @@ DEMANDS = st.lists(st.one_of(
 ), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DEMANDS, st.sampled_from([0, 300, 3000]), st.booleans(), st.integers(0, 10_000))
 def test_the_books_balance_and_the_promises_hold(
