@@ -56,6 +56,12 @@ users = _table(
     Column("email", String(254), nullable=False, default=""),
     Column("created_at", Time, nullable=False),
     Column("disabled_at", Time, comment="set: may not sign in"),
+    Column("admin", Boolean, nullable=False, default=False, server_default=false(), comment="a site administrator"),
+    Column("password", String(200), nullable=False, default="", server_default="",
+           comment="argon2id in its own notation; '': none, signs in elsewhere or not yet"),
+    Column("directory", String(16), nullable=False, default="", server_default="",
+           comment="where it signs in: '' here, ldap or oidc"),
+    Column("subject", String(255), unique=True, comment="its name there; null: signs in here"),
     comment="People. Credentials are issued by the site's administrator.",
 )
 
@@ -66,6 +72,7 @@ groups = _table(
     Column("priority", Integer, nullable=False, default=0, comment="set by the administrator; larger goes first"),
     Column("default_lease", Time, comment="seconds; null: the site's"),
     Column("max_lease", Time, comment="seconds; null: no limit"),
+    Column("image_quota", BigInteger, comment="bytes that its images and uploads may take; null: the site's"),
     Column("email", Text, nullable=False, default="", server_default="",
            comment="whom to tell: addresses, separated by commas"),
     Column("webhook", Text, nullable=False, default="", server_default="",
@@ -92,6 +99,70 @@ api_tokens = _table(
     Column("created_at", Time, nullable=False),
     Column("expires_at", Time, comment="null: never"),
     comment="Bearer tokens of the REST API. The token itself is shown once and not kept.",
+)
+
+web_sessions = _table(
+    "web_sessions",
+    Column("id", Id, primary_key=True, comment="public name of the session"),
+    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the cookie, hex"),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("created_at", Time, nullable=False),
+    Column("last_seen", Time, nullable=False, comment="written once a minute at most"),
+    Column("expires_at", Time, nullable=False, index=True),
+    Column("address", String(45), nullable=False, comment="signed in from"),
+    Column("browser", String(200), nullable=False, default="", comment="what it says it is"),
+    comment="Browsers that are signed in. The cookie itself is not kept.",
+)
+
+sign_ins = _table(
+    "sign_ins",
+    Column("key", String(80), primary_key=True, comment="'name:NAME' or 'address:ADDRESS'"),
+    Column("failures", Integer, nullable=False, comment="since the last success, or since they were forgotten"),
+    Column("last_at", Time, nullable=False, index=True),
+    Column("open_at", Time, nullable=False, comment="when the next attempt is listened to"),
+    comment="Failed sign-ins, which make the next one wait.",
+)
+
+invitations = _table(
+    "invitations",
+    Column("id", Id, primary_key=True),
+    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the link's secret, hex"),
+    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="null: to the site, into no group"),
+    Column("role", String(16), nullable=False, default="", comment="owner, member or viewer; '': none"),
+    Column("user_id", Id, ForeignKey("users.id"), index=True, comment="set: a new password for that user"),
+    Column("email", String(254), nullable=False, default="", comment="for whom, as the inviter put it"),
+    Column("invited_by", String(80), nullable=False),
+    Column("created_at", Time, nullable=False),
+    Column("expires_at", Time, nullable=False, index=True),
+    Column("used_at", Time, comment="set: it has done its work"),
+    comment="Links that make an account, add one to a group, or set a new password; each works once.",
+)
+
+ssh_keys = _table(
+    "ssh_keys",
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("name", String(200), nullable=False, comment="the key's comment"),
+    Column("algorithm", String(63), nullable=False, comment="ssh-ed25519 …"),
+    Column("key", Text, nullable=False, comment="base64, as in an authorized_keys file"),
+    Column("fingerprint", String(63), nullable=False, comment="SHA256:…, as ssh-keygen prints it"),
+    Column("created_at", Time, nullable=False),
+    UniqueConstraint("user_id", "fingerprint"),
+    comment="Public keys of users; those of a vcluster's group reach its nodes.",
+)
+
+audit = _table(
+    "audit",
+    Column("id", Id, primary_key=True),
+    Column("at", Time, nullable=False, index=True),
+    Column("actor", String(80), nullable=False, comment="user:NAME, token:NAME, vcm:VCLUSTER …"),
+    Column("address", String(45), nullable=False, default="", comment="from where; '': the server itself"),
+    Column("action", String(40), nullable=False, comment="what was done: 'vcluster create' …"),
+    Column("thing", String(200), nullable=False, default="", comment="to what"),
+    Column("group_id", Id, index=True, comment="whose it is; null: the site's. No key: it outlives the group"),
+    Column("before", Document, nullable=False, default="", comment="JSON of what changed; secrets left out"),
+    Column("after", Document, nullable=False, default="", comment="the same afterwards"),
+    comment="Every change that somebody made.",
 )
 
 # ---------------------------------------------------------------- persistent: machines
@@ -216,6 +287,21 @@ images = _table(
     comment="Disk and partition images in their served form.",
 )
 
+uploads = _table(
+    "uploads",
+    Column("id", String(32), primary_key=True, comment="random; its file's name in the folder of incoming files"),
+    Column("name", Name, nullable=False, comment="of the image that it shall become"),
+    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="owner; null: the site's"),
+    Column("size", BigInteger, nullable=False, comment="bytes in all"),
+    Column("offset", BigInteger, nullable=False, default=0, comment="bytes known to be on disk"),
+    Column("sha256", String(64), nullable=False, default="", comment="what it must be; '': nobody said"),
+    Column("plain", Boolean, nullable=False, default=False, comment="serve it as it is: a kernel or ramdisk"),
+    Column("actor", String(80), nullable=False),
+    Column("created_at", Time, nullable=False),
+    Column("expires_at", Time, nullable=False, index=True, comment="given up by then unless more of it comes"),
+    comment="Files on their way in, piece by piece.",
+)
+
 config_templates = _table(
     "config_templates",
     Column("id", Id, primary_key=True),
@@ -331,6 +417,21 @@ install_images = _table(
     Column("at", Time, nullable=False),
     Column("reason", Text, nullable=False, default=""),
     comment="The image installation that a node is in; cleared when the node leaves its vcluster.",
+)
+
+captures = _table(
+    "captures",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("image", Name, nullable=False, comment="name of the image to be"),
+    Column("template", Name, nullable=False, default="", comment="name of the template to be; '': none"),
+    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="owner of both; null: the site's"),
+    Column("state", String(16), nullable=False, comment="wanted, running, done or failed"),
+    Column("actor", String(80), nullable=False),
+    Column("asked_at", Time, nullable=False),
+    Column("ended_at", Time),
+    Column("digest", String(64), nullable=False, default="", comment="BLAKE2b-256 of the stream's secret, hex"),
+    Column("reason", Text, nullable=False, default="", comment="why it failed"),
+    comment="The newest capture of each node's disk into an image.",
 )
 
 bindings = _table(
