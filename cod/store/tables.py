@@ -290,10 +290,12 @@ images = _table(
 uploads = _table(
     "uploads",
     Column("id", String(32), primary_key=True, comment="random; its file's name in the folder of incoming files"),
-    Column("name", Name, nullable=False, comment="of the image that it shall become"),
+    Column("name", Name, nullable=False, unique=True, comment="of the image that it shall become; the claim on it"),
     Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="owner; null: the site's"),
     Column("size", BigInteger, nullable=False, comment="bytes in all"),
     Column("offset", BigInteger, nullable=False, default=0, comment="bytes known to be on disk"),
+    Column("boot", String(36), nullable=False, default="", comment="boot id of the host that writes its file; while that "
+           "boot lasts, what is in the file beyond `offset` is right, too"),
     Column("sha256", String(64), nullable=False, default="", comment="what it must be; '': nobody said"),
     Column("plain", Boolean, nullable=False, default=False, comment="serve it as it is: a kernel or ramdisk"),
     Column("actor", String(80), nullable=False),
@@ -547,7 +549,18 @@ vcms = _table(
     Column("server", String(64), comment="the server that holds its connection; null: it is away"),
     Column("epoch", BigInteger, nullable=False, default=0, comment="newest wins; an older connection is closed"),
     Column("connected_at", Time, comment="when it came, or went"),
+    Column("head", Name, comment="host name of the vcluster's node that it runs on; null: it runs elsewhere"),
     comment="Virtual cluster managers. A row is what lets one speak for its vcluster, and choose its nodes.",
+)
+
+vcm_invitations = _table(
+    "vcm_invitations",
+    Column("vcluster_id", Id, ForeignKey("vcms.vcluster_id"), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True, comment="whom it was given to"),
+    Column("digest", String(64), nullable=False, comment="SHA-256 of the invitation, which is kept nowhere"),
+    Column("expires_at", Time, nullable=False),
+    Column("taken_by", String(64), comment="SHA-256 of the public key that has a certificate for it"),
+    comment="What the VCM on a vcluster's head trades for its certificate; written when the head is primed.",
 )
 
 outbox = _table(

@@ -85,10 +85,11 @@ def upgrade() -> None:
 
     op.create_table('uploads',
     sa.Column('id', sa.String(length=32), nullable=False, comment="random; its file's name in the folder of incoming files"),
-    sa.Column('name', sa.String(length=63), nullable=False, comment='of the image that it shall become'),
+    sa.Column('name', sa.String(length=63), nullable=False, comment='of the image that it shall become; the claim on it'),
     sa.Column('group_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment="owner; null: the site's"),
     sa.Column('size', sa.BigInteger(), nullable=False, comment='bytes in all'),
     sa.Column('offset', sa.BigInteger(), nullable=False, comment='bytes known to be on disk'),
+    sa.Column('boot', sa.String(length=36), nullable=False, comment='boot id of the host that writes its file; while that boot lasts, what is in the file beyond `offset` is right, too'),
     sa.Column('sha256', sa.String(length=64), nullable=False, comment="what it must be; '': nobody said"),
     sa.Column('plain', sa.Boolean(), nullable=False, comment='serve it as it is: a kernel or ramdisk'),
     sa.Column('actor', sa.String(length=80), nullable=False),
@@ -96,6 +97,7 @@ def upgrade() -> None:
     sa.Column('expires_at', sa.Double(), nullable=False, comment='given up by then unless more of it comes'),
     sa.ForeignKeyConstraint(['group_id'], ['groups.id'], name=op.f('fk_uploads_group_id')),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_uploads')),
+    sa.UniqueConstraint('name', name=op.f('uq_uploads_name')),
     comment='Files on their way in, piece by piece.',
     mysql_charset='utf8mb4',
     mysql_engine='InnoDB'
@@ -145,6 +147,22 @@ def upgrade() -> None:
     with op.batch_alter_table('captures', schema=None) as batch_op:
         batch_op.create_index(batch_op.f('ix_captures_group_id'), ['group_id'], unique=False)
 
+    op.create_table('vcm_invitations',
+    sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
+    sa.Column('node_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False, comment='whom it was given to'),
+    sa.Column('digest', sa.String(length=64), nullable=False, comment='SHA-256 of the invitation, which is kept nowhere'),
+    sa.Column('expires_at', sa.Double(), nullable=False),
+    sa.Column('taken_by', sa.String(length=64), nullable=True, comment='SHA-256 of the public key that has a certificate for it'),
+    sa.ForeignKeyConstraint(['node_id'], ['nodes.id'], name=op.f('fk_vcm_invitations_node_id')),
+    sa.ForeignKeyConstraint(['vcluster_id'], ['vcms.vcluster_id'], name=op.f('fk_vcm_invitations_vcluster_id')),
+    sa.PrimaryKeyConstraint('vcluster_id', name=op.f('pk_vcm_invitations')),
+    comment="What the VCM on a vcluster's head trades for its certificate; written when the head is primed.",
+    mysql_charset='utf8mb4',
+    mysql_engine='InnoDB'
+    )
+    with op.batch_alter_table('vcm_invitations', schema=None) as batch_op:
+        batch_op.create_index(batch_op.f('ix_vcm_invitations_node_id'), ['node_id'], unique=False)
+
     with op.batch_alter_table('groups', schema=None) as batch_op:
         batch_op.add_column(sa.Column('image_quota', sa.BigInteger(), nullable=True, comment="bytes that its images and uploads may take; null: the site's"))
 
@@ -154,5 +172,8 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column('directory', sa.String(length=16), server_default='', nullable=False, comment="where it signs in: '' here, ldap or oidc"))
         batch_op.add_column(sa.Column('subject', sa.String(length=255), nullable=True, comment='its name there; null: signs in here'))
         batch_op.create_unique_constraint(batch_op.f('uq_users_subject'), ['subject'])
+
+    with op.batch_alter_table('vcms', schema=None) as batch_op:
+        batch_op.add_column(sa.Column('head', sa.String(length=63), nullable=True, comment="host name of the vcluster's node that it runs on; null: it runs elsewhere"))
 
     # ### end Alembic commands ###
