@@ -54,10 +54,12 @@ class NodeEvent(StrEnum):
     WIPE_ORDERED = "wipe_ordered"
     PRIME_ORDERED = "prime_ordered"
     BOOT_ORDERED = "boot_ordered"  # its disk already holds the wanted template: priming is skipped
+    CAPTURE_WANTED = "capture_wanted"  # its vcluster's system is left for a while: its disk is to be saved
     CAPTURE_ORDERED = "capture_ordered"
     WIPED = "wiped"
     PRIMED = "primed"
     CAPTURED = "captured"
+    CANCELLED = "cancelled"  # somebody wants no capture any more
     BOOTED = "booted"  # the OS's own DHCPACK (and the template's readiness check)
     BOOT_FAILED = "boot_failed"
     FAILED = "failed"  # the agent said so, with a reason
@@ -144,12 +146,14 @@ NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (S.BOOT, E.TIMED_OUT): S.TRAMPOLINE,
     (S.BOOT, E.EXHAUSTED): S.QUARANTINED,
     (S.ACTIVE, E.RELEASED): S.TRAMPOLINE,
+    (S.ACTIVE, E.CAPTURE_WANTED): S.TRAMPOLINE,
     (S.CAPTURE, E.CAPTURED): S.TRAMPOLINE,
     (S.CAPTURE, E.ASKED): S.TRAMPOLINE,
     (S.CAPTURE, E.FAILED): S.TRAMPOLINE,
     (S.CAPTURE, E.LOST): S.TRAMPOLINE,
+    (S.CAPTURE, E.CANCELLED): S.TRAMPOLINE,
     (S.CAPTURE, E.TIMED_OUT): S.TRAMPOLINE,
-    (S.CAPTURE, E.EXHAUSTED): S.QUARANTINED,
+    (S.CAPTURE, E.EXHAUSTED): S.TRAMPOLINE,  # the capture has failed, not the node
     (S.QUARANTINED, E.RESTORED): S.TRAMPOLINE,
     (S.RETIRED, E.RESTORED): S.TRAMPOLINE,
 }
@@ -166,6 +170,19 @@ WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE})
 
 # Ends of a road: reaching one gives the node its whole retry budget back.
 ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})
+
+
+class CaptureState(StrEnum):
+    """A capture's life: wanted (until the node's agent is told) -> running -> one of the last three, which are final.
+
+    After trouble on the way a running capture is wanted again, as long as the node has retries left.
+    """
+
+    WANTED = "wanted"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class VclusterState(StrEnum):
@@ -204,6 +221,7 @@ class Disk(StrEnum):
     DIRTY = "dirty"  # may hold data of a vcluster: wiped before anything else
     CLEAN = "clean"  # wiped, nothing written since
     CACHED = "cached"  # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`
+    SYSTEM = "system"  # holds its holder's system, which was left to be captured and boots again: never primed over
 
 
 @dataclass(frozen=True, slots=True)

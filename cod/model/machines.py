@@ -5,7 +5,7 @@ Names of attributes are the columns' names; `store/tables.py` explains each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +158,22 @@ class EnergyUse:
     seconds: float
     joules: float
     always_on: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A row of `captures`: a node's disk on its way into an image. `secret` is shown to the node's agent alone."""
+
+    node_id: int
+    image: str
+    template: str
+    group_id: int | None
+    source_id: int | None
+    state: str
+    generation: int
+    secret: str = field(repr=False)
+    digest: str
+    actor: str
+    asked_at: float
+    ended_at: float | None
+    reason: str

@@ -16,9 +16,16 @@ FIRST_REST = 5.0  # seconds after the first failure; four times as long after ea
 LONGEST_REST = 120.0
 
 
-def settle(node: Node, wanted: Assignment | None) -> Step:
-    """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run."""
+def settle(node: Node, wanted: Assignment | None, capture: bool = False) -> Step:
+    """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run.
+
+    capture  its disk is to be saved as an image, which comes first: nothing has written to it since that was asked for
+    """
+    if capture:
+        return Step(NodeEvent.CAPTURE_ORDERED, "its disk is to be saved as an image")
     if node.vcluster_id is not None and wanted is not None:
+        if node.disk == Disk.SYSTEM:  # whatever has changed in the machine: its holder's data is on that disk
+            return Step(NodeEvent.BOOT_ORDERED, "back into its vcluster's system, which is as it was left")
         unfit = lacks(wanted)
         if unfit:
             reason = f"its hardware has changed: its holder needs {unfit}"
@@ -66,16 +73,20 @@ def may_keep_disk(node: Node, document: str) -> bool:
 def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:
     """The step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of motion: retry or quarantine.
 
-    A timeout also wants a power cycle. A cached disk that does not boot is not trusted again.
+    A timeout also wants a power cycle. A cached disk that does not boot is not trusted again. A capture that has used
+    up its retries has failed, but nothing is known against the node: it goes on, with a whole budget.
     """
     attempts = node.attempts + 1
     columns: dict[str, object] = {"reason": reason, "attempts": attempts}
     if node.state == NodeState.BOOT and node.disk == Disk.CACHED:
         columns["disk"] = Disk.DIRTY
-    if attempts > NODE_RULES[NodeState(node.state)].retries:
-        return Step(NodeEvent.EXHAUSTED, f"{reason} (trouble {attempts} on its way, in state {node.state})", columns)
     cycle = "cycle" if event is NodeEvent.TIMED_OUT and policy.power_cycle else None
-    return Step(event, reason, columns, cycle)
+    if attempts <= NODE_RULES[NodeState(node.state)].retries:
+        return Step(event, reason, columns, cycle)
+    spent = f"{reason} (trouble {attempts} on its way, in state {node.state})"
+    if node.state == NodeState.CAPTURE:
+        return Step(NodeEvent.EXHAUSTED, spent, {"reason": f"not captured: {reason}", "attempts": 0}, cycle)
+    return Step(NodeEvent.EXHAUSTED, spent, columns)
 
 
 def rest(attempts: int) -> float:

@@ -26,7 +26,7 @@ from cod.store.engine import Tx
 _BATCH = 1000
 _UNBELIEVED = (NodeState.INACTIVE, NodeState.OFF, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.CAPTURE,
                NodeState.TRAMPOLINE)
-_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims)
+_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims, t.captures)
 
 
 class BadBackup(Exception):

@@ -131,14 +131,18 @@ def upgrade() -> None:
     sa.Column('image', sa.String(length=63), nullable=False, comment='name of the image to be'),
     sa.Column('template', sa.String(length=63), nullable=False, comment="name of the template to be; '': none"),
     sa.Column('group_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment="owner of both; null: the site's"),
-    sa.Column('state', sa.String(length=16), nullable=False, comment='wanted, running, done or failed'),
+    sa.Column('source_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment='template that the disk was written by; null: nobody knows'),
+    sa.Column('state', sa.String(length=16), nullable=False, comment='see states.CaptureState'),
+    sa.Column('generation', sa.Integer(), nullable=False, comment="of the node's capture state; 0: not there yet"),
+    sa.Column('secret', sa.String(length=64), nullable=False, comment="of the stream, hex; '' once it is over"),
+    sa.Column('digest', sa.String(length=64), nullable=False, comment='BLAKE2b-256 of the manifest, once it is known'),
     sa.Column('actor', sa.String(length=80), nullable=False),
     sa.Column('asked_at', sa.Double(), nullable=False),
     sa.Column('ended_at', sa.Double(), nullable=True),
-    sa.Column('digest', sa.String(length=64), nullable=False, comment="BLAKE2b-256 of the stream's secret, hex"),
-    sa.Column('reason', sa.Text(), nullable=False, comment='why it failed'),
+    sa.Column('reason', sa.Text(), nullable=False, comment='why it failed, or what went wrong on the way'),
     sa.ForeignKeyConstraint(['group_id'], ['groups.id'], name=op.f('fk_captures_group_id')),
     sa.ForeignKeyConstraint(['node_id'], ['nodes.id'], name=op.f('fk_captures_node_id')),
+    sa.ForeignKeyConstraint(['source_id'], ['config_templates.id'], name=op.f('fk_captures_source_id')),
     sa.PrimaryKeyConstraint('node_id', name=op.f('pk_captures')),
     comment="The newest capture of each node's disk into an image.",
     mysql_charset='utf8mb4',
@@ -146,6 +150,8 @@ def upgrade() -> None:
     )
     with op.batch_alter_table('captures', schema=None) as batch_op:
         batch_op.create_index(batch_op.f('ix_captures_group_id'), ['group_id'], unique=False)
+        batch_op.create_index(batch_op.f('ix_captures_source_id'), ['source_id'], unique=False)
+        batch_op.create_index(batch_op.f('ix_captures_state'), ['state'], unique=False)
 
     op.create_table('vcm_invitations',
     sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
