@@ -3,10 +3,15 @@
 Small on purpose: one level, elliptic curve P-256, no revocation lists. A VCM's certificate names its vcluster, and COD
 knows the serial number of each that is valid (table `vcms`), so revoking is forgetting it. The key is a file that only
 its owner can read, in the data folder's `ca/`; copied to another server of the site, it is the same CA there.
+
+A VCM that runs on a node of its vcluster makes its key itself, and shows an invitation, which is derived from the CA's
+key, so that every server of the site derives the same one, and none has to be kept.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,11 +33,13 @@ SERVER_NAME = "cod"  # what the servers' certificates name, whatever address the
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A key with its certificate, both PEM; `serial` in hex, as `serial_of` writes it."""
+    """A key with its certificate, both PEM; `serial` in hex, as `serial_text` writes it. `key` is empty where it was
+    made elsewhere; `holder`: SHA-256 of the public key, in hex."""
 
     key: bytes
     certificate: bytes
     serial: str
+    holder: str = ""
 
 
 class Ca:
@@ -53,7 +60,7 @@ class Ca:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
         certificate = (
-            _builder(name, name, key, now, CA_DAYS)
+            _builder(name, name, key.public_key(), now, CA_DAYS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_SIGNS, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -63,27 +70,52 @@ class Ca:
 
     def vcm(self, vcluster: str, now: datetime) -> Issued:
         """A key and certificate for the VCM of that vcluster."""
-        return self._issue(vcluster, [x509.DNSName(vcluster)], ExtendedKeyUsageOID.CLIENT_AUTH, VCM_DAYS, now)
+        key = ec.generate_private_key(ec.SECP256R1())
+        return self._for_vcm(vcluster, key.public_key(), _pem(key), now)
+
+    def certify(self, vcluster: str, asked: bytes, now: datetime) -> Issued:
+        """A certificate for the VCM of that vcluster that has made its key itself. Of what it asks (a request for a
+        certificate by PKCS #10, RFC 2986, DER) its public key alone counts. Raises ValueError.
+        """
+        request = x509.load_der_x509_csr(asked)
+        key = request.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+            raise ValueError("its key should be of the elliptic curve P-256")
+        if not request.is_signature_valid:
+            raise ValueError("it is not signed by its own key")
+        return self._for_vcm(vcluster, key, b"", now)
+
+    def invitation(self, words: str) -> str:
+        """The secret that belongs to those words, 64 hexadecimal digits."""
+        key = self._key.private_numbers().private_value.to_bytes(32, "big")
+        return hmac.new(key, b"invitation of a VCM\0" + words.encode(), hashlib.sha256).hexdigest()
+
+    def _for_vcm(self, vcluster: str, key: ec.EllipticCurvePublicKey, private: bytes, now: datetime) -> Issued:
+        return self._issue(
+            vcluster, [x509.DNSName(vcluster)], ExtendedKeyUsageOID.CLIENT_AUTH, VCM_DAYS, now, key, private)
 
     def server(self, addresses: list[str], now: datetime) -> Issued:
         """A key and certificate for one of the site's servers."""
         names = [x509.DNSName(SERVER_NAME), *(x509.IPAddress(ip_address(address)) for address in addresses)]
-        return self._issue(SERVER_NAME, names, ExtendedKeyUsageOID.SERVER_AUTH, SERVER_DAYS, now)
+        key = ec.generate_private_key(ec.SECP256R1())
+        return self._issue(
+            SERVER_NAME, names, ExtendedKeyUsageOID.SERVER_AUTH, SERVER_DAYS, now, key.public_key(), _pem(key))
 
     def _issue(
-        self, subject: str, names: list[x509.GeneralName], use: x509.ObjectIdentifier, days: int, now: datetime
+        self, subject: str, names: list[x509.GeneralName], use: x509.ObjectIdentifier, days: int, now: datetime,
+        key: ec.EllipticCurvePublicKey, private: bytes,
     ) -> Issued:
-        key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
             _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]), self._own.subject, key, now, days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256()))
         pem = certificate.public_bytes(serialization.Encoding.PEM)
-        return Issued(_pem(key), pem, serial_text(certificate.serial_number))
+        shown = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        return Issued(private, pem, serial_text(certificate.serial_number), hashlib.sha256(shown).hexdigest())
 
 
 def serial_text(serial: int) -> str:
@@ -92,10 +124,10 @@ def serial_text(serial: int) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, days: int
 ) -> x509.CertificateBuilder:
     return (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - EARLY).not_valid_after(now + timedelta(days=days)))
 

@@ -13,9 +13,9 @@ from cod.store.engine import Tx
 CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name where notices go, too
 
 
-def every(tx: Tx) -> list[Group]:
-    """All groups, by name."""
-    return groups.every(tx)
+def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
+    """Groups by name; `only` those with these ids (None: all)."""
+    return [group for group in groups.every(tx) if only is None or group.id in only]
 
 
 def one(tx: Tx, name: str) -> Group:

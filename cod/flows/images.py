@@ -59,9 +59,9 @@ def fail(tx: Tx, *, image_id: int, reason: str) -> None:
     images.change(tx, image_id, state="failed", reason=reason, source="")
 
 
-def every(tx: Tx) -> list[Image]:
-    """All images by name."""
-    return images.every(tx)
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
+    """Images by name, of these groups and the site's (None: all)."""
+    return images.every(tx, groups)
 
 
 def show(tx: Tx, *, name: str) -> Image:

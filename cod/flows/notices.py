@@ -80,10 +80,11 @@ def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, no
 
 
 def every(
-    tx: Tx, *, group: str | None = None, vcluster: str | None = None, after: int | None = None, limit: int = 1000
+    tx: Tx, *, group: str | None = None, vcluster: str | None = None, after: int | None = None, limit: int = 1000,
+    groups: frozenset[int] | None = None,
 ) -> list[NoticeView]:
     """Notices, oldest first: those with ids after `after`, or the newest ones without it."""
-    return store.every(tx, group=group, vcluster=vcluster, after=after, limit=limit)
+    return store.every(tx, group=group, vcluster=vcluster, after=after, limit=limit, groups=groups)
 
 
 def one(tx: Tx, notice_id: int) -> NoticeView:

@@ -16,10 +16,11 @@ from cod.store.engine import Tx
 
 
 def every(
-    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
+    groups: frozenset[int] | None = None,
 ) -> list[ReclaimView]:
     """The newest reclaims, oldest first; filtered by what is not None."""
-    return views.reclaims(tx, vcluster=vcluster, state=state, limit=limit)
+    return views.reclaims(tx, vcluster=vcluster, state=state, limit=limit, groups=groups)
 
 
 def show(tx: Tx, reclaim_id: int) -> ReclaimView:

@@ -9,24 +9,22 @@ from hashlib import blake2b
 
 from cod.model import Refused, Template
 from cod.policy import prime, template
-from cod.store import images, templates
+from cod.store import groups, images, templates
 from cod.store.engine import Tx
 
 
-def check(tx: Tx, *, document: str) -> template.Configuration:
-    """Read a document, and see that its images are there. Raises `Refused`."""
-    configuration = template.parse(document)
-    template.check_hardware(configuration)
-    prime.check_images(configuration, images.named(tx, template.image_names(configuration), lock=True))
-    return configuration
+def check(tx: Tx, *, document: str, group: str = "") -> template.Configuration:
+    """Read a document, and see that its images are there and the group's or the site's. Raises `Refused`."""
+    return _checked(tx, document, groups.owner_id(tx, group))
 
 
-def add(tx: Tx, *, document: str, group_id: int | None = None, now: float) -> Template:
+def add(tx: Tx, *, document: str, group: str = "", now: float) -> Template:
     """Add a document as the next revision of the template that it names. The newest one repeated changes nothing.
 
-    Raises `Refused`.
+    group  whose it is; '' or 'site': the site's. Raises `Refused`.
     """
-    configuration = check(tx, document=document)
+    group_id = groups.owner_id(tx, group)
+    configuration = _checked(tx, document, group_id)
     digest = blake2b(document.encode(), digest_size=32).hexdigest()
     before = templates.revisions(tx, configuration.name, lock=True)
     if before and before[-1].digest == digest and before[-1].retired_at is None:
@@ -37,9 +35,19 @@ def add(tx: Tx, *, document: str, group_id: int | None = None, now: float) -> Te
                          group_id=group_id, document=document, digest=digest, created_at=now)
 
 
-def every(tx: Tx, *, name: str = "") -> list[Template]:
-    """The newest live revision of every template; with a `name`, all revisions of that one."""
-    return templates.revisions(tx, name) if name else templates.newest(tx)
+def _checked(tx: Tx, document: str, group_id: int | None) -> template.Configuration:
+    configuration = template.parse(document)
+    template.check_hardware(configuration)
+    named = images.named(tx, template.image_names(configuration), lock=True)
+    within_reach = {name: image for name, image in named.items() if image.group_id in (None, group_id)}
+    prime.check_images(configuration, within_reach)
+    return configuration
+
+
+def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:
+    """The newest live revision of every template of these groups and of the site (None: of all); with a `name`, all
+    revisions of that one."""
+    return templates.revisions(tx, name) if name else templates.newest(tx, groups)
 
 
 def resolve(tx: Tx, *, name: str) -> Template:

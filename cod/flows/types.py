@@ -30,10 +30,12 @@ def every(tx: Tx) -> list[TypeView]:
     return [TypeView(each, states.get(each.id, {}), tuple(equal.facts(each.attributes))) for each in found]
 
 
-def show(tx: Tx, *, name: str, site: Site) -> tuple[TypeView, list[NodeView]]:
-    """One type, with the first of its nodes."""
+def show(
+    tx: Tx, *, name: str, site: Site, groups: frozenset[int] | None = None
+) -> tuple[TypeView, list[NodeView]]:
+    """One type, with the first of its nodes that these groups hold (None: of all)."""
     found = _type(tx, name)
-    return _view(tx, found), views.nodes(tx, type=name, limit=SHOWN, policy=site.policy)
+    return _view(tx, found), views.nodes(tx, type=name, limit=SHOWN, policy=site.policy, groups=groups)
 
 
 def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any) -> Result:

@@ -58,9 +58,9 @@ def revoke(tx: Tx, *, vcluster: str) -> None:
     vcms.revoke(tx, _vcluster(tx, vcluster).id)
 
 
-def every(tx: Tx) -> list[VcmView]:
-    """All VCMs, by vcluster."""
-    return views.vcms(tx)
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[VcmView]:
+    """VCMs, by vcluster, of these groups (None: all)."""
+    return views.vcms(tx, groups)
 
 
 def show(tx: Tx, vcluster: str) -> VcmView:

@@ -13,10 +13,12 @@ from cod.store.engine import Tx
 def node_list(
     tx: Tx, *, state: str | None = None, vcluster: str | None = None, type: str | None = None,
     block: str | None = None, after: str = "", limit: int = 1000, policy: Policy | None = None,
+    groups: frozenset[int] | None = None,
 ) -> list[NodeView]:
-    """Nodes by name, those after the name `after`; with `policy`, until when they are immune."""
+    """Nodes by name, those after the name `after`, that these groups hold (None: all); with `policy`, until when they
+    are immune."""
     return views.nodes(tx, state=state, vcluster=vcluster, type=type, block=block, after=after, limit=limit,
-                       policy=policy)
+                       policy=policy, groups=groups)
 
 
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
@@ -36,9 +38,9 @@ def node_in_full(
             conflicts.every(tx, 20, macs=view.macs))
 
 
-def vcluster_list(tx: Tx, *, ended: bool = False) -> list[VclusterView]:
-    """Vclusters by name; those that have ended too if `ended`."""
-    return views.vclusters(tx, ended=ended)
+def vcluster_list(tx: Tx, *, ended: bool = False, groups: frozenset[int] | None = None) -> list[VclusterView]:
+    """Vclusters by name, of these groups (None: all); those that have ended too if `ended`."""
+    return views.vclusters(tx, ended=ended, groups=groups)
 
 
 def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterView, list[NodeView]]:
@@ -55,10 +57,11 @@ def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
 
 
 def request_list(
-    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
+    groups: frozenset[int] | None = None,
 ) -> list[RequestView]:
-    """The newest requests, oldest first."""
-    return views.requests(tx, vcluster=vcluster, state=state, limit=limit)
+    """The newest requests, of these groups (None: all), oldest first."""
+    return views.requests(tx, vcluster=vcluster, state=state, limit=limit, groups=groups)
 
 
 def request(tx: Tx, request_id: int) -> RequestView:

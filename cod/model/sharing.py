@@ -5,8 +5,8 @@ Names of attributes are the columns' names; `store/tables.py` explains each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -173,7 +173,10 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class Vcm:
-    """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come."""
+    """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come.
+
+    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate.
+    """
 
     vcluster_id: int
     serial: str
@@ -185,6 +188,30 @@ class Vcm:
     server: str | None
     epoch: int
     connected_at: float | None
+    head: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A row of `vcm_invitations`: what the VCM on that node may trade for a certificate, once."""
+
+    vcluster_id: int
+    node_id: int
+    digest: str
+    expires_at: float
+    taken_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inviter:
+    """What a VCM on a node of its vcluster begins with.
+
+    authority   certificate of the site's authority, PEM
+    invitation  the secret that belongs to some words: the same for the same words, and not to be guessed
+    """
+
+    authority: str
+    invitation: Callable[[str], str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

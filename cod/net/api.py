@@ -21,9 +21,9 @@ from twisted.web import http
 
 from cod.ca import Ca
 from cod.flows import images, tokens
-from cod.model import ApiToken, Image, Site
+from cod.model import ApiToken, Image, Site, Who
 from cod.net import metrics
-from cod.net.apibody import Arriving, Caller, Wrong
+from cod.net.apibody import Arriving, Wrong
 from cod.net.apirequest import ApiRequest
 from cod.net.events import EventStream
 from cod.pool import Pool
@@ -72,17 +72,23 @@ class Api(http.HTTPFactory):
         for stream in list(self.streams):
             stream.stop()
 
-    async def caller(self, request: Arriving) -> Caller:
+    async def caller(self, request: Arriving) -> Who:
         """Who sent `request`. Raises `Wrong` (401)."""
         if self.local:
-            return Caller(f"user:{_peer_name(request)}", True, True)
+            return Who(f"user:{_peer_name(request)}", admin=True, local=True)
         kind, _, token = (request.getHeader("authorization") or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise Wrong(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
         record: ApiToken | None = await self.pool.read(tokens.caller, token.strip(), self.clock())
         if record is None:
             raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired or revoked")
-        return Caller(f"token:{record.name}", record.scope == "admin", False)
+        return Who(f"token:{record.name}", admin=True, writes=record.scope == "admin",
+                   address=_address(request))
+
+
+def _address(request: Arriving) -> str:
+    """Where a request came from over TCP."""
+    return str(request.channel.transport.getPeer().host)
 
 
 def _peer_name(request: Arriving) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
 
 from cod import states
-from cod.model import Refused
+from cod.model import Refused, Who
 from cod.pool import Pool
 
 if TYPE_CHECKING:
@@ -40,15 +39,6 @@ class Wrong(Exception):
         self.status, self.code, self.detail, self.field = status, code, detail, field
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks. `local`: through the UNIX socket."""
-
-    actor: str
-    writes: bool
-    local: bool
-
-
 class Arriving(http.Request):
     """A request on a connection of `api` until it is all there; then `_answer`, in `net.apirequest`, is called."""
 
@@ -61,7 +51,7 @@ class Arriving(http.Request):
         self._started = api.real_reactor.seconds()
         self._upload: Path | None = None
         self._refusal: Wrong | None = None
-        self._caller: Caller | None = None
+        self._who: Who | None = None
         self._received = 0
         self._limit = JSON_LIMIT
         self._gone = False
@@ -86,14 +76,14 @@ class Arriving(http.Request):
 
     async def _authenticate(self) -> None:
         try:
-            self._caller = await self.api.caller(self)
+            self._who = await self.api.caller(self)
         except Wrong as wrong:
             self._refuse(wrong)
         except Exception as error:
             self._refuse(unexpected(error))
 
     def _open_upload(self, _none: None) -> None:
-        if self._caller is not None and not self._caller.writes:
+        if self._who is not None and not self._who.writes:
             self._refuse(Wrong(403, "forbidden", READS_ONLY))
         if self._refusal is None and not self._gone:
             try:

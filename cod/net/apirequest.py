@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -20,9 +21,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.web import http
 
-from cod.model import Result
+from cod.flows.access import guarded
+from cod.model import Result, Who
 from cod.net import openapi
-from cod.net.apibody import READS_ONLY, Arriving, Caller, Wrong, shown, unexpected
+from cod.net.apibody import READS_ONLY, Arriving, Wrong, shown, unexpected
 from cod.net.bodies import EventQuery
 from cod.net.events import MOST, EventStream
 from cod.net.routes import Ask, Route, find, number
@@ -38,14 +40,14 @@ class ApiRequest(Arriving):
         try:
             if self._refusal:
                 raise self._refusal
-            assert self._caller is not None
-            await self._dispatch(self._caller)
+            assert self._who is not None
+            await self._dispatch(self._who)
         except Wrong as wrong:
             self._problem(wrong)
         except Exception as error:
             self._problem(unexpected(error))
 
-    async def _dispatch(self, caller: Caller) -> None:
+    async def _dispatch(self, who: Who) -> None:
         path = "/".join(unquote(part, errors="replace") for part in self.path.decode("latin-1").split("/"))
         method = {b"HEAD": "GET"}.get(self.method, self.method.decode("latin-1"))
         if path == "/metrics" and method == "GET" and self.api.metrics:
@@ -60,7 +62,7 @@ class ApiRequest(Arriving):
         route, names, methods = find(ROUTES, method, path)
         if route is None:
             raise self._no_route(method, methods)
-        return await self._run(route, names, caller)
+        return await self._run(route, names, who)
 
     def _no_route(self, method: str, methods: list[str]) -> Wrong:
         if not methods:
@@ -68,15 +70,16 @@ class ApiRequest(Arriving):
         self._headers["Allow"] = ", ".join(methods)
         return Wrong(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(methods)}")
 
-    async def _run(self, route: Route, names: dict[str, str], caller: Caller) -> None:
-        if (route.changes or route.secret) and not caller.writes:
+    async def _run(self, route: Route, names: dict[str, str], who: Who) -> None:
+        if (route.changes or route.secret) and not who.writes:
             raise Wrong(403, "forbidden", READS_ONLY)
-        if route.local and not caller.local:
+        if route.local and not who.local:
             raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
         api = self.api
-        ask = Ask(api.site, api.clock(), caller.actor, api.images, names, self._body(route), self._query(route.query),
+        ask = Ask(api.site, api.clock(), who, api.images, names, self._body(route), self._query(route.query),
                   await self._finished_upload(route), self._key(), api.webhook_key, api.authority)
-        value = await (api.pool.run if route.changes else api.pool.read)(route.call(ask))
+        value = await (api.pool.run if route.changes else api.pool.read)(
+            partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask)))
         if route.upload:
             self._let_go()  # a row names it now
         if isinstance(value, Result):
@@ -170,7 +173,7 @@ class ApiRequest(Arriving):
         quiet = status < 400 and self.method in (b"GET", b"HEAD")
         log.log(
             logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
-            self._caller.actor if self._caller else "nobody", self.method.decode("latin-1"), shown(self.path), status,
+            self._who.name if self._who else "nobody", self.method.decode("latin-1"), shown(self.path), status,
             1000 * (self.api.real_reactor.seconds() - self._started), f": {why}" if why else "")
 
 

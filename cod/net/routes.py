@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from cod.ca import Ca
-from cod.model import Site
+from cod.flows.access import Claim
+from cod.model import Right, Site, Who
 
 Flow = Callable[..., Any]
 
@@ -24,7 +25,7 @@ class Ask:
     query   the checked query string, or None
     upload  the uploaded file, or None
     images  the folder that images are served from
-    actor   who asks, as the history shows it
+    who     who asks
     key     the Idempotency-Key header: the client's id for a request, repeating which is harmless
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
@@ -32,7 +33,7 @@ class Ask:
 
     site: Site
     now: float
-    actor: str
+    who: Who
     images: Path
     names: Mapping[str, str]
     body: Any = None
@@ -42,11 +43,45 @@ class Ask:
     webhook_key: bytes = field(default=b"", repr=False)
     authority: Ca | None = field(default=None, repr=False)
 
+    @property
+    def actor(self) -> str:
+        """Who asks, as the history shows it."""
+        return self.who.name
+
+
+Claims = Callable[[Ask], Sequence[Claim]]
+
+
+def ANYBODY(ask: Ask) -> Sequence[Claim]:
+    """Everybody who is signed in; a list shows what they may see of it."""
+    return (Claim(Right.ANY),)
+
+
+def ADMINS(ask: Ask) -> Sequence[Claim]:
+    """The site's administrators."""
+    return (Claim(Right.ADMIN),)
+
+
+def see(kind: str, part: str = "name") -> Claims:
+    """Those who may look at the thing that this part of the path names."""
+    return lambda ask: (Claim(Right.SEE, kind, ask.names[part]),)
+
+
+def use(kind: str, part: str = "name") -> Claims:
+    """Those who work with it."""
+    return lambda ask: (Claim(Right.USE, kind, ask.names[part]),)
+
+
+def manage(kind: str, part: str = "name") -> Claims:
+    """The owners of its group."""
+    return lambda ask: (Claim(Right.MANAGE, kind, ask.names[part]),)
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """One method of one path.
 
+    claims   the rights that a question wants
     call     the flow (a function of tx) for a question
     work     something slow to do with the flow's value, in a thread; the reply is what it returns
     shape    the reply for the flow's value; None where there is nothing to say (204)
@@ -59,6 +94,7 @@ class Route:
 
     method: str
     path: str
+    claims: Claims
     summary: str
     call: Callable[[Ask], Flow]
     shape: Callable[[Any], BaseModel] | None = None
@@ -77,12 +113,12 @@ class Route:
         return self.method != "GET"
 
 
-def route(method: str, path: str, summary: str, call: Callable[[Ask], Flow], **rest: Any) -> Route:
+def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Ask], Flow], **rest: Any) -> Route:
     """A route whose `shape` is its reply model's own constructor unless it is given."""
     reply = rest.get("reply")
     if reply is not None and not {"shape", "work"} & rest.keys():
         rest["shape"] = getattr(reply, "of_parts", None) or getattr(reply, "of", None) or reply.model_validate
-    return Route(method, path, summary, call, **rest)
+    return Route(method, path, claims, summary, call, **rest)
 
 
 def nothing(value: Any) -> Flow:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 
-from cod.model import Group
+from cod.model import Group, Refused
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -31,6 +31,16 @@ def by_name(tx: Tx, name: str) -> Group | None:
     """The group with that name."""
     row = tx.execute(select(*_COLUMNS).where(t.groups.c.name == name)).one_or_none()
     return Group(*row) if row else None
+
+
+def owner_id(tx: Tx, name: str) -> int | None:
+    """The id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
+    if name in ("", SITE):
+        return None
+    group = by_name(tx, name)
+    if group is None:
+        raise Refused("not_found", f"there is no group {name!r}", "group")
+    return group.id
 
 
 def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
@@ -60,6 +70,7 @@ def owned(tx: Tx, group_id: int) -> dict[str, int]:
 
 
 def remove(tx: Tx, group_id: int) -> None:
-    """Remove a group that owns nothing, and its members' roles."""
+    """Remove a group that owns nothing, its members' roles, and what it is recorded to have captured."""
+    tx.execute(delete(t.captures).where(t.captures.c.group_id == group_id))
     tx.execute(delete(t.group_permissions).where(t.group_permissions.c.group_id == group_id))
     tx.execute(delete(t.groups).where(t.groups.c.id == group_id))

@@ -10,6 +10,7 @@ from sqlalchemy import Select, delete, insert, select, update
 
 from cod.model import Image
 from cod.store import tables as t
+from cod.store.access import theirs_or_shared
 from cod.store.engine import Tx
 
 _c = t.images.c
@@ -31,9 +32,9 @@ def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Im
     return {image.name: image for image in _images(tx, query.with_for_update() if lock else query)}
 
 
-def every(tx: Tx) -> list[Image]:
-    """All images by name."""
-    return _images(tx, select(*COLUMNS).order_by(_c.name))
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
+    """Images by name, of these groups and the site's (None: all)."""
+    return _images(tx, select(*COLUMNS).where(*theirs_or_shared(_c.group_id, groups)).order_by(_c.name))
 
 
 def oldest_waiting(tx: Tx) -> Image | None:

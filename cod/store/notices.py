@@ -16,6 +16,7 @@ from cod import news
 from cod.model import Group, Notice, NoticeView, Send, Vcluster
 from cod.store import groups
 from cod.store import tables as t
+from cod.store.access import theirs
 from cod.store.engine import Tx, new_id
 
 _n = t.notices.c
@@ -138,14 +139,15 @@ def forget(tx: Tx, group_id: int) -> None:
 
 def every(
     tx: Tx, *, group: str | None = None, vcluster: str | None = None, after: int | None = None,
-    notice_id: int | None = None, limit: int = 1000,
+    notice_id: int | None = None, limit: int = 1000, groups: frozenset[int] | None = None,
 ) -> list[NoticeView]:
     """Notices with their deliveries, oldest first: those with ids after `after`, or the newest ones without it."""
     query = select(*_NOTICE, t.groups.c.name, t.vclusters.c.name).select_from(
         t.notices.outerjoin(t.groups, _n.group_id == t.groups.c.id)
         .outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id))
     wanted = {t.groups.c.name: group, t.vclusters.c.name: vcluster, _n.id: notice_id}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None))
+    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
+                        *theirs(_n.group_id, groups))
     if after is None:
         rows = tx.execute(query.order_by(_n.id.desc()).limit(limit)).all()[::-1]
     else:

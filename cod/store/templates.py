@@ -11,6 +11,7 @@ from sqlalchemy import Select, insert, select, update
 from cod.model import Template
 from cod.states import RequestState, VclusterState
 from cod.store import tables as t
+from cod.store.access import theirs_or_shared
 from cod.store.engine import Tx
 
 _c = t.config_templates.c
@@ -37,15 +38,17 @@ def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
     return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))}
 
 
-def newest(tx: Tx) -> list[Template]:
-    """The newest revision that is not retired of every template, by name."""
-    found = {row.name: row for row in live(tx)}
+def newest(tx: Tx, groups: frozenset[int] | None = None) -> list[Template]:
+    """The newest revision that is not retired of every template of these groups and of the site (None: of all), by
+    name."""
+    found = {row.name: row for row in live(tx, groups)}
     return [found[name] for name in sorted(found)]
 
 
-def live(tx: Tx) -> list[Template]:
-    """Every revision that is not retired, by name, then revision."""
-    query = select(*COLUMNS).where(_c.retired_at.is_(None)).order_by(_c.name, _c.revision)
+def live(tx: Tx, groups: frozenset[int] | None = None) -> list[Template]:
+    """Every revision that is not retired, by name, then revision; of whom, as in `newest`."""
+    seen = theirs_or_shared(_c.group_id, groups)
+    query = select(*COLUMNS).where(_c.retired_at.is_(None), *seen).order_by(_c.name, _c.revision)
     return [Template(*row) for row in tx.execute(query)]
 
 

@@ -27,6 +27,7 @@ from cod.model import (
 )
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
+from cod.store.access import theirs
 from cod.store.engine import Tx, slices
 
 _NODE = [t.nodes.c[f.name] for f in fields(Node)]
@@ -47,9 +48,11 @@ def _revision(name: str | None, revision: int | None) -> str | None:
 def nodes(
     tx: Tx, *, name: str | None = None, state: str | None = None, vcluster: str | None = None, type: str | None = None,
     block: str | None = None, after: str = "", limit: int = 1000, policy: Policy | None = None,
+    groups: frozenset[int] | None = None,
 ) -> list[NodeView]:
     """Nodes for people, by name, those after the name `after`; filtered by what is not None.
 
+    groups  only nodes that vclusters of these groups hold
     policy  with it, until when nodes are immune is said too
     """
     query = (
@@ -64,7 +67,8 @@ def nodes(
     )
     wanted = {t.nodes.c.name: name, t.nodes.c.state: state, t.vclusters.c.live_name: vcluster,
               t.node_types.c.name: type, t.node_blocks.c.name: block}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None))
+    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
+                        *theirs(t.vclusters.c.group_id, groups))
     rows = tx.execute(query).all()
     found = [Node(*row[: len(_NODE)]) for row in rows]
     macs, addresses = _macs(tx, found), _addresses(tx, found)
@@ -110,13 +114,15 @@ def _addresses(tx: Tx, found: list[Node]) -> dict[tuple[int, str], str]:
 # ---------------------------------------------------------------- vclusters and requests
 
 
-def vclusters(tx: Tx, *, name: str | None = None, ended: bool = False) -> list[VclusterView]:
-    """Vclusters for people, by name; those that have ended only if `ended`."""
+def vclusters(
+    tx: Tx, *, name: str | None = None, ended: bool = False, groups: frozenset[int] | None = None
+) -> list[VclusterView]:
+    """Vclusters for people, by name, of these groups (None: all); those that have ended only if `ended`."""
     query = (
         select(*_VCLUSTER, t.groups.c.name, *_REVISION)
         .join_from(t.vclusters, t.groups, t.vclusters.c.group_id == t.groups.c.id)
         .join(t.config_templates, t.vclusters.c.template_id == t.config_templates.c.id)
-        .order_by(t.vclusters.c.name, t.vclusters.c.id)
+        .where(*theirs(t.vclusters.c.group_id, groups)).order_by(t.vclusters.c.name, t.vclusters.c.id)
     )
     if not ended:
         query = query.where(t.vclusters.c.live_name.is_not(None))
@@ -146,13 +152,15 @@ def _states_by_vcluster(tx: Tx) -> dict[int, dict[str, int]]:
 
 
 def requests(
-    tx: Tx, *, request_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+    tx: Tx, *, request_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
+    groups: frozenset[int] | None = None,
 ) -> list[RequestView]:
-    """The newest node requests for people, oldest first."""
+    """The newest node requests for people, of these groups (None: all), oldest first."""
     r = t.node_requests
     query = select(*_REQUEST, t.vclusters.c.name).join_from(r, t.vclusters, r.c.vcluster_id == t.vclusters.c.id)
     wanted = {r.c.id: request_id, t.vclusters.c.name: vcluster, r.c.state: state}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None))
+    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
+                        *theirs(t.vclusters.c.group_id, groups))
     rows = tx.execute(query.order_by(r.c.id.desc()).limit(limit)).all()[::-1]
     tuples = _tuples(tx, [row[0] for row in rows])
     views = []
@@ -177,9 +185,10 @@ def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]
 
 
 def reclaims(
-    tx: Tx, *, reclaim_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000
+    tx: Tx, *, reclaim_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
+    groups: frozenset[int] | None = None,
 ) -> list[ReclaimView]:
-    """The newest reclaims for people, oldest first."""
+    """The newest reclaims for people, from vclusters of these groups (None: all), oldest first."""
     r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
     holder, taker = t.vclusters.alias(), t.vclusters.alias()
     query = (
@@ -189,7 +198,8 @@ def reclaims(
         .outerjoin(t.node_blocks, r.block_id == b.id)
     )
     wanted = {r.id: reclaim_id, holder.c.name: vcluster, r.state: state}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None))
+    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
+                        *theirs(holder.c.group_id, groups))
     rows = tx.execute(query.order_by(r.id.desc()).limit(limit)).all()[::-1]
     chosen = _chosen(tx, [row[0] for row in rows])
     return [ReclaimView(Reclaim(*row[:-4]), row[-4], row[-3], row[-2], row[-1], tuple(chosen.get(row[0], ())))
@@ -261,10 +271,11 @@ def counts(tx: Tx) -> list[tuple[str, str, int]]:
     return [(what, label, count) for what, label, count in tx.execute(union_all(*selects))]
 
 
-def vcms(tx: Tx) -> list[VcmView]:
-    """All VCMs with their vclusters' names, by those."""
+def vcms(tx: Tx, groups: frozenset[int] | None = None) -> list[VcmView]:
+    """VCMs with their vclusters' names, by those, of these groups (None: all)."""
     columns = [t.vcms.c[field.name] for field in fields(Vcm)]
     owed = select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
     query = (select(t.vclusters.c.name, owed, *columns)
-             .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id).order_by(t.vclusters.c.name))
+             .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id)
+             .where(*theirs(t.vclusters.c.group_id, groups)).order_by(t.vclusters.c.name))
     return [VcmView(Vcm(*row[2:]), row[0], row[1]) for row in tx.execute(query)]

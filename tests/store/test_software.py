@@ -154,7 +154,7 @@ def test_a_template_of_another_group_is_not_changed(tx: Tx) -> None:
     assert group
     template_row(tx)
     with pytest.raises(Refused, match="belongs to somebody else"):
-        templates.add(tx, document=DOCUMENT + "\n", group_id=group[0], now=1.0)
+        templates.add(tx, document=DOCUMENT + "\n", group="g", now=1.0)
 
 
 def test_retiring(tx: Tx) -> None:

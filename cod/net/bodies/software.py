@@ -59,6 +59,7 @@ class TemplateDocument(Body):
     """A template's XML."""
 
     document: Annotated[str, Field(min_length=1, max_length=2**20)]
+    group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
 
 
 class TemplateQuery(Query):

@@ -6,7 +6,7 @@ from functools import partial
 
 from cod.flows import blocks, types
 from cod.net import bodies as b
-from cod.net.routes import Ask, Flow, listed, route
+from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, route
 
 
 def _type_changes(ask: Ask) -> Flow:
@@ -16,35 +16,36 @@ def _type_changes(ask: Ask) -> Flow:
 
 
 TYPES = (
-    route("GET", "/types", "List node types with their nodes by state", lambda a: types.every,
+    route("GET", "/types", ANYBODY, "List node types with their nodes by state", lambda a: types.every,
           shape=listed(b.TypeList, b.TypeReply.of), reply=b.TypeList),
-    route("POST", "/types/refresh", "Work out nodes' types anew by the site's rules, some nodes at a time",
+    route("POST", "/types/refresh", ADMINS, "Work out nodes' types anew by the site's rules, some nodes at a time",
           lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
           reply=b.TypeRefreshed, body=b.TypeRefresh),
-    route("GET", "/types/{name}", "Show a node type with its attributes and nodes",
-          lambda a: partial(types.show, name=a.names["name"], site=a.site), reply=b.TypeInFull),
-    route("PATCH", "/types/{name}", "Rename a node type, or change its cost, marks or watts", _type_changes,
+    route("GET", "/types/{name}", ANYBODY, "Show a node type with its attributes and nodes",
+          lambda a: partial(types.show, name=a.names["name"], site=a.site, groups=a.who.groups), reply=b.TypeInFull),
+    route("PATCH", "/types/{name}", ADMINS, "Rename a node type, or change its cost, marks or watts", _type_changes,
           reply=b.TypeReply, body=b.TypePatch),
-    route("DELETE", "/types/{name}", "Forget a node type that has no nodes",
+    route("DELETE", "/types/{name}", ADMINS, "Forget a node type that has no nodes",
           lambda a: partial(types.delete, name=a.names["name"]), status=204),
 )
 BLOCKS = (
-    route("GET", "/blocks", "List blocks with their nodes by type", lambda a: blocks.every,
+    route("GET", "/blocks", ANYBODY, "List blocks with their nodes by type", lambda a: blocks.every,
           shape=listed(b.BlockList, b.BlockReply.of), reply=b.BlockList),
-    route("POST", "/blocks", "Create a block", lambda a: partial(blocks.create, name=a.body.name),
+    route("POST", "/blocks", ADMINS, "Create a block", lambda a: partial(blocks.create, name=a.body.name),
           reply=b.BlockReply, body=b.BlockCreate, status=201),
-    route("GET", "/blocks/proposal", "Show which blocks the network suggests, and why", lambda a: blocks.proposal,
+    route("GET", "/blocks/proposal", ADMINS,
+          "Show which blocks the network suggests, and why", lambda a: blocks.proposal,
           reply=b.ProposalReply),
-    route("POST", "/blocks/proposal", "Make the blocks that the network suggests, all or some",
+    route("POST", "/blocks/proposal", ADMINS, "Make the blocks that the network suggests, all or some",
           lambda a: partial(blocks.apply, only=a.body.blocks), reply=b.ProposalReply, body=b.ProposalApply),
-    route("GET", "/blocks/{name}", "Show a block", lambda a: partial(blocks.show, name=a.names["name"]),
+    route("GET", "/blocks/{name}", ADMINS, "Show a block", lambda a: partial(blocks.show, name=a.names["name"]),
           reply=b.BlockReply),
-    route("DELETE", "/blocks/{name}", "Delete a block that has no nodes",
+    route("DELETE", "/blocks/{name}", ADMINS, "Delete a block that has no nodes",
           lambda a: partial(blocks.delete, name=a.names["name"]), status=204),
-    route("POST", "/blocks/{name}/add", "Put nodes into a block",
+    route("POST", "/blocks/{name}/add", ADMINS, "Put nodes into a block",
           lambda a: partial(blocks.put, name=a.names["name"], nodes=a.body.nodes),
           reply=b.BlockReply, body=b.BlockNodes),
-    route("POST", "/blocks/{name}/remove", "Take nodes out of a block",
+    route("POST", "/blocks/{name}/remove", ADMINS, "Take nodes out of a block",
           lambda a: partial(blocks.remove, name=a.names["name"], nodes=a.body.nodes),
           reply=b.BlockReply, body=b.BlockNodes),
 )

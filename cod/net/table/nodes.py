@@ -7,11 +7,12 @@ from typing import Any
 
 from cod.flows import nodes, views
 from cod.net import bodies as b
-from cod.net.routes import Ask, Flow, route
+from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, route, see, use
 
 
 def _page(ask: Ask) -> Flow:
-    return partial(_one_more, limit=ask.query.limit, policy=ask.site.policy, **ask.query.model_dump(exclude={"limit"}))
+    return partial(_one_more, limit=ask.query.limit, policy=ask.site.policy, groups=ask.who.groups,
+                   **ask.query.model_dump(exclude={"limit"}))
 
 
 def _one_more(tx: Any, *, limit: int, **filters: Any) -> tuple[list[Any], int]:
@@ -39,20 +40,20 @@ def _changes(body: Any) -> dict[str, Any]:
 
 
 NODES = (
-    route("GET", "/nodes", "List nodes", _page, shape=_node_page, reply=b.NodeList, query=b.NodeQuery),
-    route("GET", "/nodes/{name}", "Show a node with its report, bindings and history",
+    route("GET", "/nodes", ANYBODY, "List nodes", _page, shape=_node_page, reply=b.NodeList, query=b.NodeQuery),
+    route("GET", "/nodes/{name}", see("node"), "Show a node with its report, bindings and history",
           lambda a: partial(views.node_in_full, name=a.names["name"], policy=a.site.policy), reply=b.NodeInFull),
-    route("PATCH", "/nodes/{name}", "Rename a node, or change its block or how it is switched",
+    route("PATCH", "/nodes/{name}", ADMINS, "Rename a node, or change its block or how it is switched",
           lambda a: partial(nodes.change, name=a.names["name"], site=a.site, **_changes(a.body)),
           reply=b.NodeReply, body=b.NodePatch),
-    route("POST", "/nodes/{name}/approve", "Accept a new machine: its disks are the site's from now on",
+    route("POST", "/nodes/{name}/approve", ADMINS, "Accept a new machine: its disks are the site's from now on",
           partial(_on_node, nodes.approve), reply=b.NodeReply),
-    route("POST", "/nodes/{name}/power", "Wish a node on, off or power-cycled",
+    route("POST", "/nodes/{name}/power", use("node"), "Wish a node on, off or power-cycled",
           partial(_on_node, nodes.power), reply=b.NodeReply, body=b.PowerWish, status=202),
-    route("POST", "/nodes/{name}/quarantine", "Set a node aside",
+    route("POST", "/nodes/{name}/quarantine", ADMINS, "Set a node aside",
           partial(_on_node, nodes.quarantine), reply=b.NodeReply, body=b.Because),
-    route("POST", "/nodes/{name}/restore", "Bring a node back from quarantine or retirement",
+    route("POST", "/nodes/{name}/restore", ADMINS, "Bring a node back from quarantine or retirement",
           partial(_on_node, nodes.restore), reply=b.NodeReply),
-    route("POST", "/nodes/{name}/retire", "Take a node out of the site",
+    route("POST", "/nodes/{name}/retire", ADMINS, "Take a node out of the site",
           partial(_on_node, nodes.retire), reply=b.NodeReply),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from cod.flows import plan, views
 from cod.model import RequestView, Site
 from cod.net import bodies as b
-from cod.net.routes import listed, number, route
+from cod.net.routes import ADMINS, listed, number, route, see
 
 Why = tuple[RequestView, Any, Mapping[int, str]]
 
@@ -22,10 +22,11 @@ def _explained(tx: Any, *, request_id: int, site: Site, now: float) -> Why:
 
 
 PLAN = (
-    route("GET", "/plan", "Show what the resource manager's next pass would do, without doing it",
+    route("GET", "/plan", ADMINS, "Show what the resource manager's next pass would do, without doing it",
           lambda a: partial(plan.preview, site=a.site, now=a.now),
           shape=listed(b.PlanReply, b.PlannedReply.of), reply=b.PlanReply),
-    route("GET", "/requests/{id}/explain", "Say why a request waits, who holds what it needs, and what would free it",
+    route("GET", "/requests/{id}/explain", see("request", "id"),
+          "Say why a request waits, who holds what it needs, and what would free it",
           lambda a: partial(_explained, request_id=number(a.names["id"]), site=a.site, now=a.now),
           reply=b.ExplainReply),
 )

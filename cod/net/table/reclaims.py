@@ -6,14 +6,16 @@ from functools import partial
 
 from cod.flows import reclaims
 from cod.net import bodies as b
-from cod.net.routes import listed, number, route
+from cod.net.routes import ANYBODY, listed, number, route, see, use
 
 RECLAIMS = (
-    route("GET", "/reclaims", "List reclaims", lambda a: partial(reclaims.every, **a.query.model_dump()),
+    route("GET", "/reclaims", ANYBODY, "List reclaims",
+          lambda a: partial(reclaims.every, groups=a.who.groups, **a.query.model_dump()),
           shape=listed(b.ReclaimList, b.ReclaimReply.of), reply=b.ReclaimList, query=b.ReclaimQuery),
-    route("GET", "/reclaims/{id}", "Show a reclaim and the nodes that were chosen for it",
+    route("GET", "/reclaims/{id}", see("reclaim", "id"), "Show a reclaim and the nodes that were chosen for it",
           lambda a: partial(reclaims.show, reclaim_id=number(a.names["id"])), reply=b.ReclaimReply),
-    route("POST", "/reclaims/{id}/answer", "Give nodes of the kind that is taken, in place of those that were chosen",
+    route("POST", "/reclaims/{id}/answer", use("reclaim", "id"),
+          "Give nodes of the kind that is taken, in place of those that were chosen",
           lambda a: partial(reclaims.answer, reclaim_id=number(a.names["id"]), nodes_=a.body.nodes, site=a.site,
                             now=a.now, actor=a.actor),
           reply=b.ReclaimReply, body=b.ReclaimAnswer, status=202),

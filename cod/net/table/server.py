@@ -8,7 +8,7 @@ from cod import states
 from cod.flows import views
 from cod.model import Site
 from cod.net import bodies as b
-from cod.net.routes import listed, nothing, route
+from cod.net.routes import ADMINS, ANYBODY, listed, nothing, route
 
 
 def _health(counts: list[tuple[str, str, int]]) -> b.Health:
@@ -33,10 +33,11 @@ def _info(site: Site) -> b.ServerInfo:
 
 
 SERVER = (
-    route("GET", "/conflicts", "List address and identity conflicts, newest first", lambda a: views.conflict_list,
+    route("GET", "/conflicts", ADMINS,
+          "List address and identity conflicts, newest first", lambda a: views.conflict_list,
           shape=listed(b.ConflictList, b.ConflictReply.of), reply=b.ConflictList),
-    route("GET", "/states", "Show the nodes' lifecycle", lambda a: nothing(lifecycle()), reply=b.Lifecycle),
-    route("GET", "/health", "Does the server answer, and its database?", lambda a: views.counts, shape=_health,
+    route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()), reply=b.Lifecycle),
+    route("GET", "/health", ANYBODY, "Does the server answer, and its database?", lambda a: views.counts, shape=_health,
           reply=b.Health),
-    route("GET", "/server", "Show what this server is", lambda a: nothing(_info(a.site)), reply=b.ServerInfo),
+    route("GET", "/server", ANYBODY, "Show what this server is", lambda a: nothing(_info(a.site)), reply=b.ServerInfo),
 )

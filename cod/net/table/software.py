@@ -7,9 +7,11 @@ from typing import Any
 
 from cod import model
 from cod.flows import images, templates
+from cod.flows.access import Claim
 from cod.images.verify import verify
+from cod.model import Right
 from cod.net import bodies as b
-from cod.net.routes import Ask, Flow, listed, route
+from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, route, see, use
 from cod.net.table.documents import checked
 from cod.wire import xmldoc
 
@@ -25,10 +27,10 @@ def _read_again(ask: Ask, image: model.Image) -> b.Verified:
     return b.Verified(ok=not found.bad, chunks=found.chunks, bad=list(found.bad))
 
 
-def _check_template(tx: Any, document: str) -> list[b.TemplateFault]:
+def _check_template(tx: Any, document: str, group: str) -> list[b.TemplateFault]:
     try:
         xmldoc.parse(document.encode(), "template")
-        templates.check(tx, document=document)
+        templates.check(tx, document=document, group=group)
     except xmldoc.Refused as fault:
         return [b.TemplateFault(line=fault.line, sentence=fault.reason)]
     except model.Refused as fault:
@@ -36,36 +38,52 @@ def _check_template(tx: Any, document: str) -> list[b.TemplateFault]:
     return []
 
 
+def _owner(group: str) -> Claim:
+    """What the site owns, its administrators care for; what a group owns, its members."""
+    return Claim(Right.USE, "group", group) if group else Claim(Right.ADMIN)
+
+
+def _lists(ask: Ask) -> list[Claim]:
+    return [Claim(Right.SEE, "template", ask.query.name) if ask.query.name else Claim(Right.ANY)]
+
+
+def _checks(ask: Ask) -> list[Claim]:
+    return [Claim(Right.SEE, "group", ask.body.group) if ask.body.group else Claim(Right.ANY)]
+
+
 IMAGES = (
-    route("GET", "/images", "List images", lambda a: images.every,
+    route("GET", "/images", ANYBODY, "List images", lambda a: partial(images.every, groups=a.who.groups),
           shape=listed(b.ImageList, b.ImageReply.model_validate), reply=b.ImageList),
-    route("GET", "/images/{name}", "Show an image", lambda a: partial(images.show, name=a.names["name"]),
+    route("GET", "/images/{name}", see("image"), "Show an image", lambda a: partial(images.show, name=a.names["name"]),
           reply=b.ImageReply),
-    route("POST", "/images", "Take in a file of the server as an image",
+    route("POST", "/images", ADMINS, "Take in a file of the server as an image",
           lambda a: partial(images.add, name=a.body.name, source=a.body.path, sha256=a.body.sha256 or "",
                             plain=a.body.plain, now=a.now),
           reply=b.ImageReply, body=b.ImageAdd, status=202, local=True),
-    route("PUT", "/images/{name}/content", "Upload a file and take it in as an image", _uploaded,
+    route("PUT", "/images/{name}/content", ADMINS, "Upload a file and take it in as an image", _uploaded,
           reply=b.ImageReply, query=b.ImageUpload, status=202, upload=True),
-    route("POST", "/images/{name}/verify", "Read an image again and compare every chunk with its digest",
+    route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
           lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=b.Verified),
-    route("DELETE", "/images/{name}", "Delete an image that no template names",
+    route("DELETE", "/images/{name}", use("image"), "Delete an image that no template names",
           lambda a: partial(images.delete, name=a.names["name"]), status=204),
 )
 TEMPLATES = (
-    route("GET", "/templates", "List templates: the newest revision of each, or all of one",
-          lambda a: partial(templates.every, name=a.query.name),
+    route("GET", "/templates", _lists, "List templates: the newest revision of each, or all of one",
+          lambda a: partial(templates.every, name=a.query.name, groups=a.who.groups),
           shape=listed(b.TemplateList, b.TemplateReply.model_validate), reply=b.TemplateList, query=b.TemplateQuery),
-    route("GET", "/templates/{name}", "Show a template: 'name' or 'name@revision'",
+    route("GET", "/templates/{name}", see("template"), "Show a template: 'name' or 'name@revision'",
           lambda a: partial(templates.resolve, name=a.names["name"]), reply=b.TemplateInFull),
-    route("POST", "/templates", "Add a template; a changed document becomes a new revision",
-          lambda a: partial(templates.add, document=checked(a.body.document, "template", "document"), now=a.now),
+    route("POST", "/templates", lambda a: [_owner(a.body.group)],
+          "Add a template; a changed document becomes a new revision",
+          lambda a: partial(templates.add, document=checked(a.body.document, "template", "document"),
+                            group=a.body.group, now=a.now),
           reply=b.TemplateReply, body=b.TemplateDocument, status=201),
-    route("POST", "/templates/check", "Say what is wrong with a template's document; nothing is stored",
-          lambda a: partial(_check_template, document=a.body.document),
+    route("POST", "/templates/check", _checks, "Say what is wrong with a template's document; nothing is stored",
+          lambda a: partial(_check_template, document=a.body.document, group=a.body.group),
           shape=lambda faults: b.TemplateCheck(ok=not faults, faults=faults), reply=b.TemplateCheck,
           body=b.TemplateDocument),
-    route("DELETE", "/templates/{name}", "Retire a revision, or all of a template's, that nothing uses",
+    route("DELETE", "/templates/{name}", use("template"),
+          "Retire a revision, or all of a template's, that nothing uses",
           lambda a: partial(templates.retire, name=a.names["name"], now=a.now),
           shape=listed(b.TemplateList, b.TemplateReply.model_validate), reply=b.TemplateList),
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from cod.flows import requests, vclusters, views
+from cod.flows.access import Claim
+from cod.model import Right
 from cod.net import bodies as b
-from cod.net.routes import Ask, Flow, listed, number, route
+from cod.net.routes import ANYBODY, Ask, Flow, listed, number, route, see, use
 from cod.net.table.documents import checked
 
 
@@ -23,38 +25,49 @@ def _nodes_wanted(ask: Ask) -> Flow:
                    spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
 
 
+def _creates(ask: Ask) -> list[Claim]:
+    return [Claim(Right.USE, "group", ask.body.group), Claim(Right.SEE, "template", ask.body.template)]
+
+
+def _asks(ask: Ask) -> list[Claim]:
+    templates = {each.template for each in ask.body.tuples if each.template}
+    return [Claim(Right.USE, "vcluster", ask.names["name"]),
+            *(Claim(Right.SEE, "template", name) for name in sorted(templates))]
+
+
 VCLUSTERS = (
-    route("GET", "/vclusters", "List vclusters", lambda a: partial(views.vcluster_list, ended=a.query.ended),
+    route("GET", "/vclusters", ANYBODY, "List vclusters", lambda a: partial(
+        views.vcluster_list, ended=a.query.ended, groups=a.who.groups),
           shape=listed(b.VclusterList, b.VclusterReply.of), reply=b.VclusterList, query=b.VclusterQuery),
-    route("GET", "/vclusters/{name}", "Show a vcluster with its nodes",
+    route("GET", "/vclusters/{name}", see("vcluster"), "Show a vcluster with its nodes",
           lambda a: partial(views.vcluster, name=a.names["name"], policy=a.site.policy), reply=b.VclusterInFull),
-    route("POST", "/vclusters", "Create a vcluster; its nodes come when the manager grants them",
+    route("POST", "/vclusters", _creates, "Create a vcluster; its nodes come when the manager grants them",
           _vcluster_wanted, reply=b.VclusterInFull, body=b.VclusterCreate, status=202),
-    route("POST", "/vclusters/{name}/resize", "Ask for more nodes, or give some back",
+    route("POST", "/vclusters/{name}/resize", use("vcluster"), "Ask for more nodes, or give some back",
           lambda a: partial(vclusters.resize, name=a.names["name"], key=a.key, site=a.site, now=a.now, actor=a.actor,
                             **a.body.model_dump()),
           reply=b.VclusterInFull, body=b.Resize, status=202),
-    route("POST", "/vclusters/{name}/extend", "Extend the lease",
+    route("POST", "/vclusters/{name}/extend", use("vcluster"), "Extend the lease",
           lambda a: partial(vclusters.extend, name=a.names["name"], lease=a.body.lease, site=a.site,
                             now=a.now),
           reply=b.VclusterInFull, body=b.Extend),
-    route("POST", "/vclusters/{name}/release", "Give back some nodes",
+    route("POST", "/vclusters/{name}/release", use("vcluster"), "Give back some nodes",
           lambda a: partial(vclusters.release, name=a.names["name"], nodes_=a.body.nodes, site=a.site, now=a.now,
                             actor=a.actor),
           reply=b.VclusterInFull, body=b.Release, status=202),
-    route("DELETE", "/vclusters/{name}", "Give back all nodes and end the vcluster",
+    route("DELETE", "/vclusters/{name}", use("vcluster"), "Give back all nodes and end the vcluster",
           lambda a: partial(vclusters.delete, name=a.names["name"], site=a.site, now=a.now, actor=a.actor),
           reply=b.VclusterInFull, status=202),
 )
 REQUESTS = (
-    route("GET", "/requests", "List requests for nodes",
-          lambda a: partial(views.request_list, **a.query.model_dump()),
+    route("GET", "/requests", ANYBODY, "List requests for nodes",
+          lambda a: partial(views.request_list, groups=a.who.groups, **a.query.model_dump()),
           shape=listed(b.RequestList, b.RequestReply.of), reply=b.RequestList, query=b.RequestQuery),
-    route("GET", "/requests/{id}", "Show a request and why it waits",
+    route("GET", "/requests/{id}", see("request", "id"), "Show a request and why it waits",
           lambda a: partial(views.request, request_id=number(a.names["id"])), reply=b.RequestReply),
-    route("POST", "/vclusters/{name}/requests", "Ask for more nodes: all of the tuples, or nothing",
+    route("POST", "/vclusters/{name}/requests", _asks, "Ask for more nodes: all of the tuples, or nothing",
           _nodes_wanted, reply=b.RequestReply, body=b.RequestSubmit, status=202),
-    route("DELETE", "/requests/{id}", "Withdraw a request that waits",
+    route("DELETE", "/requests/{id}", use("request", "id"), "Withdraw a request that waits",
           lambda a: partial(requests.withdraw, request_id=number(a.names["id"]), reason=f"withdrawn by {a.actor}",
                             now=a.now),
           reply=b.RequestReply),

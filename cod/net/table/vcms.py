@@ -10,7 +10,7 @@ from cod.ca import Issued
 from cod.flows import vcms
 from cod.model import Refused
 from cod.net import bodies as b
-from cod.net.routes import Ask, Flow, listed, route
+from cod.net.routes import ANYBODY, Ask, Flow, listed, manage, route, see
 
 
 def _enrol(ask: Ask) -> Flow:
@@ -44,13 +44,15 @@ def _plain(ask: Ask) -> tuple[int, Issued, bytes]:
 
 
 VCMS = (
-    route("GET", "/vcms", "List virtual cluster managers, and whether they are connected", lambda a: vcms.every,
+    route("GET", "/vcms", ANYBODY, "List virtual cluster managers, and whether they are connected",
+          lambda a: partial(vcms.every, groups=a.who.groups),
           shape=listed(b.VcmList, b.VcmReply.of), reply=b.VcmList),
-    route("GET", "/vclusters/{name}/vcm", "Show a vcluster's manager",
+    route("GET", "/vclusters/{name}/vcm", see("vcluster"), "Show a vcluster's manager",
           lambda a: partial(vcms.show, vcluster=a.names["name"]), shape=b.VcmReply.of, reply=b.VcmReply),
-    route("POST", "/vclusters/{name}/vcm", "Enrol a manager for a vcluster: a key and a certificate, shown once. "
+    route("POST", "/vclusters/{name}/vcm", manage("vcluster"),
+          "Enrol a manager for a vcluster: a key and a certificate, shown once. "
           "Whoever was enrolled before may not speak for it any more", _enrol,
           shape=lambda enrolled: enrolled, reply=b.VcmEnrolled, body=b.VcmEnrol, status=201),
-    route("DELETE", "/vclusters/{name}/vcm", "Let nobody speak for a vcluster any more",
+    route("DELETE", "/vclusters/{name}/vcm", manage("vcluster"), "Let nobody speak for a vcluster any more",
           lambda a: partial(vcms.revoke, vcluster=a.names["name"]), status=204),
 )

@@ -1,0 +1,53 @@
+"""May X do Y to Z? The one answer, for every door: portal, REST API, command line, uploads, VCMs.
+
+A site administrator may everything. For others their role in one of the thing's groups decides:
+
+==========  ===  ===  ======
+role        SEE  USE  MANAGE
+==========  ===  ===  ======
+viewer      yes  no   no
+member      yes  yes  no
+owner       yes  yes  yes
+==========  ===  ===  ======
+
+What belongs to the site and is shared, everybody may see who is signed in. What somebody may not even see is not found,
+so that names and numbers of other groups' things cannot be guessed; what somebody may see and not do is forbidden.
+"""
+
+from __future__ import annotations
+
+from cod.model import Owned, Refused, Right, Role, Who
+
+_NEEDED = {
+    Right.SEE: frozenset({Role.VIEWER, Role.MEMBER, Role.OWNER}),
+    Right.USE: frozenset({Role.MEMBER, Role.OWNER}),
+    Right.MANAGE: frozenset({Role.OWNER}),
+}
+_WHO_MAY = {
+    Right.USE: "members of its group",
+    Right.MANAGE: "owners of its group",
+    Right.ADMIN: "the site's administrators",
+}
+
+
+def may(who: Who, right: Right, owned: Owned) -> bool:
+    """Does `who` have that right on a thing that is so `owned`?"""
+    if who.admin or right is Right.ANY:
+        return True
+    if right is Right.ADMIN:
+        return False
+    if right is Right.SEE and owned.shared:
+        return True
+    return any(who.roles.get(group) in _NEEDED[right] for group in owned.groups)
+
+
+def require(who: Who, right: Right, owned: Owned | None, missing: Refused) -> None:
+    """Raise `missing` where the thing is not there or not to be seen by `who`, `Refused` 'forbidden' where the right is
+    not theirs. For an administrator what is not there is left to the flow."""
+    if owned is None and not who.admin:
+        raise missing
+    if owned is None or may(who, right, owned):
+        return
+    if right is not Right.ADMIN and not may(who, Right.SEE, owned):
+        raise missing
+    raise Refused("forbidden", f"only {_WHO_MAY.get(right, 'some')} may do that")

@@ -1,0 +1,94 @@
+"""Whose a thing is: by its kind and the name or number that a question gives for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, select
+
+from cod.model import Owned
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+
+def owned(tx: Tx, kind: str, key: str) -> Owned | None:
+    """Who owns the `kind` of thing named `key`; None where there is no such thing.
+
+    kind  '' (nothing in particular), 'group', 'vcluster', 'image', 'template', 'node' by name; 'request', 'reclaim',
+          'notice', 'upload' by id
+    """
+    return _KINDS[kind](tx, key)
+
+
+def theirs(column: ColumnElement[int | None], groups: frozenset[int] | None) -> list[ColumnElement[bool]]:
+    """Conditions that narrow a list to what `groups` own (None: to nothing)."""
+    return [] if groups is None else [column.in_(groups)]
+
+
+def theirs_or_shared(column: ColumnElement[int | None], groups: frozenset[int] | None) -> list[ColumnElement[bool]]:
+    """The same for images and templates: those of the site (null) are everybody's."""
+    return [] if groups is None else [column.is_(None) | column.in_(groups)]
+
+
+def _of(tx: Tx, query: Select[Any]) -> Owned | None:
+    row = tx.execute(query.limit(1)).tuples().one_or_none()
+    if row is None:
+        return None
+    group: int | None = row[0]
+    return Owned() if group is None else Owned(frozenset({group}))
+
+
+def _shared(tx: Tx, query: Select[Any]) -> Owned | None:
+    """The same for images and templates: what is no group's is the site's, and everybody's to see."""
+    found = _of(tx, query)
+    return Owned(shared=True) if found == Owned() else found
+
+
+def _number(key: str) -> int:
+    return int(key) if key.isascii() and key.isdigit() and len(key) < 19 else -1
+
+
+def _vcluster(tx: Tx, key: str) -> Owned | None:
+    """The one that lives under that name; where none does, the last that did."""
+    v = t.vclusters.c
+    return _of(tx, select(v.group_id).where(v.name == key).order_by(v.live_name.is_(None), v.id.desc()))
+
+
+def _node(tx: Tx, key: str) -> Owned | None:
+    n, p = t.nodes.c, t.node_permissions.c
+    node_id = tx.scalar(select(n.id).where(n.name == key))
+    if node_id is None:
+        return None
+    return Owned(frozenset(tx.scalars(select(p.group_id).where(p.node_id == node_id))))
+
+
+def _template(tx: Tx, key: str) -> Owned | None:
+    c = t.config_templates.c
+    return _shared(tx, select(c.group_id).where(c.name == key.partition("@")[0]).order_by(c.id.desc()))
+
+
+def _request(tx: Tx, key: str) -> Owned | None:
+    r, v = t.node_requests.c, t.vclusters.c
+    return _of(tx, select(v.group_id).join_from(t.node_requests, t.vclusters, r.vcluster_id == v.id)
+               .where(r.id == _number(key)))
+
+
+def _reclaim(tx: Tx, key: str) -> Owned | None:
+    r, v = t.reclaims.c, t.vclusters.c
+    return _of(tx, select(v.group_id).join_from(t.reclaims, t.vclusters, r.vcluster_id == v.id)
+               .where(r.id == _number(key)))
+
+
+_KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
+    "": lambda tx, key: Owned(),
+    "group": lambda tx, key: _of(tx, select(t.groups.c.id).where(t.groups.c.name == key)),
+    "vcluster": _vcluster,
+    "image": lambda tx, key: _shared(tx, select(t.images.c.group_id).where(t.images.c.name == key)),
+    "template": _template,
+    "node": _node,
+    "request": _request,
+    "reclaim": _reclaim,
+    "notice": lambda tx, key: _of(tx, select(t.notices.c.group_id).where(t.notices.c.id == _number(key))),
+    "upload": lambda tx, key: _of(tx, select(t.uploads.c.group_id).where(t.uploads.c.id == key)),
+}
