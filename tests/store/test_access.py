@@ -1,0 +1,130 @@
+"""Whose things are, on both databases; and that a refused flow does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from cod.flows import groups as group_flows
+from cod.flows import images as image_flows
+from cod.flows import views
+from cod.flows.access import Claim, guarded
+from cod.model import Owned, Refused, RequestTuple, Right, Role, Who
+from cod.states import NodeState
+from cod.store import access, groups, images, nodes, requests, templates, vclusters
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.conftest import SUBNET
+
+NOW = 1_000_000.0
+
+
+def furnished(tx: Tx) -> dict[str, int]:
+    """Two groups, each with a vcluster of one node, an image and a template; the site has some too. Ids by name."""
+    ids = {}
+    for name in ("red", "blue"):
+        group = ids[name] = groups.add(tx, name, NOW).id
+        ids[f"{name}-cluster"] = a_vcluster(tx, f"{name}-cluster", group)
+        a_node(tx, f"{name}-node", ids[f"{name}-cluster"], group)
+        software(tx, name, group)
+    software(tx, "site", None)
+    return ids
+
+
+def software(tx: Tx, name: str, group: int | None) -> None:
+    images.add(tx, name=f"{name}-image", group_id=group, state="ready", format="raw", created_at=NOW)
+    templates.add(tx, name=f"{name}-template", revision=1, group_id=group, document="<t/>", digest="0" * 64,
+                  created_at=NOW)
+
+
+def a_vcluster(tx: Tx, name: str, group: int) -> int:
+    template = templates.find(tx, f"of-{name}") or templates.add(
+        tx, name=f"of-{name}", revision=1, group_id=group, document="<t/>", digest="0" * 64, created_at=NOW)
+    made = vclusters.add(tx, name=name, group_id=group, template_id=template.id, size=1, attributes="", lease_time=60.0,
+                         subnet=SUBNET, now=NOW)
+    assert made is not None
+    requests.add(tx, vcluster_id=made.id, kind="create", priority=0, now=NOW, key=None,
+                 tuples=[RequestTuple(1, "", template.id)])
+    return made.id
+
+
+def a_node(tx: Tx, name: str, vcluster: int, group: int) -> None:
+    mac = f"52:54:00:00:00:{group % 256:02x}"
+    node = nodes.add(tx, name=name, boot_mac=mac, now=NOW, cause="", actor="test", vcluster_id=vcluster,
+                     state=NodeState.ACTIVE)
+    tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=group, right="use"))
+
+
+def member(group: int) -> Who:
+    return Who("user:m", user_id=1, roles={group: Role.MEMBER})
+
+
+def test_each_kind_of_thing_is_found_with_its_group(tx: Tx) -> None:
+    ids = furnished(tx)
+    reds = Owned(frozenset({ids["red"]}))
+    request = requests.every(tx, vcluster_id=ids["red-cluster"])[0].id
+    for kind, key in (("group", "red"), ("vcluster", "red-cluster"), ("node", "red-node"), ("image", "red-image"),
+                      ("template", "red-template"), ("template", "red-template@1"), ("request", str(request))):
+        assert access.owned(tx, kind, key) == reds, kind
+        assert access.owned(tx, kind, "0") is None, kind
+    assert access.owned(tx, "image", "site-image") == Owned(shared=True)
+    assert access.owned(tx, "template", "site-template@9") == Owned(shared=True)
+    assert access.owned(tx, "", "") == Owned()
+
+
+ODD = ("", "-1", "1e3", "\uff19", "9" * 40, "1 or 1=1", "%", "red-cluster' --")
+KINDS = ("group", "vcluster", "node", "image", "template", "request", "reclaim", "notice", "upload")
+
+
+def test_odd_names_are_nobodys(tx: Tx) -> None:
+    furnished(tx)
+    assert [(kind, key) for kind in KINDS for key in ODD if access.owned(tx, kind, key) is not None] == []
+
+
+def test_a_name_that_is_used_again_is_its_new_owners(tx: Tx) -> None:
+    ids = furnished(tx)
+    before = vclusters.get(tx, ids["red-cluster"])
+    assert before is not None
+    vclusters.end(tx, before, NOW)
+    assert access.owned(tx, "vcluster", "red-cluster") == Owned(frozenset({ids["red"]}))  # its history is still theirs
+    a_vcluster(tx, "red-cluster", ids["blue"])
+    assert access.owned(tx, "vcluster", "red-cluster") == Owned(frozenset({ids["blue"]}))
+
+
+def test_lists_are_narrowed_to_what_a_group_owns_and_the_site_shares(tx: Tx) -> None:
+    ids = furnished(tx)
+    only = frozenset({ids["red"]})
+    assert [row.node.name for row in views.node_list(tx, groups=only)] == ["red-node"]
+    assert [row.vcluster.name for row in views.vcluster_list(tx, groups=only)] == ["red-cluster"]
+    assert [row.vcluster for row in views.request_list(tx, groups=only)] == ["red-cluster"]
+    assert [row.name for row in image_flows.every(tx, only)] == ["red-image", "site-image"]
+    assert [row.name for row in templates.newest(tx, only)] == ["of-red-cluster", "red-template", "site-template"]
+    assert [row.name for row in group_flows.every(tx, only)] == ["red"]
+    assert views.node_list(tx, groups=frozenset()) == []
+    assert len(views.node_list(tx)) == 2
+
+
+def test_a_flow_runs_only_with_every_right(tx: Tx) -> None:
+    ids = furnished(tx)
+    ran: list[Any] = []
+    wanted = [Claim(Right.USE, "vcluster", "red-cluster"), Claim(Right.SEE, "template", "blue-template")]
+    with pytest.raises(Refused, match="there is no template 'blue-template'"):
+        guarded(tx, flow=ran.append, who=member(ids["red"]), claims=wanted)
+    with pytest.raises(Refused, match="there is no vcluster 'red-cluster'"):
+        guarded(tx, flow=ran.append, who=member(ids["blue"]), claims=wanted)
+    assert ran == []
+    both = Who("user:m", user_id=1, roles={ids["red"]: Role.MEMBER, ids["blue"]: Role.VIEWER})
+    guarded(tx, flow=ran.append, who=both, claims=wanted)
+    assert ran == [tx]
+
+
+def test_what_is_another_groups_reads_as_what_is_not_there(tx: Tx) -> None:
+    ids = furnished(tx)
+    sentences = []
+    for name in ("blue-image", "no-image"):
+        with pytest.raises(Refused) as refused:
+            guarded(tx, flow=lambda tx: None, who=member(ids["red"]), claims=[Claim(Right.USE, "image", name)])
+        sentences.append((refused.value.code, refused.value.field, refused.value.sentence.replace(name, "")))
+    assert sentences[0] == sentences[1]
