@@ -32,7 +32,7 @@ def theirs_or_shared(column: ColumnElement[int | None], groups: frozenset[int] |
 
 
 def _of(tx: Tx, query: Select[Any]) -> Owned | None:
-    row = tx.execute(query.limit(1)).tuples().one_or_none()
+    row = tx.execute(query.limit(1)).one_or_none()
     if row is None:
         return None
     group: int | None = row[0]
