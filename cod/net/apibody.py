@@ -32,11 +32,15 @@ log = logging.getLogger("cod.api")
 
 
 class Wrong(Exception):
-    """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input that is meant."""
+    """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input that is meant; and
+    what is wrong with each part, where several are."""
 
-    def __init__(self, status: int, code: str, detail: str, field: str | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str, field: str | None = None, faults: dict[str, str] | None = None
+    ) -> None:
         super().__init__(detail)
         self.status, self.code, self.detail, self.field = status, code, detail, field
+        self.faults = faults or ({field: detail} if field else {})
 
 
 class Arriving(http.Request):

@@ -10,21 +10,17 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from pydantic import BaseModel, ValidationError
-from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
+from pydantic import BaseModel
 from twisted.web import http
 
-from cod.flows.access import guarded
-from cod.model import Result, Who
+from cod.model import Who
 from cod.net import openapi
-from cod.net.apibody import READS_ONLY, Arriving, Wrong, shown, unexpected
+from cod.net.apibody import Arriving, Wrong, shown, unexpected
+from cod.net.apirun import carry_out, checked, in_thread, permit, reply
 from cod.net.bodies import EventQuery
 from cod.net.events import MOST, EventStream
 from cod.net.routes import Ask, Route, find, number
@@ -71,27 +67,17 @@ class ApiRequest(Arriving):
         return Wrong(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(methods)}")
 
     async def _run(self, route: Route, names: dict[str, str], who: Who) -> None:
-        if (route.changes or route.secret) and not who.writes:
-            raise Wrong(403, "forbidden", READS_ONLY)
-        if route.local and not who.local:
-            raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
+        permit(route, who)
         api = self.api
         ask = Ask(api.site, api.clock(), who, api.images, names, self._body(route), self._query(route.query),
                   await self._finished_upload(route), self._key(), api.webhook_key, api.authority)
-        value = await (api.pool.run if route.changes else api.pool.read)(
-            partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask)))
+        value = await carry_out(api, route, ask)
         if route.upload:
             self._let_go()  # a row names it now
-        if isinstance(value, Result):
-            self.api.wake(value.effects)
-            value = value.value
-        if route.work is not None:
-            reply = await self._in_thread(route.work, ask, value)
-        elif route.shape is None:
+        said = await reply(api, route, ask, value)
+        if said is None:
             return self._send(204, b"")
-        else:
-            reply = route.shape(value)
-        return self._send(route.status, _json(reply.model_dump(mode="json")))
+        return self._send(route.status, _json(said.model_dump(mode="json")))
 
     async def _events(self) -> None:
         query = self._query(EventQuery)
@@ -99,10 +85,6 @@ class ApiRequest(Arriving):
             raise Wrong(503, "busy", f"{MOST} clients follow the events already; try again later")
         last = self.getHeader("last-event-id") or ""
         await EventStream(self.api, self).start(number(last) if query.after is None and last else query.after)
-
-    def _in_thread(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        reactor = self.api.real_reactor
-        return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)
 
     # ------------------------------------------------ reading the question
 
@@ -122,7 +104,7 @@ class ApiRequest(Arriving):
             values = json.loads(self.content.read())
         except (ValueError, RecursionError) as error:
             raise Wrong(400, "bad_json", f"the body is not JSON: {error}") from None
-        return _checked(route.body, values)
+        return checked(route.body, values)
 
     def _query(self, query: type[BaseModel] | None) -> Any:
         if query is None:
@@ -131,7 +113,7 @@ class ApiRequest(Arriving):
             pairs = parse_qsl(self.uri.partition(b"?")[2].decode(), keep_blank_values=True, max_num_fields=50)
         except ValueError:
             raise Wrong(400, "bad_query", "the query string cannot be read") from None
-        return _checked(query, dict(pairs))
+        return checked(query, dict(pairs))
 
     async def _finished_upload(self, route: Route) -> Path | None:
         if not route.upload:
@@ -139,7 +121,7 @@ class ApiRequest(Arriving):
         if self._upload is None:
             raise Wrong(415, "unsupported_media_type", "the body should be application/octet-stream")
         self.content.flush()
-        await self._in_thread(os.fsync, self.content.fileno())  # a row will name it: it must survive a power cut
+        await in_thread(self.api, os.fsync, self.content.fileno())  # a row will name it: it must survive a power cut
         self.content.close()
         return self._upload
 
@@ -179,15 +161,3 @@ class ApiRequest(Arriving):
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
-
-
-def _checked(model: type[BaseModel], values: Any) -> BaseModel:
-    """`values` as `model`. Raises `Wrong` (422) that names the first field at fault."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise Wrong(422, "invalid", first["msg"].removeprefix("Value error, "), field or None) from None
-
-

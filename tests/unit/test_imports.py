@@ -29,7 +29,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.images": ({"cod.images", "cod.wire.manifest", "cod.model"}, {"zstandard"}),
     "cod.net": ({"cod.net", "cod.ca", "cod.flows", "cod.wire", "cod.pool", "cod.images", "cod.secretfile", "cod.orders",
                  *LEAVES},
-                {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography"}),
+                {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography", "jinja2",
+                 "markupsafe"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.secretfile", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
     "cod.lab": ({"cod.lab", "cod.model"}, {"click", "rich"}),
@@ -57,7 +58,7 @@ EDGES: dict[str, set[str]] = {
     "cod.net.energy": set(), "cod.net.pruning": set(),
     "cod.net.nmp": {"cod.net.nmpsession", "cod.net.nmpline", "cod.net.nmpverbs",
                                                          "cod.net.nmplimits"}, "cod.net.nmptls": set(),
-    "cod.net.api": {"cod.net.apibody", "cod.net.apirequest", "cod.net.events"},
+    "cod.net.api": {"cod.net.apibody", "cod.net.apirequest", "cod.net.apirun", "cod.net.events"},
 }
 
 

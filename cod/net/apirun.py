@@ -1,0 +1,77 @@
+"""What the REST API and the portal do with a checked question: one code for both, so that the portal can do nothing
+that the API cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ValidationError
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from cod.ca import Ca
+from cod.flows.access import guarded
+from cod.model import Result, Site, Who
+from cod.net.apibody import READS_ONLY, Wrong
+from cod.net.routes import Ask, Route
+from cod.pool import Pool
+
+
+class Ground(Protocol):
+    """What questions are answered on: `net.api.Api` says what each is."""
+
+    pool: Pool
+    site: Site
+    clock: Callable[[], float]
+    wake: Callable[[Any], object]
+    images: Path
+    webhook_key: bytes
+    authority: Ca | None
+    real_reactor: Any
+
+
+def permit(route: Route, who: Who) -> None:
+    """Raise `Wrong` (403) where what kind of a caller it is rules the route out."""
+    if (route.changes or route.secret) and not who.writes:
+        raise Wrong(403, "forbidden", READS_ONLY)
+    if route.local and not who.local:
+        raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
+
+
+def checked(model: type[BaseModel], values: Any) -> BaseModel:
+    """`values` as `model`. Raises `Wrong` (422) that names the first field at fault, and has all of them."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        every = error.errors(include_url=False, include_context=False, include_input=False)
+        faults = {".".join(map(str, each["loc"])): each["msg"].removeprefix("Value error, ") for each in every[::-1]}
+        first = ".".join(map(str, every[0]["loc"]))
+        raise Wrong(422, "invalid", faults[first], first or None, faults) from None
+
+
+async def carry_out(ground: Ground, route: Route, ask: Ask) -> Any:
+    """The value of the route's flow, once it is committed and its effects are on their way."""
+    value = await (ground.pool.run if route.changes else ground.pool.read)(
+        partial(guarded, flow=route.call(ask), who=ask.who, claims=route.claims(ask)))
+    if isinstance(value, Result):
+        ground.wake(value.effects)
+        value = value.value
+    return value
+
+
+async def reply(ground: Ground, route: Route, ask: Ask, value: Any) -> BaseModel | None:
+    """The reply for the flow's value; None where there is nothing to say."""
+    if route.work is not None:
+        worked: BaseModel = await in_thread(ground, route.work, ask, value)
+        return worked
+    return None if route.shape is None else route.shape(value)
+
+
+def in_thread(ground: Ground, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
+    """Do something slow outside of the reactor."""
+    reactor = ground.real_reactor
+    return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)
