@@ -77,6 +77,10 @@ groups = _table(
            comment="whom to tell: addresses, separated by commas"),
     Column("webhook", Text, nullable=False, default="", server_default="",
            comment="URL that notices are posted to, or ''"),
+    Column("webhook_events", String(40), nullable=False, default="notices", server_default="notices",
+           comment="what is posted: notices, vclusters, nodes; with spaces between"),
+    Column("webhook_turn", Integer, nullable=False, default=0, server_default="0",
+           comment="how often the webhook's secret was changed; part of what it is derived from"),
     Column("created_at", Time, nullable=False),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )
@@ -262,6 +266,7 @@ node_history = _table(
     Column("bytes_written", BigInteger, comment="leaving prime: bytes written to disk"),
     Column("rate", Double, comment="leaving prime: mean bytes per second"),
     Index(None, "node_id", "id"),
+    Index(None, "vcluster_id", "id"),
     Index(None, "at"),
     comment="Every transition of every node.",
 )
@@ -350,6 +355,18 @@ node_permissions = _table(
     Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
     Column("right", String(16), nullable=False, comment="use (its holder's group) or operate"),
     comment="Which groups have rights on a node now; follows its holder.",
+)
+
+vcluster_history = _table(
+    "vcluster_history",
+    Column("id", Id, primary_key=True),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
+    Column("at", Time, nullable=False, index=True),
+    Column("event", String(16), nullable=False, comment="created, state, size, lease or ready"),
+    Column("state", String(16), nullable=False, comment="afterwards"),
+    Column("size", Integer, nullable=False, comment="nodes it should have afterwards"),
+    Column("expires_at", Time, comment="end of its lease afterwards"),
+    comment="What became of virtual clusters.",
 )
 
 # ---------------------------------------------------------------- transitional: what coordinates the servers
@@ -518,9 +535,10 @@ notices = _table(
     Column("at", Time, nullable=False),
     Column("kind", String(16), nullable=False, comment="ready, lease, reclaim, request, hardware …"),
     Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="whom it concerns; null: the site"),
-    Column("vcluster_id", Id, ForeignKey("vclusters.id")),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), index=True),
     Column("subject", String(200), nullable=False),
     Column("about", Text, nullable=False, comment="the sentences"),
+    Column("events", Document, comment="JSON of what happened, for programs; null: a notice for people"),
     comment="What groups and the site are told.",
 )
 
@@ -586,6 +604,36 @@ energy_use = _table(
     Column("joules", Double, nullable=False, default=0.0, comment="used"),
     Column("always_on", Double, nullable=False, default=0.0, comment="joules had no node ever slept"),
     comment="Energy by day, group and type.",
+)
+
+pool_states = _table(
+    "pool_states",
+    Column("span", Integer, primary_key=True, autoincrement=False, comment="seconds: 300, 3600 or 86400"),
+    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="of the span"),
+    Column("type_id", Id, primary_key=True, autoincrement=False, comment="0: none yet"),
+    Column("state", String(16), primary_key=True),
+    Column("seconds", Double, nullable=False, comment="node-seconds"),
+    comment="Nodes by state and type over time, counted once a minute.",
+)
+
+pool_held = _table(
+    "pool_held",
+    Column("span", Integer, primary_key=True, autoincrement=False, comment="seconds: 300, 3600 or 86400"),
+    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="of the span"),
+    Column("vcluster_id", Id, primary_key=True, autoincrement=False),
+    Column("type_id", Id, primary_key=True, autoincrement=False, comment="0: none yet"),
+    Column("seconds", Double, nullable=False, comment="node-seconds"),
+    comment="Who held how many nodes over time, counted once a minute.",
+)
+
+replies = _table(
+    "replies",
+    Column("key", String(64), primary_key=True, comment="SHA-256 of who asked and the key that they gave"),
+    Column("question", String(64), nullable=False, comment="SHA-256 of method, path, query and body"),
+    Column("status", Integer, nullable=False),
+    Column("body", Document, nullable=False, comment="JSON; '' where it had a secret in it, or nothing"),
+    Column("at", Time, nullable=False, index=True),
+    comment="What was answered to questions that carried an Idempotency-Key; kept for a day.",
 )
 
 marks = _table(

@@ -28,6 +28,42 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f('ix_audit_at'), ['at'], unique=False)
         batch_op.create_index(batch_op.f('ix_audit_group_id'), ['group_id'], unique=False)
 
+    op.create_table('pool_held',
+    sa.Column('span', sa.Integer(), autoincrement=False, nullable=False, comment='seconds: 300, 3600 or 86400'),
+    sa.Column('start', sa.BigInteger(), autoincrement=False, nullable=False, comment='of the span'),
+    sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), autoincrement=False, nullable=False),
+    sa.Column('type_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), autoincrement=False, nullable=False, comment='0: none yet'),
+    sa.Column('seconds', sa.Double(), nullable=False, comment='node-seconds'),
+    sa.PrimaryKeyConstraint('span', 'start', 'vcluster_id', 'type_id', name=op.f('pk_pool_held')),
+    comment='Who held how many nodes over time, counted once a minute.',
+    mysql_charset='utf8mb4',
+    mysql_engine='InnoDB'
+    )
+    op.create_table('pool_states',
+    sa.Column('span', sa.Integer(), autoincrement=False, nullable=False, comment='seconds: 300, 3600 or 86400'),
+    sa.Column('start', sa.BigInteger(), autoincrement=False, nullable=False, comment='of the span'),
+    sa.Column('type_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), autoincrement=False, nullable=False, comment='0: none yet'),
+    sa.Column('state', sa.String(length=16), nullable=False),
+    sa.Column('seconds', sa.Double(), nullable=False, comment='node-seconds'),
+    sa.PrimaryKeyConstraint('span', 'start', 'type_id', 'state', name=op.f('pk_pool_states')),
+    comment='Nodes by state and type over time, counted once a minute.',
+    mysql_charset='utf8mb4',
+    mysql_engine='InnoDB'
+    )
+    op.create_table('replies',
+    sa.Column('key', sa.String(length=64), nullable=False, comment='SHA-256 of who asked and the key that they gave'),
+    sa.Column('question', sa.String(length=64), nullable=False, comment='SHA-256 of method, path, query and body'),
+    sa.Column('status', sa.Integer(), nullable=False),
+    sa.Column('body', sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mariadb').with_variant(mysql.MEDIUMTEXT(), 'mysql'), nullable=False, comment="JSON; '' where it had a secret in it, or nothing"),
+    sa.Column('at', sa.Double(), nullable=False),
+    sa.PrimaryKeyConstraint('key', name=op.f('pk_replies')),
+    comment='What was answered to questions that carried an Idempotency-Key; kept for a day.',
+    mysql_charset='utf8mb4',
+    mysql_engine='InnoDB'
+    )
+    with op.batch_alter_table('replies', schema=None) as batch_op:
+        batch_op.create_index(batch_op.f('ix_replies_at'), ['at'], unique=False)
+
     op.create_table('sign_ins',
     sa.Column('key', sa.String(length=80), nullable=False, comment="'name:NAME' or 'address:ADDRESS'"),
     sa.Column('failures', sa.Integer(), nullable=False, comment='since the last success, or since they were forgotten'),
@@ -126,6 +162,24 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f('ix_web_sessions_expires_at'), ['expires_at'], unique=False)
         batch_op.create_index(batch_op.f('ix_web_sessions_user_id'), ['user_id'], unique=False)
 
+    op.create_table('vcluster_history',
+    sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
+    sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
+    sa.Column('at', sa.Double(), nullable=False),
+    sa.Column('event', sa.String(length=16), nullable=False, comment='created, state, size, lease or ready'),
+    sa.Column('state', sa.String(length=16), nullable=False, comment='afterwards'),
+    sa.Column('size', sa.Integer(), nullable=False, comment='nodes it should have afterwards'),
+    sa.Column('expires_at', sa.Double(), nullable=True, comment='end of its lease afterwards'),
+    sa.ForeignKeyConstraint(['vcluster_id'], ['vclusters.id'], name=op.f('fk_vcluster_history_vcluster_id')),
+    sa.PrimaryKeyConstraint('id', name=op.f('pk_vcluster_history')),
+    comment='What became of virtual clusters.',
+    mysql_charset='utf8mb4',
+    mysql_engine='InnoDB'
+    )
+    with op.batch_alter_table('vcluster_history', schema=None) as batch_op:
+        batch_op.create_index(batch_op.f('ix_vcluster_history_at'), ['at'], unique=False)
+        batch_op.create_index(batch_op.f('ix_vcluster_history_vcluster_id'), ['vcluster_id'], unique=False)
+
     op.create_table('captures',
     sa.Column('node_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('image', sa.String(length=63), nullable=False, comment='name of the image to be'),
@@ -171,6 +225,15 @@ def upgrade() -> None:
 
     with op.batch_alter_table('groups', schema=None) as batch_op:
         batch_op.add_column(sa.Column('image_quota', sa.BigInteger(), nullable=True, comment="bytes that its images and uploads may take; null: the site's"))
+        batch_op.add_column(sa.Column('webhook_events', sa.String(length=40), server_default='notices', nullable=False, comment='what is posted: notices, vclusters, nodes; with spaces between'))
+        batch_op.add_column(sa.Column('webhook_turn', sa.Integer(), server_default='0', nullable=False, comment="how often the webhook's secret was changed; part of what it is derived from"))
+
+    with op.batch_alter_table('node_history', schema=None) as batch_op:
+        batch_op.create_index(batch_op.f('ix_node_history_vcluster_id_id'), ['vcluster_id', 'id'], unique=False)
+
+    with op.batch_alter_table('notices', schema=None) as batch_op:
+        batch_op.add_column(sa.Column('events', sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mariadb').with_variant(mysql.MEDIUMTEXT(), 'mysql'), nullable=True, comment='JSON of what happened, for programs; null: a notice for people'))
+        batch_op.create_index(batch_op.f('ix_notices_vcluster_id'), ['vcluster_id'], unique=False)
 
     with op.batch_alter_table('users', schema=None) as batch_op:
         batch_op.add_column(sa.Column('admin', sa.Boolean(), server_default=sa.text('0'), nullable=False, comment='a site administrator'))
