@@ -175,6 +175,7 @@ def _site(file: SiteFile) -> model.Site:
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),
         mail=_mail(file.smtp),
+        images=model.ImageRules(file.images.quota, file.images.keep_uploads * 86400.0),
         notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file)),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
         accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),

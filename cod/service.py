@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from cod import config, logs, secretfile, supervisor
 from cod.ca import Ca
 from cod.config import ConfigError, Settings
-from cod.model import Site
+from cod.model import Inviter, Site
 from cod.store.engine import connect
 
 if TYPE_CHECKING:
@@ -193,6 +193,7 @@ def take_over(site: Site, new: Site) -> None:
     object.__setattr__(site, "notices", new.notices)
     object.__setattr__(site, "accounts", new.accounts)
     object.__setattr__(site, "types", new.types)
+    object.__setattr__(site, "images", new.images)
 
 
 def _is_expected(error: Exception) -> bool:
@@ -217,8 +218,9 @@ def edge(ground: Ground) -> list[Any]:
 
     g, local = ground, {subnet.interface: subnet for subnet in ground.site.subnets if subnet.interface}
     by_address = {subnet.server: subnet for subnet in ground.site.subnets}
+    authority = Ca(g.settings.authority, g.site.name)
     confd = ConfdServer(g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port, g.clock,
-                        effects=g.wake.effects)
+                        effects=g.wake.effects, inviter=Inviter(authority.certificate.decode(), authority.invitation))
     g.wake.on("orders", confd.poll)
     nmp = [_nmp(g, list(by_address))] if g.site.nmp_port else []
     LoopingCall(metrics.Mirror(metrics.CONFD, confd.counts)).start(METRICS_EVERY)
@@ -238,10 +240,10 @@ def _nmp(g: Ground, addresses: list[str]) -> Any:
     from cod.net import nmptls
     from cod.net.nmp import NmpServer
 
-    listen = nmptls.listening(g.reactor, Ca(g.settings.authority, g.site.name), addresses, g.site.nmp_port,
-                              g.site.nmp_plain_port)
+    authority = Ca(g.settings.authority, g.site.name)
+    listen = nmptls.listening(g.reactor, authority, addresses, g.site.nmp_port, g.site.nmp_plain_port)
     server = NmpServer(
-        g.reactor, g.pool, g.site, g.settings.name, listen, nmptls.identity, g.clock, g.wake.effects)
+        g.reactor, g.pool, g.site, g.settings.name, listen, nmptls.identity, g.clock, g.wake.effects, authority)
     g.wake.on("vcms", server.poll)
     return server
 

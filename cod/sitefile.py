@@ -174,6 +174,14 @@ class TypesTable(Table):
     clock_step: int = Field(100, ge=1, le=10_000, description="MHz that clocks are rounded to")
 
 
+class ImagesTable(Table):
+    """What groups may keep of images. Re-read on SIGHUP."""
+
+    quota: int | None = Field(None, ge=0, description="bytes that a group's images, in their served form, and its open "
+                              "uploads may take where the group has no quota of its own; not set: no limit")
+    keep_uploads: Positive = Field(3.0, description="days after which an upload that nothing more comes of is given up")
+
+
 class NoticesTable(Table):
     """How notices leave the site. Re-read on SIGHUP."""
 
@@ -287,6 +295,7 @@ class SiteFile(Table):
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})
     types: TypesTable = TypesTable.model_validate({})
+    images: ImagesTable = ImagesTable.model_validate({})
     notices: NoticesTable = NoticesTable.model_validate({})
     smtp: SmtpTable = SmtpTable.model_validate({})
     subnet: tuple[SubnetTable, ...]

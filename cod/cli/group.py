@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, duration, print_json, said, shown, table
+from cod.cli.show import SIZE, SPAN, as_json, client, duration, print_json, said, shown, size, table
 from cod.client import path
 
 
@@ -23,23 +23,25 @@ def group() -> None:
 def group_table(values: list[Any]) -> Any:
     """Groups for people."""
     return table(
-        ("GROUP", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "E-MAIL", "WEBHOOK"),
+        ("GROUP", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "E-MAIL", "WEBHOOK"),
         [(v["name"], str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
-          v["max_lease"] and duration(v["max_lease"]), v["email"], v["webhook"]) for v in values])
+          v["max_lease"] and duration(v["max_lease"]), size(v["image_quota"]), v["email"], v["webhook"])
+         for v in values])
 
 
 def _one(value: Any) -> Any:
     return group_table([value])
 
 
-class LeaseOrNone(click.ParamType[Any]):
-    """A length of time, or 'none'."""
+class OrNone(click.ParamType[Any]):
+    """What another type reads, or 'none'."""
 
-    name = "time"
+    def __init__(self, other: click.ParamType[Any]) -> None:
+        self.name, self._other = other.name, other
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """'none' as such."""
-        return value if value == "none" else SPAN.convert(value, param, ctx)
+        return value if value == "none" else self._other.convert(value, param, ctx)
 
 
 @group.command("list")
@@ -74,6 +76,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--priority", type=int, default=0, show_default=True, help="Larger goes first.")
 @click.option("--default-lease", type=SPAN, help="Such as 8h or 7d; else the site's.")
 @click.option("--max-lease", type=SPAN, help="Such as 14d; else no limit.")
+@click.option("--image-quota", type=SIZE, help="What its images may take, such as 200G; else as the site has it.")
 @click.option("--email", default="", help="Whom to tell: addresses, separated by commas.")
 @click.option("--webhook", default="", metavar="URL", help="Where to post notices.")
 @as_json
@@ -91,8 +94,9 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @group.command("set")
 @click.argument("name")
 @click.option("--priority", type=int, help="Larger goes first.")
-@click.option("--default-lease", type=LeaseOrNone(), help="Such as 8h or 7d; none: the site's.")
-@click.option("--max-lease", type=LeaseOrNone(), help="Such as 14d; none: no limit.")
+@click.option("--default-lease", type=OrNone(SPAN), help="Such as 8h or 7d; none: the site's.")
+@click.option("--max-lease", type=OrNone(SPAN), help="Such as 14d; none: no limit.")
+@click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
 @click.option("--email", help="Whom to tell: addresses, separated by commas; '' for nobody.")
 @click.option("--webhook", metavar="URL", help="Where to post notices; '' for nowhere.")
 @as_json
@@ -104,10 +108,11 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     Example:
       cod group set physics --priority 20 --email "ann@example.org, bob@example.org" --webhook ""
     """
-    body = {key: None if value == "none" and key.endswith("lease") else value
+    body = {key: None if value == "none" and key.endswith(("lease", "quota")) else value
             for key, value in asked.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --email or --webhook")
+        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, --email or "
+                               "--webhook")
     shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
 
 

@@ -133,3 +133,25 @@ class Span(click.ParamType[float]):
 
 
 SPAN = Span()
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes: '4096', '500M', '1.5G', '2T' (powers of 1024) -> bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse it."""
+        if isinstance(value, int):
+            return value
+        unit = {"K": 10, "M": 20, "G": 30, "T": 40}.get(value[-1:].upper(), 0)
+        try:
+            count = float(value[:-1] if unit else value) * 2**unit
+        except ValueError:
+            count = -1.0
+        if not 0 <= count < 2**62:
+            self.fail(f"{value!r} should be a number of bytes such as 500M, 200G or 2T", param, ctx)
+        return int(count)
+
+
+SIZE = Size()

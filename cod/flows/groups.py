@@ -28,15 +28,17 @@ def one(tx: Tx, name: str) -> Group:
 
 def create(
     tx: Tx, name: str, *, priority: int = 0, default_lease: float | None = None, max_lease: float | None = None,
-    email: str = "", webhook: str = "", local_webhooks: bool = False, now: float,
+    email: str = "", webhook: str = "", image_quota: int | None = None, local_webhooks: bool = False, now: float,
 ) -> Group:
     """A new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
 
+    image_quota     bytes that its images and open uploads may take; None: the site's default
     local_webhooks  may its webhook be at this server itself
     """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
-    columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook)
+    columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook,
+                   image_quota=image_quota)
     return groups.add(tx, name, now, **_checked(columns, {}, local_webhooks))
 
 

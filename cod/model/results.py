@@ -28,7 +28,7 @@ class Result:
 class Refused(Exception):
     """A rule says no; the sentence is for the user. `field` names the part of the input, `code` is stable.
 
-    code  'invalid', 'not_found', 'conflict' or 'forbidden'
+    code  'invalid', 'not_found', 'conflict', 'forbidden' or 'quota'
     """
 
     def __init__(self, code: str, sentence: str, field: str = "") -> None:

@@ -22,6 +22,7 @@ class Group:
     created_at: float
     email: str = ""
     webhook: str = ""
+    image_quota: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,37 @@ class Image:
     reason: str
     content: str = ""
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageView(Image):
+    """An image for people. `group` is its owner's name; `used_by` are templates, 'name@revision', as far as who asks
+    may see them."""
+
+    group: str = ""
+    used_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A row of `uploads`: a file on its way in. `group` is the owner's name.
+
+    offset  bytes that are known to be on disk; beyond it the file is right while the host's boot is `boot`
+    sha256  what it must be; '': nobody said
+    """
+
+    id: str
+    name: str
+    group_id: int | None
+    size: int
+    offset: int
+    boot: str
+    sha256: str
+    plain: bool
+    actor: str
+    created_at: float
+    expires_at: float
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,18 @@ class NoticeRules:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageRules:
+    """What groups may keep, from the `[images]` table.
+
+    quota         bytes of a group's images and open uploads, where the group says nothing; None: no limit
+    keep_uploads  seconds after which an upload that nothing more comes of is given up
+    """
+
+    quota: int | None = None
+    keep_uploads: float = 3 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
 class PowerRule:
     """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`.
 
@@ -181,6 +193,7 @@ class Site:
     power      rules for the power driver of new machines, first fit
     accounts   what power drivers sign in with; nodes name them
     types      what makes node types
+    images     what groups may keep
     """
 
     name: str
@@ -202,3 +215,4 @@ class Site:
     notices: NoticeRules = field(default_factory=NoticeRules)
     accounts: tuple[Account, ...] = ()
     types: TypeRules = field(default_factory=TypeRules)
+    images: ImageRules = field(default_factory=ImageRules)

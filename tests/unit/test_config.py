@@ -265,7 +265,7 @@ def test_the_annotated_file_is_valid_and_names_every_key() -> None:
 def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
     text = init.annotated({"subnet": init.EXAMPLE})
-    required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file")
+    required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file", "quota")
     lines = []
     for line in text[: text.index("# [[account]]")].splitlines():
         bare = line.removeprefix("# ")
@@ -273,6 +273,14 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
         lines.append(bare if is_key and bare.partition(" = ")[0] not in required_or_null else line)
     assert "heartbeat = 5.0" in lines
     assert config.parse("\n".join(lines), Path("x")) == config.parse(text, Path("x"))
+
+
+def test_what_groups_may_keep_of_images(tmp_path: Path) -> None:
+    assert loaded(tmp_path, GOOD)[0].images == model.ImageRules(None, 3 * 86400.0)
+    given = loaded(tmp_path, GOOD + "[images]\nquota = 1000\nkeep_uploads = 0.5\n")[0].images
+    assert given == model.ImageRules(1000, 43200.0)
+    assert problems(GOOD + "[images]\nquota = -1\n") == [
+        "images.quota: should be greater than or equal to 0, not -1"]
 
 
 @given(st.text())

@@ -171,6 +171,8 @@ class RequestList(Reply):
     items: list[RequestReply]
 
 
+Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
+                             "site's default")]
 Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
 WebhookUrl = Annotated[str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")]
 
@@ -184,16 +186,19 @@ class GroupCreate(Body):
     max_lease: Seconds | None = None
     email: Emails = ""
     webhook: WebhookUrl = ""
+    image_quota: Quota | None = None
 
 
 class GroupPatch(Body):
-    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit."""
+    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit; a quota of
+    null: the site's."""
 
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="larger goes first")
     default_lease: Seconds | None = None
     max_lease: Seconds | None = None
     email: Emails | None = None
     webhook: WebhookUrl | None = None
+    image_quota: Quota | None = None
 
     @model_validator(mode="after")
     def _something(self) -> GroupPatch:
@@ -221,6 +226,7 @@ class GroupReply(Reply):
     max_lease: float | None
     email: str
     webhook: str
+    image_quota: int | None
     created_at: float
 
 
