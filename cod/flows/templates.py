@@ -5,8 +5,6 @@ A document that comes here has been checked against schema/template.rng (`wire.x
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from cod.model import Refused, Template
 from cod.policy import prime, template
 from cod.store import groups, images, templates
@@ -25,14 +23,7 @@ def add(tx: Tx, *, document: str, group: str = "", now: float) -> Template:
     """
     group_id = groups.owner_id(tx, group)
     configuration = _checked(tx, document, group_id)
-    digest = blake2b(document.encode(), digest_size=32).hexdigest()
-    before = templates.revisions(tx, configuration.name, lock=True)
-    if before and before[-1].digest == digest and before[-1].retired_at is None:
-        return before[-1]
-    if before and before[-1].group_id != group_id:
-        raise Refused("forbidden", f"the template {configuration.name!r} belongs to somebody else", "name")
-    return templates.add(tx, name=configuration.name, revision=before[-1].revision + 1 if before else 1,
-                         group_id=group_id, document=document, digest=digest, created_at=now)
+    return templates.append(tx, configuration.name, document, group_id, now)
 
 
 def _checked(tx: Tx, document: str, group_id: int | None) -> template.Configuration:

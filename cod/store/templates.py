@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import Select, insert, select, update
 
-from cod.model import Template
+from cod.model import Refused, Template
 from cod.states import RequestState, VclusterState
 from cod.store import tables as t
 from cod.store.access import theirs_or_shared
@@ -64,6 +65,21 @@ def add(tx: Tx, **columns: Any) -> Template:
     template = get(tx, added[0]) if added else None
     assert template is not None
     return template
+
+
+def append(tx: Tx, name: str, document: str, group_id: int | None, now: float) -> Template:
+    """Add a checked document as the next revision of the template `name`. The newest one repeated changes nothing.
+
+    Raises `Refused` where the template belongs to others.
+    """
+    digest = blake2b(document.encode(), digest_size=32).hexdigest()
+    before = revisions(tx, name, lock=True)
+    if before and before[-1].digest == digest and before[-1].retired_at is None:
+        return before[-1]
+    if before and before[-1].group_id != group_id:
+        raise Refused("forbidden", f"the template {name!r} belongs to somebody else", "name")
+    return add(tx, name=name, revision=before[-1].revision + 1 if before else 1, group_id=group_id, document=document,
+               digest=digest, created_at=now)
 
 
 def retire(tx: Tx, template_id: int, now: float) -> None:
