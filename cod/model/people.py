@@ -1,4 +1,4 @@
-"""Who asks, and what a thing's owners are."""
+"""Who asks, what a thing's owners are, and the rows about people."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class Who:
     roles    by group id
     address  where the question came from; '': the server itself
     local    on the server's own UNIX socket
+    only     the one group that its token is for; None: no limit
     """
 
     name: str
@@ -52,6 +53,7 @@ class Who:
     roles: Mapping[int, Role] = field(default_factory=dict)
     address: str = ""
     local: bool = False
+    only: int | None = None
 
     @property
     def groups(self) -> frozenset[int] | None:
@@ -69,3 +71,92 @@ class Owned:
 
     groups: frozenset[int] = frozenset()
     shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A row of `users` without its password."""
+
+    id: int
+    name: str
+    full_name: str
+    email: str
+    created_at: float
+    disabled_at: float | None
+    admin: bool
+    directory: str
+    subject: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Somebody's role in a group."""
+
+    group: str
+    user: str
+    full_name: str
+    email: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class WebSession:
+    """A row of `web_sessions` without its digest."""
+
+    id: int
+    user_id: int
+    created_at: float
+    last_seen: float
+    expires_at: float
+    address: str
+    browser: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A row of `invitations` without its digest, with the names of its group and its user."""
+
+    id: int
+    group_id: int | None
+    group: str | None
+    role: str
+    user_id: int | None
+    user: str | None
+    email: str
+    invited_by: str
+    created_at: float
+    expires_at: float
+    used_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SshKey:
+    """A row of `ssh_keys`."""
+
+    id: int
+    user_id: int
+    name: str
+    algorithm: str
+    key: str
+    fingerprint: str
+    created_at: float
+
+    @property
+    def line(self) -> str:
+        """As in an authorized_keys file."""
+        return f"{self.algorithm} {self.key}" + (f" {self.name}" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A row of `audit`, with the name of its group if that is still there. `before` and `after` are JSON or ''."""
+
+    id: int
+    at: float
+    actor: str
+    address: str
+    action: str
+    thing: str
+    group: str | None
+    before: str
+    after: str

@@ -159,6 +159,22 @@ class ImageRules:
 
 
 @dataclass(frozen=True, slots=True)
+class SignInRules:
+    """How people sign in, from the `[signin]` table.
+
+    url           where browsers reach the portal, without a slash at the end: goes into links; '': not said
+    idle          seconds without a click after which a browser is signed out
+    life          seconds after which it is anyhow
+    invitation    seconds that an invitation or a link for a new password is good for
+    """
+
+    url: str = ""
+    idle: float = 43_200.0
+    life: float = 604_800.0
+    invitation: float = 604_800.0
+
+
+@dataclass(frozen=True, slots=True)
 class PowerRule:
     """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`.
 
@@ -194,6 +210,7 @@ class Site:
     accounts   what power drivers sign in with; nodes name them
     types      what makes node types
     images     what groups may keep
+    signin     how people sign in
     """
 
     name: str
@@ -216,3 +233,4 @@ class Site:
     accounts: tuple[Account, ...] = ()
     types: TypeRules = field(default_factory=TypeRules)
     images: ImageRules = field(default_factory=ImageRules)
+    signin: SignInRules = field(default_factory=SignInRules)

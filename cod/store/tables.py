@@ -99,6 +99,7 @@ api_tokens = _table(
     Column("name", Name, nullable=False, unique=True),
     Column("user_id", Id, ForeignKey("users.id"), comment="null: acts as the site's administrator"),
     Column("scope", String(8), nullable=False, default="admin", comment="admin, or read: may look, not change"),
+    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="only for this group's things; null: no limit"),
     Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the token, hex"),
     Column("created_at", Time, nullable=False),
     Column("expires_at", Time, comment="null: never"),

@@ -223,6 +223,11 @@ def upgrade() -> None:
     with op.batch_alter_table('vcm_invitations', schema=None) as batch_op:
         batch_op.create_index(batch_op.f('ix_vcm_invitations_node_id'), ['node_id'], unique=False)
 
+    with op.batch_alter_table('api_tokens', schema=None) as batch_op:
+        batch_op.add_column(sa.Column('group_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=True, comment="only for this group's things; null: no limit"))
+        batch_op.create_index(batch_op.f('ix_api_tokens_group_id'), ['group_id'], unique=False)
+        batch_op.create_foreign_key(batch_op.f('fk_api_tokens_group_id'), 'groups', ['group_id'], ['id'])
+
     with op.batch_alter_table('groups', schema=None) as batch_op:
         batch_op.add_column(sa.Column('image_quota', sa.BigInteger(), nullable=True, comment="bytes that its images and uploads may take; null: the site's"))
         batch_op.add_column(sa.Column('webhook_events', sa.String(length=40), server_default='notices', nullable=False, comment='what is posted: notices, vclusters, nodes; with spaces between'))
