@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
 
 from cod import states
+from cod.flows.replies import Changed
 from cod.model import Refused, Who
 from cod.pool import Pool
 
@@ -164,6 +165,8 @@ def unexpected(error: Exception) -> Wrong:
     """What a flow raised, as the client sees it: a rule's sentence; a late event; the database away; a bug."""
     if isinstance(error, Refused):
         return Wrong(STATUS.get(error.code, 422), error.code, error.sentence, error.field or None)
+    if isinstance(error, Changed):
+        return Wrong(412, "changed", "it is not as it was when you saw it: look again")
     if isinstance(error, states.WrongEvent):
         return Wrong(409, "conflict", str(error))
     if Pool.is_away(error):

@@ -17,9 +17,11 @@ from urllib.parse import parse_qsl, unquote
 from pydantic import BaseModel
 from twisted.web import http
 
+from cod.flows.replies import Repeated
 from cod.model import Who
 from cod.net import openapi
 from cod.net.apibody import Arriving, Wrong, shown, unexpected
+from cod.net.apicondition import Conditions, as_json, encoded, fits, tag, tags
 from cod.net.apirun import carry_out, checked, in_thread, permit, reply
 from cod.net.bodies import EventQuery
 from cod.net.events import MOST, EventStream
@@ -52,7 +54,7 @@ class ApiRequest(Arriving):
             raise Wrong(404, "not_found", f"there is nothing here; the API is below {openapi.PREFIX}/")
         path = path.removeprefix(openapi.PREFIX)
         if path == "/openapi.json" and method == "GET":
-            return self._send(200, _json(openapi.document()))
+            return self._send(200, as_json(openapi.document()))
         if path == "/events" and method == "GET":
             return await self._events()
         route, names, methods = find(ROUTES, method, path)
@@ -69,15 +71,35 @@ class ApiRequest(Arriving):
     async def _run(self, route: Route, names: dict[str, str], who: Who) -> None:
         permit(route, who)
         api = self.api
+        conditions = self._conditions(who)
         ask = Ask(api.site, api.clock(), who, api.images, names, self._body(route), self._query(route.query),
-                  await self._finished_upload(route), self._key(), api.webhook_key, api.authority)
-        value = await carry_out(api, route, ask)
+                  await self._finished_upload(route), conditions.key or secrets.token_hex(16), api.webhook_key,
+                  api.authority)
+        value = await carry_out(api, route, ask, conditions)
         if route.upload:
             self._let_go()  # a row names it now
+        if isinstance(value, Repeated):
+            return self._repeat(route, value)
         said = await reply(api, route, ask, value)
         if said is None:
             return self._send(204, b"")
-        return self._send(route.status, _json(said.model_dump(mode="json")))
+        return self._send_reply(route, encoded(said))
+
+    def _send_reply(self, route: Route, body: bytes) -> None:
+        """Or, where the client has it already, nothing."""
+        if route.changes:
+            return self._send(route.status, body)
+        self._headers["ETag"] = tag(body)
+        if fits(self.getHeader("if-none-match"), body):
+            return self._send(304, b"")
+        return self._send(200, body)
+
+    def _repeat(self, route: Route, before: Repeated) -> None:
+        self._headers["Idempotency-Replayed"] = "true"
+        if route.shape is not None and not before.body:
+            raise Wrong(409, "shown_once", "this was done when it was asked first; what it made was a secret, which is "
+                        "shown once")
+        self._send(before.status, before.body.encode())
 
     async def _events(self) -> None:
         query = self._query(EventQuery)
@@ -88,20 +110,22 @@ class ApiRequest(Arriving):
 
     # ------------------------------------------------ reading the question
 
-    def _key(self) -> str:
-        """The client's id for its request, in a form that fits a column and is nobody else's. Where it gives none it
-        gets one, because a flow whose commit has an unknown outcome is run again."""
-        named = self.getHeader("idempotency-key")
-        return secrets.token_hex(16) if named is None else hashlib.sha256(named.encode(errors="replace")).hexdigest()
+    def _conditions(self, who: Who) -> Conditions:
+        """The client's key in a form that fits a column and is nobody else's. Where it gives none the flow still gets
+        one, because a flow whose commit has an unknown outcome is run again."""
+        key, match = self.getHeader("idempotency-key"), self.getHeader("if-match")
+        told = b"" if self._upload else _whole(self.content)
+        question = hashlib.sha256(b"\n".join([self.method, self.uri, told])).hexdigest()
+        own = None if key is None else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
+        return Conditions(own, question, None if match is None else tags(match))
 
     def _body(self, route: Route) -> BaseModel | None:
         if route.body is None:
             return None
         if (self.getHeader("content-type") or "application/json").partition(";")[0].strip() != "application/json":
             raise Wrong(415, "unsupported_media_type", "the body should be application/json")
-        self.content.seek(0)
         try:
-            values = json.loads(self.content.read())
+            values = json.loads(_whole(self.content))
         except (ValueError, RecursionError) as error:
             raise Wrong(400, "bad_json", f"the body is not JSON: {error}") from None
         return checked(route.body, values)
@@ -134,7 +158,7 @@ class ApiRequest(Arriving):
                 "status": wrong.status, "detail": wrong.detail, "code": wrong.code}
         if wrong.field:
             body["field"] = wrong.field
-        self._send(wrong.status, _json(body), "application/problem+json", wrong.detail)
+        self._send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
     def _send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
         self._forget_upload()
@@ -143,7 +167,7 @@ class ApiRequest(Arriving):
             return
         out: Any = self
         out.setResponseCode(status)
-        if status != 204:
+        if status not in (204, 304):
             self._headers |= {"Content-Type": kind, "Content-Length": str(len(body))}
         for name, value in self._headers.items():
             out.setHeader(name, value)
@@ -159,5 +183,7 @@ class ApiRequest(Arriving):
             1000 * (self.api.real_reactor.seconds() - self._started), f": {why}" if why else "")
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+def _whole(content: Any) -> bytes:
+    content.seek(0)
+    body: bytes = content.read()
+    return body

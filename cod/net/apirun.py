@@ -17,6 +17,7 @@ from cod.ca import Ca
 from cod.flows.access import guarded
 from cod.model import Result, Site, Who
 from cod.net.apibody import READS_ONLY, Wrong
+from cod.net.apicondition import Conditions
 from cod.net.routes import Ask, Route
 from cod.pool import Pool
 
@@ -32,6 +33,9 @@ class Ground(Protocol):
     webhook_key: bytes
     authority: Ca | None
     real_reactor: Any
+
+
+NONE = Conditions()
 
 
 def permit(route: Route, who: Who) -> None:
@@ -53,10 +57,12 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
         raise Wrong(422, "invalid", faults[first], first or None, faults) from None
 
 
-async def carry_out(ground: Ground, route: Route, ask: Ask) -> Any:
-    """The value of the route's flow, once it is committed and its effects are on their way."""
+async def carry_out(ground: Ground, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
+    """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
+    was asked under the same key before."""
+    flow = conditions.around(route, ask, route.call(ask))
     value = await (ground.pool.run if route.changes else ground.pool.read)(
-        partial(guarded, flow=route.call(ask), who=ask.who, claims=route.claims(ask)))
+        partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask)))
     if isinstance(value, Result):
         ground.wake(value.effects)
         value = value.value

@@ -1,0 +1,53 @@
+"""Any flow, but once for each key that whoever asks gives; and any change, but only of what is still as it was seen.
+
+Like `flows.access` these wrap flows: they are handed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from cod.model import Refused
+from cod.store import replies
+from cod.store.engine import Tx
+
+Flow = Callable[[Tx], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The answer that was given when the question was asked first."""
+
+    status: int
+    body: str
+
+
+class Changed(Exception):
+    """The thing is not as whoever asks has seen it. Nothing was changed."""
+
+
+def once(tx: Tx, *, flow: Flow, key: str, question: str, status: int, body: Callable[[Any], str], now: float) -> Any:
+    """What `flow` returns, the first time; a `Repeated` when the key was used for the same question before.
+
+    question  digest of the whole question
+    body      the answer to keep, from what the flow returns
+    Raises `Refused` where the key was used for another question. A flow that raises is as if it was never asked.
+    """
+    before = replies.begin(tx, key, question, now)
+    if before is None:
+        value = flow(tx)
+        replies.keep(tx, key, status, body(value))
+        return value
+    if before.question != question:
+        raise Refused("invalid", "this key was used for another question before", "Idempotency-Key")
+    return Repeated(before.status, before.body)
+
+
+def unchanged(tx: Tx, *, flow: Flow, current: Callable[[Tx], str], wanted: Collection[str], now: float) -> Any:
+    """What `flow` returns, if `current` says one of the tags in `wanted`. Raises `Changed`."""
+    replies.one_at_a_time(tx, now)
+    if current(tx) not in wanted:
+        raise Changed
+    return flow(tx)

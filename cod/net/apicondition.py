@@ -1,0 +1,111 @@
+"""Conditions that a request puts on its answer: `Idempotency-Key`, `If-Match`, `If-None-Match` (RFC 9110).
+
+A thing's tag is a digest of the reply that shows it: two replies with the same tag are equal to the byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+from pydantic import BaseModel
+
+from cod.flows import replies
+from cod.model import Result
+from cod.net.apibody import Wrong
+from cod.net.routes import Ask, Route
+from cod.net.table import ROUTES
+
+Flow = Callable[[Any], Any]
+_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
+
+
+def encoded(reply: BaseModel | None) -> bytes:
+    """A reply as it is sent; nothing where there is none."""
+    if reply is None:
+        return b""
+    return as_json(reply.model_dump(mode="json", by_alias=True))
+
+
+def as_json(value: Any) -> bytes:
+    """JSON as it is sent."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+
+
+def tag(body: bytes) -> str:
+    """The strong entity tag of a reply."""
+    return f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+
+
+def tags(header: str) -> frozenset[str]:
+    """The tags that a header names; '*' stands for any. A weak one stays weak, so that it never fits (RFC 9110, 8.8.3:
+    If-Match compares strongly)."""
+    return frozenset(["*"] if header.strip() == "*" else _TAG.findall(header))
+
+
+def fits(header: str | None, body: bytes) -> bool:
+    """Does `If-None-Match` name that reply? (A weak comparison, as the RFC wants it there.)"""
+    named = frozenset() if header is None else tags(header)
+    return "*" in named or tag(body) in {each.removeprefix("W/") for each in named}
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a request wants besides its answer.
+
+    key       the client's, made nobody else's; None: it gave none
+    question  digest of the whole request
+    match     the tags in `If-Match`; None: there was none
+    """
+
+    key: str | None = None
+    question: str = ""
+    match: frozenset[str] | None = None
+
+    def around(self, route: Route, ask: Ask, flow: Flow) -> Flow:
+        """The route's flow under these conditions. Raises `Wrong` (412) where the thing has no tag."""
+        if route.changes and self.match is not None and self.match != {"*"}:
+            flow = partial(replies.unchanged, flow=flow, current=_current(route, ask), wanted=self.match, now=ask.now)
+        if self.key is not None and keyed(route):
+            flow = partial(replies.once, flow=flow, key=self.key, question=self.question, status=route.status,
+                           body=partial(_kept, route), now=ask.now)
+        return flow
+
+
+def keyed(route: Route) -> bool:
+    """Does `Idempotency-Key` mean anything to that route?"""
+    return route.method == "POST" and route.work is None and not route.upload
+
+
+@cache
+def twin(route: Route) -> Route | None:
+    """The route that shows the thing that this one changes; None: there is none."""
+    parts = route.path.split("/")
+    for length in range(len(parts), 0, -1):
+        path = "/".join(parts[:length])
+        for each in ROUTES:
+            if each.method == "GET" and each.path == path:
+                return each if "{" in path else None
+    return None
+
+
+def _current(route: Route, ask: Ask) -> Flow:
+    shown = twin(route)
+    if shown is None or shown.shape is None:
+        raise Wrong(412, "changed", "what is changed here has no tag that If-Match could name")
+    query = None if shown.query is None else shown.query()
+    flow = shown.call(replace(ask, body=None, query=query, upload=None))
+    shape = shown.shape
+    return lambda tx: tag(encoded(shape(flow(tx))))
+
+
+def _kept(route: Route, value: Any) -> str:
+    """The answer as it is kept: secrets are not."""
+    if route.shape is None or route.secret:
+        return ""
+    return encoded(route.shape(value.value if isinstance(value, Result) else value)).decode()

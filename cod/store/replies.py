@@ -1,0 +1,60 @@
+"""What was answered to questions that carried a key of their asker's: repeated, they get the same answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import delete, exc, insert, select, update
+
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_r, _m = t.replies.c, t.marks.c
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer: HTTP status and body ('' where it has none, or none that is kept), and to which question."""
+
+    question: str
+    status: int
+    body: str
+
+
+def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
+    """Claim the key; None: it is new, so the question is to be answered. Of two at once the second waits for the end
+    of the first one's transaction, and then sees its answer."""
+    there = _kept(tx, key)
+    if there is not None:
+        return there
+    try:
+        with tx.begin_nested():
+            tx.execute(insert(t.replies).values(key=key, question=question, status=0, body="", at=now))
+    except exc.IntegrityError:
+        there = _kept(tx, key)
+        if there is None:
+            raise
+    return there
+
+
+def keep(tx: Tx, key: str, status: int, body: str) -> None:
+    """Put down the answer to a question that was begun in this transaction."""
+    tx.execute(update(t.replies).where(_r.key == key).values(status=status, body=body))
+
+
+def forget(tx: Tx, before: float) -> None:
+    """Delete what was answered before then."""
+    tx.execute(delete(t.replies).where(_r.at < before))
+
+
+def _kept(tx: Tx, key: str) -> Kept | None:
+    row = tx.execute(select(_r.question, _r.status, _r.body).where(_r.key == key)).one_or_none()
+    return Kept(*row) if row else None
+
+
+def one_at_a_time(tx: Tx, now: float) -> None:
+    """Until this transaction ends, no other that calls this goes on: MariaDB would let two read the same thing, both
+    find it unchanged, and change it one after the other."""
+    moved = tx.execute(update(t.marks).where(_m.name == "conditions").values(at=now))
+    if moved.rowcount == 0 and tx.scalar(select(_m.at).where(_m.name == "conditions")) is None:
+        tx.execute(insert(t.marks).values(name="conditions", at=now))
