@@ -7,34 +7,33 @@ the file are still there and the next one begins anew; folders that no row names
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from cod.model import Effect, Image, Ingested, Refused, Result
+from cod.model import Effect, Image, ImageView, Ingested, Refused, Result
 from cod.policy import names, template
-from cod.store import claims, images, templates
+from cod.store import claims, groups, images, templates
 from cod.store.engine import Tx
 
 _CLAIM, _CLAIM_SECONDS = "ingest", 30.0
 
 
 def add(
-    tx: Tx, *, name: str, source: str, sha256: str = "", plain: bool = False, group_id: int | None = None, now: float
+    tx: Tx, *, name: str, source: str, sha256: str = "", plain: bool = False, group: str = "", now: float
 ) -> Result:
     """Have the file `source` (a path on the server) taken in as the image `name`. The value is the image, ingesting.
 
     sha256  what the file's must be, '' if nobody said
     plain   serve it as it is: a kernel or ramdisk
-    A failed image of that name is replaced. Raises `Refused`.
+    group   whose it is; '' or 'site': the site's
+    A failed image of that name and owner is replaced. Raises `Refused`.
     """
     names.check_image(name)
-    before = images.named(tx, [name], lock=True).get(name)
-    if before and before.state != "failed":
-        raise Refused("conflict", f"there is an image {name!r} already", "name")
-    if before:
-        images.remove(tx, before.id)
-    image = images.add(tx, name=name, group_id=group_id, state="ingesting", format="", sha256=sha256, source=source,
+    owner = groups.owner_id(tx, group)
+    images.make_room(tx, name, owner)
+    image = images.add(tx, name=name, group_id=owner, state="ingesting", format="", sha256=sha256, source=source,
                        content="file" if plain else "", created_at=now)
-    return Result(image, (Effect("wake", "images"),))
+    return Result(_view(image, groups.names(tx)), (Effect("wake", "images"),))
 
 
 def take(tx: Tx, *, owner: str, now: float) -> Image | None:
@@ -56,20 +55,33 @@ def finish(tx: Tx, *, image_id: int, ingested: Ingested) -> None:
 
 def fail(tx: Tx, *, image_id: int, reason: str) -> None:
     """The file could not be taken in."""
-    images.change(tx, image_id, state="failed", reason=reason, source="")
+    images.change(tx, image_id, state="failed", reason=reason, source="", stored=0)
 
 
-def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
-    """Images by name, of these groups and the site's (None: all)."""
-    return images.every(tx, groups)
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[ImageView]:
+    """Images by name, of these groups and the site's (None: all), with the templates of the same that name them."""
+    return _views(tx, images.every(tx, groups), groups)
 
 
-def show(tx: Tx, *, name: str) -> Image:
-    """The image of that name. Raises `Refused`."""
+def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> ImageView:
+    """The image of that name; of the templates that name it, those of these groups and the site's. Raises `Refused`."""
     found = images.named(tx, [name]).get(name)
     if found is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")
-    return found
+    return _views(tx, [found], groups)[0]
+
+
+def _views(tx: Tx, found: Sequence[Image], seen: frozenset[int] | None) -> list[ImageView]:
+    users: dict[str, list[str]] = {}
+    for row in templates.live(tx, seen):
+        for name in template.image_names(template.parse(row.document)):
+            users.setdefault(name, []).append(f"{row.name}@{row.revision}")
+    owners = groups.names(tx)
+    return [_view(image, owners, users.get(image.name, [])) for image in found]
+
+
+def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] = ()) -> ImageView:
+    return ImageView(**asdict(image), group=owners[image.group_id], used_by=tuple(users))
 
 
 def delete(tx: Tx, *, name: str) -> Result:

@@ -33,6 +33,11 @@ def by_name(tx: Tx, name: str) -> Group | None:
     return Group(*row) if row else None
 
 
+def names(tx: Tx) -> dict[int | None, str]:
+    """What owners of images and templates are called, by their ids; None is the site."""
+    return {None: SITE} | {row[0]: row[1] for row in tx.execute(select(t.groups.c.id, t.groups.c.name))}
+
+
 def owner_id(tx: Tx, name: str) -> int | None:
     """The id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
     if name in ("", SITE):

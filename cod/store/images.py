@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
 
-from cod.model import Image
+from cod.model import Image, Refused
+from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.access import theirs_or_shared
 from cod.store.engine import Tx
@@ -43,9 +44,31 @@ def oldest_waiting(tx: Tx) -> Image | None:
     return next(iter(_images(tx, query)), None)
 
 
+def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
+    """Raise `Refused` unless the owner may have an image of that name made; returns a failed one that it replaces."""
+    before = named(tx, [name], lock=True).get(name)
+    if before and (before.state != "failed" or before.group_id != owner):
+        raise Refused("conflict", f"there is an image {name!r} already", "name")
+    if tx.scalar(select(t.uploads.c.id).where(t.uploads.c.name == name)):
+        raise Refused("conflict", f"an upload of {name!r} is under way already", "name")
+    return before
+
+
+def make_room(tx: Tx, name: str, owner: int | None) -> None:
+    """The same, and the failed one goes."""
+    if before := check_free(tx, name, owner):
+        remove(tx, before.id)
+
+
+def sources(tx: Tx) -> set[str]:
+    """The files that are yet to be taken in."""
+    return set(tx.scalars(select(_c.source).where(_c.source != "")))
+
+
 def digests(tx: Tx) -> set[str]:
-    """The digests of all images that are ready: the folders that are needed."""
-    return set(tx.scalars(select(_c.digest).where(_c.state == "ready")))
+    """The folders that are needed: the digests of all images that are ready, and of captures that are about to be."""
+    coming = select(t.captures.c.digest).where(t.captures.c.digest != "", t.captures.c.state == CaptureState.RUNNING)
+    return {digest for query in (select(_c.digest).where(_c.state == "ready"), coming) for digest in tx.scalars(query)}
 
 
 def add(tx: Tx, **columns: Any) -> Image:

@@ -300,8 +300,8 @@ uploads = _table(
     Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="owner; null: the site's"),
     Column("size", BigInteger, nullable=False, comment="bytes in all"),
     Column("offset", BigInteger, nullable=False, default=0, comment="bytes known to be on disk"),
-    Column("boot", String(36), nullable=False, default="", comment="boot id of the host that writes its file; while that "
-           "boot lasts, what is in the file beyond `offset` is right, too"),
+    Column("boot", String(36), nullable=False, default="", comment="boot id of the host that writes its file; while "
+           "that boot lasts, what is in the file beyond `offset` is right, too"),
     Column("sha256", String(64), nullable=False, default="", comment="what it must be; '': nobody said"),
     Column("plain", Boolean, nullable=False, default=False, comment="serve it as it is: a kernel or ramdisk"),
     Column("actor", String(80), nullable=False),

@@ -19,6 +19,7 @@ from cod.store.engine import Tx
 from tests.conftest import SUBNET
 
 NOW = 1_000_000.0
+DOCUMENT = '<template name="t"><image target="disk" name="none"/></template>'
 
 
 def furnished(tx: Tx) -> dict[str, int]:
@@ -35,13 +36,13 @@ def furnished(tx: Tx) -> dict[str, int]:
 
 def software(tx: Tx, name: str, group: int | None) -> None:
     images.add(tx, name=f"{name}-image", group_id=group, state="ready", format="raw", created_at=NOW)
-    templates.add(tx, name=f"{name}-template", revision=1, group_id=group, document="<t/>", digest="0" * 64,
+    templates.add(tx, name=f"{name}-template", revision=1, group_id=group, document=DOCUMENT, digest="0" * 64,
                   created_at=NOW)
 
 
 def a_vcluster(tx: Tx, name: str, group: int) -> int:
     template = templates.find(tx, f"of-{name}") or templates.add(
-        tx, name=f"of-{name}", revision=1, group_id=group, document="<t/>", digest="0" * 64, created_at=NOW)
+        tx, name=f"of-{name}", revision=1, group_id=group, document=DOCUMENT, digest="0" * 64, created_at=NOW)
     made = vclusters.add(tx, name=name, group_id=group, template_id=template.id, size=1, attributes="", lease_time=60.0,
                          subnet=SUBNET, now=NOW)
     assert made is not None

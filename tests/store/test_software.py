@@ -8,6 +8,7 @@ from sqlalchemy import insert
 from cod.flows import images, templates
 from cod.model import Image, Ingested, Refused, Template
 from cod.states import VclusterState
+from cod.store import images as rows
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -16,8 +17,9 @@ DOCUMENT = '<template name="web"><image target="disk" name="debian"/></template>
 
 
 def asked(tx: Tx, name: str = "debian", now: float = 100.0, **more: object) -> Image:
-    image = images.add(tx, name=name, source=f"/in/{name}", now=now, **more).value  # type: ignore[arg-type]
-    assert isinstance(image, Image)
+    view = images.add(tx, name=name, source=f"/in/{name}", now=now, **more).value  # type: ignore[arg-type]
+    image = rows.get(tx, view.id)
+    assert image is not None
     return image
 
 
