@@ -31,6 +31,8 @@ KINDS = {
     "node-lost": "a node of the vcluster broke and is replaced",
     "hardware": "a node's hardware is not what it was",
     "quarantined": "a node was set aside and needs an administrator",
+    "captured": "a node's disk was saved as an image",
+    "capture-failed": "a node's disk was to be saved as an image, and was not",
     "test": "somebody asked for a test notice",
 }
 LONGEST_SUBJECT = 200
@@ -150,6 +152,20 @@ def quarantined(node: str, reason: str) -> News:
     return _news("quarantined", f"node {node} is quarantined",
                  f"Node {node} was set aside: {_sentence(reason)} It gets no work until an administrator has looked at "
                  f"it and lets it back: `cod node restore {node}`.")
+
+
+def captured(node: str, image: str, template: str) -> News:
+    """A node's disk is the image `image` now; `template`: 'name@revision', '' for none."""
+    use = f" The template {template} writes it to other nodes." if template else ""
+    return _news("captured", f"image {image} of node {node} is ready",
+                 f"The disk of node {node} was saved as the image {image}.{use}")
+
+
+def capture_failed(node: str, image: str, reason: str) -> News:
+    """There will be no image of a node's disk."""
+    return _news("capture-failed", f"node {node} was not captured",
+                 f"The disk of node {node} was to be saved as the image {image}, and was not: {_sentence(reason)} "
+                 f"Nothing on it was changed. To try again: `cod node capture {node} --image {image}`.")
 
 
 def test(group: str, actor: str) -> News:

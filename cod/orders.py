@@ -42,6 +42,20 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Deposit:
+    """Where a capture goes: see docs/capture.md for what is said there.
+
+    url     of the capture on the image server, http
+    secret  what opens it, hex; good for this order alone
+    least   bytes that the disk has at least
+    """
+
+    url: str
+    secret: str = field(repr=False)
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has the same id.
 
@@ -53,6 +67,7 @@ class Order:
     table    partition table to write first: 'gpt' or 'mbr' with `partitions`; 'keep': none (the image brings its own)
     seed     files of the NoCloud seed partition by name; empty for none
     keep     disks that are never touched: 'serial:X' / 'path:X'
+    deposit  of a capture
     """
 
     id: str
@@ -65,3 +80,4 @@ class Order:
     images: tuple[ImageSource, ...] = ()
     seed: Mapping[str, str] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
+    deposit: Deposit | None = None

@@ -7,10 +7,10 @@ spoofs an address on its own wire gains a token that is worthless from anywhere 
 from __future__ import annotations
 
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
-from cod.policy import boot, template
+from cod.policy import boot, capture, template
 from cod.policy.template import Configuration
 from cod.states import OWN_SYSTEM, NodeState
-from cod.store import bindings, images, nodes, secrets, templates
+from cod.store import bindings, captures, images, nodes, secrets, steps, templates
 from cod.store.engine import Tx
 
 LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
@@ -20,16 +20,25 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     """What the machine with that MAC, asking from that address, is to boot now.
 
     Serving a node's own system is the last word of its boot: from now on (`nodes.boot_served_at`) asking DHCP again
-    means that the boot has failed. Raises `Refused` ('forbidden') when the address is not bound to that MAC: a loader
-    that has just asked DHCP for it never sees that.
+    means that the boot has failed. An active node that waits to be captured, and that no power driver could reboot,
+    does not go home but to the trampoline: this is the boot that was waited for. Raises `Refused` ('forbidden') when
+    the address is not bound to that MAC: a loader that has just asked DHCP for it never sees that.
     """
     node, subnet = _who(tx, mac, address, site, now)
+    node = _for_capture(tx, node, site, now)
     configuration = _configuration(tx, node)
     named = images.named(tx, template.image_names(configuration)) if configuration else {}
     plan = boot.plan(node.state, configuration, named, mac, subnet, site)
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, now)
     return plan
+
+
+def _for_capture(tx: Tx, node: Node, site: Site, now: float) -> Node:
+    if node.state != NodeState.ACTIVE or not captures.is_wanted(tx, node.id):
+        return node
+    step = capture.leave("rebooted while it waited to be captured")
+    return steps.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
 
 
 def _configuration(tx: Tx, node: Node) -> Configuration | None:

@@ -8,7 +8,7 @@ from itertools import islice
 from cod.model import Effect, Node, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
-from cod.store import nodes, power, sessions, steps
+from cod.store import captures, nodes, power, sessions, steps
 from cod.store.engine import Tx
 
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
@@ -34,7 +34,7 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.at_crossroads(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
-            yield node, lifecycle.settle(node, steps.wanted(tx, node))
+            yield node, lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
             yield node, _overdue(node, site, power.trouble(tx, node))

@@ -13,14 +13,14 @@ from dataclasses import replace
 from cod.model import Node, Peer, Refused, Result, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
-from cod.store import nodes, sessions, steps
+from cod.store import captures, nodes, sessions, steps
 from cod.store.engine import Tx
 
 _DONE = {
     NodeState.WIPE: Step(NodeEvent.WIPED, "its disks are erased",
                          {"disk": Disk.CLEAN, "cached_template_id": None, "cached_group_id": None}),
     NodeState.PRIME: Step(NodeEvent.PRIMED, "its template's images are written", {"disk": Disk.DIRTY}),
-    NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disks are saved"),
+    NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disk is saved as an image", {"reason": ""}),
 }
 
 
@@ -39,10 +39,12 @@ def progress(
 
 
 def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float) -> Result:
-    """The order is carried out. Of the figures, bytes_written goes into the history."""
+    """The order is carried out. Of the figures, bytes_written goes into the history; of a capture, what was read."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)
+    if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
+        return failed(tx, peer, order_id, "its agent says that it is done, but no image has come", site, now)
     written = replace(node, progress_done=int(figures.get("bytes_written", node.progress_done)))
     moved = _apply(tx, written, _DONE[NodeState(node.state)], site, now)
     return Result(None, steps.wakes(node, _settled(tx, moved, site, now)))
@@ -73,4 +75,5 @@ def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
 def _settled(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, site.policy, now):
         return node
-    return _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
+    step = lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
+    return _apply(tx, node, step, site, now)

@@ -7,7 +7,7 @@ from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy import equal, identity, lifecycle
 from cod.policy.subnets import at
 from cod.states import NodeEvent, NodeState, Step
-from cod.store import conflicts, nodes, notices, reservations, sessions, steps, types, vclusters
+from cod.store import captures, conflicts, nodes, notices, reservations, sessions, steps, types, vclusters
 from cod.store.engine import Tx
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
@@ -114,5 +114,6 @@ def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
     if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, site.policy, now):
-        node = _apply(tx, node, lifecycle.settle(node, steps.wanted(tx, node)), site, now)
+        step = lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
+        node = _apply(tx, node, step, site, now)
     return node

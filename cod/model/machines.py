@@ -177,3 +177,16 @@ class Capture:
     asked_at: float
     ended_at: float | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedPartition:
+    """A partition of a captured disk, as its agent tells: bytes, GPT type or MBR type, and what was found in it
+    ('ext', 'fat', 'swap'; '': not known, or empty). Number 0: the whole disk, which has no partition table."""
+
+    number: int
+    start: int
+    size: int
+    type: str
+    name: str
+    content: str

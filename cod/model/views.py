@@ -27,6 +27,26 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class CaptureView:
+    """A node's newest capture for people. `group`: the owner's name, '' for the site; `node_state`: where the node is;
+    bytes `done` of `total` at `rate` a second, while it is running."""
+
+    node: str
+    image: str
+    template: str
+    group: str
+    state: str
+    actor: str
+    asked_at: float
+    ended_at: float | None
+    reason: str
+    node_state: str
+    done: int
+    total: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class TypeView:
     """A node type for people. `states` counts its nodes by state; `facts` are its attributes as ('memory/mib', '4096
     MiB'), those of several like parts numbered: 'nic 2/speed'."""

@@ -15,6 +15,7 @@ from cod.store.access import theirs_or_shared
 from cod.store.engine import Tx
 
 _c = t.images.c
+_UNDER_WAY = (CaptureState.WANTED, CaptureState.RUNNING)  # captures that are to become images
 COLUMNS = [_c[f.name] for f in fields(Image)]
 
 
@@ -51,6 +52,8 @@ def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
         raise Refused("conflict", f"there is an image {name!r} already", "name")
     if tx.scalar(select(t.uploads.c.id).where(t.uploads.c.name == name)):
         raise Refused("conflict", f"an upload of {name!r} is under way already", "name")
+    if tx.scalar(select(t.captures.c.image).where(t.captures.c.image == name, t.captures.c.state.in_(_UNDER_WAY))):
+        raise Refused("conflict", f"a node is being captured as {name!r} already", "name")
     return before
 
 
@@ -67,7 +70,7 @@ def sources(tx: Tx) -> set[str]:
 
 def digests(tx: Tx) -> set[str]:
     """The folders that are needed: the digests of all images that are ready, and of captures that are about to be."""
-    coming = select(t.captures.c.digest).where(t.captures.c.digest != "", t.captures.c.state == CaptureState.RUNNING)
+    coming = select(t.captures.c.digest).where(t.captures.c.digest != "", t.captures.c.state.in_(_UNDER_WAY))
     return {digest for query in (select(_c.digest).where(_c.state == "ready"), coming) for digest in tx.scalars(query)}
 
 

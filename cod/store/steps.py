@@ -12,24 +12,27 @@ from sqlalchemy import func, select, update
 from cod import news
 from cod.model import Assignment, Effect, Node, Policy
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
-from cod.store import dues, holding, nodes, notices, requests, reservations, sessions, vclusters
+from cod.store import captures, dues, holding, nodes, notices, requests, reservations, sessions, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
+FOR_CAPTURE = "waits to be captured: reboot it, no power driver can"
 CANNOT_SWITCH_OFF = ("none", "wol")
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
     """Apply `step` to `node`; returns the node as it is now.
 
-    With the transition go: the power wish; the installation that a prime order begins or that trouble ends; and for a
-    node that is set aside or that the step frees, the end of its holder's hold on it, with a request for another in its
-    place, and of its reservation. Its holder is told, and of a quarantine the site's administrators.
+    With the transition go: the power wish; the installation that a prime order begins or that trouble ends; the capture
+    that it brings nearer or ends, of which its owner is told; and for a node that is set aside or that the step frees,
+    the end of its holder's hold on it, with a request for another in its place, and of its reservation. Its holder is
+    told, and of a quarantine the site's administrators.
     Raises as `nodes.move` does.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
+    _note_capture(tx, node, step, target, now)
     aside = target in (NodeState.QUARANTINED, NodeState.RETIRED)
     if target is NodeState.QUARANTINED and ":" not in actor:  # not if it was a person, user:NAME: they know
         notices.add(tx, **news.quarantined(node.name, step.cause), group_id=None, now=now)
@@ -48,6 +51,13 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         elif target is not NodeState.OFF:  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
+
+
+def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
+    failed = captures.note(tx, node, step, target, now)
+    if failed is not None:
+        said = news.capture_failed(node.name, failed.image, failed.reason)
+        notices.add(tx, **said, group_id=failed.group_id, vcluster_id=node.vcluster_id, now=now)
 
 
 def _tell_loss(tx: Tx, node: Node, cause: str, now: float) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cod.orders import ImageSource, Order, Partition
+from cod.orders import Deposit, ImageSource, Order, Partition
 
 VERSION = 1
 SENTENCE = 2000  # characters of a reason; more is cut off
@@ -164,6 +164,8 @@ def order_element(order: Order) -> ET.Element:
                          installer=i.installer, installer_digest=i.installer_digest) for i in order.images)
     root.extend(_element("seed", b64encode(text.encode()).decode(), name=name) for name, text in order.seed.items())
     root.extend(_element("keep", serial) for serial in order.keep)
+    if order.deposit:
+        root.append(_element("deposit", url=order.deposit.url, secret=order.deposit.secret, least=order.deposit.least))
     return root
 
 
@@ -176,11 +178,19 @@ def order_from(element: Any) -> Order:
         partitions=tuple(_partition(e.attrib) for e in element.iterfind("partition")),
         images=tuple(_image(e.attrib) for e in element.iterfind("image")),
         seed={e.attrib["name"]: b64decode(e.text or "", validate=True).decode() for e in element.iterfind("seed")},
-        keep=tuple(e.text or "" for e in element.iterfind("keep")))
+        keep=tuple(e.text or "" for e in element.iterfind("keep")),
+        deposit=_deposit(element.find("deposit")))
 
 
 def _partition(get: Mapping[str, str]) -> Partition:
     return Partition(int(get["number"]), int(get["size"]), get["type"], get["name"])
+
+
+def _deposit(element: Any) -> Deposit | None:
+    if element is None:
+        return None
+    get = element.attrib
+    return Deposit(get["url"], get["secret"], int(get["least"]))
 
 
 def _image(get: Mapping[str, str]) -> ImageSource:

@@ -322,7 +322,7 @@ def test_a_reconnect_and_its_report_disturb_no_state(lab: Lab, state: NodeState)
 
 @pytest.mark.parametrize(("state", "action"), [
     ("new", "wait"), ("registering", "wait"), ("trampoline", "wait"), ("inactive", "wait"), ("quarantined", "wait"),
-    ("retired", "wait"), ("wipe", "wipe"), ("capture", "capture"), ("boot", "reboot"), ("active", "reboot"),
+    ("retired", "wait"), ("wipe", "wipe"), ("boot", "reboot"), ("active", "reboot"),
     ("off", "off")])
 def test_the_order_of_each_state(lab: Lab, state: str, action: str) -> None:
     node = lab.machine(1, state, generation=7)

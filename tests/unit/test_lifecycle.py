@@ -22,7 +22,9 @@ TROUBLE = (NodeEvent.FAILED, NodeEvent.LOST, NodeEvent.TIMED_OUT, NodeEvent.ASKE
 def test_the_crossroads_always_leads_on(disk: Disk, wanted: Assignment | None) -> None:
     step = lifecycle.settle(replace(BLANK, disk=disk, vcluster_id=5 if wanted else None), wanted)
     assert (NodeState.TRAMPOLINE, step.event) in NODE_TRANSITIONS
-    if wanted is None:
+    if wanted is not None and disk is Disk.SYSTEM:
+        assert step.event is NodeEvent.BOOT_ORDERED  # whatever it is to run: its owner's data is on that disk
+    elif wanted is None:
         assert (step.event is NodeEvent.WIPE_ORDERED) == (disk is Disk.DIRTY)
     elif wanted is DISKLESS:
         others = disk in (Disk.DIRTY, Disk.CACHED)  # an earlier holder's data, which no prime is going to overwrite
@@ -31,6 +33,13 @@ def test_the_crossroads_always_leads_on(disk: Disk, wanted: Assignment | None) -
         assert step.event is NodeEvent.PRIME_ORDERED
         inactive = lifecycle.assign(replace(BLANK, state="inactive", disk=disk), wanted)
         assert (NodeState.INACTIVE, inactive.event) in NODE_TRANSITIONS
+
+
+@pytest.mark.parametrize("disk", Disk)
+@pytest.mark.parametrize("wanted", [None, LOCAL, DISKLESS])
+def test_a_capture_comes_before_anything_that_writes(disk: Disk, wanted: Assignment | None) -> None:
+    node = replace(BLANK, disk=disk, vcluster_id=5 if wanted else None)
+    assert lifecycle.settle(node, wanted, True).event is NodeEvent.CAPTURE_ORDERED
 
 
 @pytest.mark.parametrize(("template", "group", "disk", "fits"), [
@@ -50,9 +59,11 @@ def test_trouble_is_a_retry_until_the_budget_is_spent(state: NodeState) -> None:
             step = lifecycle.on_trouble(replace(BLANK, state=state, attempts=attempts), event, "why", Policy())
             spent = attempts >= NODE_RULES[state].retries
             assert step.event is (NodeEvent.EXHAUSTED if spent else event)
-            assert step.columns["attempts"] == attempts + 1
-            assert step.columns["reason"] == "why"
-            assert step.power == ("cycle" if event is NodeEvent.TIMED_OUT and not spent else None)
+            gone_on = spent and state is NodeState.CAPTURE  # the capture has failed, not the node
+            assert step.columns["attempts"] == (0 if gone_on else attempts + 1)
+            assert str(step.columns["reason"]).endswith("why")
+            assert step.power == ("cycle" if event is NodeEvent.TIMED_OUT and (gone_on or not spent) else None)
+            assert (NODE_TRANSITIONS[state, step.event] is NodeState.QUARANTINED) == (spent and not gone_on)
             assert (state, step.event) in NODE_TRANSITIONS
 
 

@@ -27,7 +27,8 @@ def every_news() -> list[notices.News]:
         notices.reclaim(WEB, ["web-1"], 2, 1e9), notices.reclaim_dropped(WEB, 1),
         notices.reclaimed(WEB, ["web-1", "web-2"]), notices.request_rejected(WEB, 9, "no such node"),
         notices.node_lost(WEB, "n7", "its fan is loud"), notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
-        notices.quarantined(long, "it broke"), notices.test("physics", "token:ci"),
+        notices.quarantined(long, "it broke"), notices.captured("n7", long, "mine@2"),
+        notices.capture_failed("n7", long, "no room"), notices.test("physics", "token:ci"),
     ]
 
 
