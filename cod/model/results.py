@@ -36,3 +36,11 @@ class Refused(Exception):
         self.code = code
         self.sentence = sentence
         self.field = field
+
+
+class SlowDown(Refused):
+    """Too many failures: what is asked is listened to again in `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = max(1, int(seconds + 0.999))
+        super().__init__("slow_down", f"too many failed attempts: try again in {self.seconds} s")

@@ -16,7 +16,9 @@ so that names and numbers of other groups' things cannot be guessed; what somebo
 
 from __future__ import annotations
 
-from cod.model import Owned, Refused, Right, Role, Who
+from collections.abc import Mapping
+
+from cod.model import Owned, Refused, Right, Role, User, Who
 
 _NEEDED = {
     Right.SEE: frozenset({Role.VIEWER, Role.MEMBER, Role.OWNER}),
@@ -28,6 +30,22 @@ _WHO_MAY = {
     Right.MANAGE: "owners of its group",
     Right.ADMIN: "the site's administrators",
 }
+
+
+def person(
+    user: User, roles: Mapping[int, Role], *, name: str = "", address: str = "", writes: bool = True,
+    only: int | None = None,
+) -> Who:
+    """A user as one who asks, with their `roles` by group id.
+
+    name  of what they ask by, where that is not their session; `only` the one group that it is for: then there are no
+          others, and no administrator, who is that group's owner instead
+    """
+    admin = user.admin and only is None
+    if only is not None:
+        own = Role.OWNER if user.admin else roles.get(only)
+        roles = {} if own is None else {only: own}
+    return Who(name or f"user:{user.name}", admin, writes, user.id, dict(roles), address, only=only)
 
 
 def may(who: Who, right: Right, owned: Owned) -> bool:

@@ -1,0 +1,117 @@
+"""Users and the members of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cod.model import Group, Member, Refused, Role, User, Who
+from cod.policy import delivery, signin
+from cod.store import audit, groups, invitations, people, signins
+from cod.store.engine import Tx
+
+# ---------------------------------------------------------------- users
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[User]:
+    """Users by name; those in one of `groups` (None: all)."""
+    return people.every(tx, groups)
+
+
+def one(tx: Tx, name: str) -> tuple[User, list[Member]]:
+    """A user with what they are in which groups. Raises `Refused`."""
+    user = _named(tx, name)
+    return user, people.members(tx, user_id=user.id)
+
+
+def me(tx: Tx, who: Who) -> tuple[User | None, list[Member]]:
+    """The same of the one who asks; no user where that is no person."""
+    user = None if who.user_id is None else people.get(tx, who.user_id)
+    mine = [] if user is None else people.members(tx, user_id=user.id)
+    return user, mine
+
+
+def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bool = False, now: float) -> User:
+    """A new user, who has no password yet. Raises `Refused`."""
+    signin.check_name(name)
+    if people.by_name(tx, name):
+        raise Refused("conflict", f"there is a user {name!r} already", "name")
+    return people.add(tx, name, now, full_name=full_name, email=delivery.check_email(email), admin=admin)
+
+
+def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tuple[User, list[Member]]:
+    """Change full_name, email, admin, disabled. Who is disabled is signed out everywhere. Raises `Refused`."""
+    user = _named(tx, name)
+    columns = dict(changes)
+    if "email" in columns:
+        columns["email"] = delivery.check_email(columns["email"])
+    if "disabled" in columns:
+        off = columns.pop("disabled")
+        columns["disabled_at"] = (user.disabled_at or now) if off else None
+    last = user.admin and user.disabled_at is None and people.admins(tx) == 1
+    if last and (columns.get("admin") is False or columns.get("disabled_at") is not None):
+        raise Refused("conflict", f"{name} is the last administrator who may sign in: make another one first", "name")
+    people.change(tx, user.id, **columns)
+    if columns.get("disabled_at") is not None:
+        signins.end(tx, user.id)
+        invitations.remove_of_user(tx, user.id)
+    return one(tx, name)
+
+
+def end_sessions(tx: Tx, name: str) -> int:
+    """Sign the user out everywhere; from how many browsers. Raises `Refused`."""
+    return signins.end(tx, _named(tx, name).id)
+
+
+def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
+    """A new password of the one who asks, by its hash; their sessions end `but` one: how many."""
+    assert who.user_id is not None
+    people.change(tx, who.user_id, password=password)
+    audit.by(tx, who, "password set", who.name.removeprefix("user:"), now=now)
+    return signins.end(tx, who.user_id, but=but)
+
+
+# ---------------------------------------------------------------- members
+
+
+def members(tx: Tx, group: str) -> list[Member]:
+    """A group's members, by name. Raises `Refused`."""
+    return people.members(tx, group_id=_group(tx, group).id)
+
+
+def set_role(tx: Tx, *, group: str, user: str, role: str, force: bool = False) -> Member:
+    """From now on `user` is `role` in the group. Raises `Refused`; `force`: an administrator may leave it ownerless."""
+    into, person = _group(tx, group), _named(tx, user)
+    if role != Role.OWNER:
+        _keeps_an_owner(tx, into, person, force)
+    people.set_role(tx, into.id, person.id, Role(role))
+    return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
+
+
+def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
+    """From now on `user` is nothing in the group. Raises `Refused`."""
+    into, person = _group(tx, group), _named(tx, user)
+    if into.id not in people.roles(tx, person.id):
+        raise Refused("not_found", f"{user} is not in group {group}", "user")
+    _keeps_an_owner(tx, into, person, force)
+    people.set_role(tx, into.id, person.id, None)
+
+
+def _keeps_an_owner(tx: Tx, group: Group, user: User, force: bool) -> None:
+    is_owner = people.roles(tx, user.id).get(group.id) is Role.OWNER and user.disabled_at is None
+    if is_owner and not force and people.owners(tx, group.id) == 1:
+        raise Refused("conflict", f"{user.name} is the last owner of {group.name}: make another one first", "user")
+
+
+def _named(tx: Tx, name: str) -> User:
+    user = people.by_name(tx, name)
+    if user is None:
+        raise Refused("not_found", f"there is no user {name!r}", "name")
+    return user
+
+
+def _group(tx: Tx, name: str) -> Group:
+    found = groups.by_name(tx, name)
+    if found is None:
+        raise Refused("not_found", f"there is no group {name!r}", "name")
+    return found

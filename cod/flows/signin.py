@@ -1,0 +1,171 @@
+"""Signing in: attempts, which are slowed (`policy.signin` says how and why), and the sessions of browsers.
+
+A password is verified between two transactions, since it takes long: `attempt` counts it as failed and says what to
+verify against; then `succeeded` takes the count back and begins a session, or `failed` puts it down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cod.model import Refused, SignInRules, SlowDown, User, WebSession, Who
+from cod.policy import rights, signin
+from cod.store import audit, people, signins
+from cod.store.engine import Tx
+
+SEEN_EVERY = 60.0
+"""Seconds between two notes that a session is in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Against what to verify: user None, or one who may not sign in by password here, has the hash ''."""
+
+    user: User | None
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use (`seen`)."""
+
+    who: Who
+    user: User
+    session: WebSession
+    stale: bool
+
+
+def digest(secret: str) -> str:
+    """What is kept of a cookie or a link's secret: BLAKE2b-256, hex. They are random: no salt, no slow hash."""
+    return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
+
+
+def wrong() -> Refused:
+    """What everybody is told who may not sign in, whatever the reason."""
+    return Refused("unauthorised", "name or password is wrong")
+
+
+def check_password(password: str, name: str) -> None:
+    """Raise `Refused` for a password that is guessed first."""
+    signin.check_password(password, name)
+
+
+# ---------------------------------------------------------------- attempts
+
+
+def attempt(tx: Tx, *, name: str, address: str, now: float) -> Attempt:
+    """Count an attempt to sign in. Raises `SlowDown`, which tells how long to wait."""
+    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
+    keys = signin.keys(name, address, known)
+    counts = _counts(tx, keys.all)
+    if (wait := signin.wait(counts, now)) > 0:
+        raise SlowDown(wait)
+    _put(tx, signin.counted(keys, counts, now))
+    user = people.by_name(tx, name)
+    able = user is not None and user.disabled_at is None and not user.directory
+    return Attempt(user, people.password(tx, user.id) if user and able else "")
+
+
+def failed(tx: Tx, *, name: str, address: str, now: float) -> None:
+    """Put down that an attempt failed. What was typed is shown only if somebody is called so: it may be a password."""
+    user = people.by_name(tx, name)
+    audit.add(tx, actor=f"user:{user.name}" if user else "nobody", address=address, action="sign-in failed",
+              thing=user.name if user else "", now=now)
+
+
+def succeeded(
+    tx: Tx, *, user_id: int, name: str, address: str, browser: str, cookie: str, rehashed: str | None = None,
+    rules: SignInRules, now: float,
+) -> WebSession:
+    """Begin a session: `cookie` is the digest of its secret; `rehashed`, the password hashed anew. Raises `Refused`."""
+    user = _able(tx, user_id)
+    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
+    forgive(tx, name=name, address=address, known=known, now=now)
+    if rehashed is not None:
+        people.change(tx, user.id, password=rehashed)
+    return _begun(tx, user, address, browser, cookie, rules, now)
+
+
+def forgive(tx: Tx, *, name: str, address: str, known: bool, now: float) -> None:
+    """Take back the count of an attempt that was right, and know the place."""
+    keys = signin.keys(name, address, known)
+    left = signin.forgiven(keys, _counts(tx, keys.all), now)
+    _put(tx, left | {keys.known: signin.Count(0, now, now)})
+
+
+def vouched(
+    tx: Tx, *, user_id: int, address: str, browser: str, cookie: str, rules: SignInRules, now: float
+) -> WebSession:
+    """Begin a session for one whom a directory or a link vouches for. Raises `Refused`."""
+    return _begun(tx, _able(tx, user_id), address, browser, cookie, rules, now)
+
+
+def _begun(
+    tx: Tx, user: User, address: str, browser: str, cookie: str, rules: SignInRules, now: float
+) -> WebSession:
+    signins.purge(tx, now, rules.idle)
+    signins.forget(tx, now - signin.FORGOTTEN_AFTER, now - signin.KNOWN_FOR)
+    audit.add(tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now)
+    return signins.add(tx, cookie, user.id, now, expires_at=now + rules.life, address=address[:45],
+                       browser=browser[:200])
+
+
+def _able(tx: Tx, user_id: int) -> User:
+    user = people.get(tx, user_id)
+    if user is None or user.disabled_at is not None:
+        raise wrong()
+    return user
+
+
+def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.Count]:
+    return {key: signin.Count(*count) for key, count in signins.counts(tx, keys).items()}
+
+
+def _put(tx: Tx, counts: Mapping[str, signin.Count | None]) -> None:
+    signins.put(tx, {key: None if count is None else (count.failures, count.last_at, count.open_at)
+                     for key, count in counts.items()})
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float) -> Session | None:
+    """The session whose cookie has the digest `cookie`, with what its user may now; None where it is over. Reads."""
+    found = signins.by_digest(tx, cookie)
+    if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
+        return None
+    user = people.get(tx, found.user_id)
+    if user is None or user.disabled_at is not None:
+        return None
+    who = rights.person(user, people.roles(tx, user.id), address=address)
+    return Session(who, user, found, now - found.last_seen >= SEEN_EVERY)
+
+
+def seen(tx: Tx, session_id: int, now: float) -> None:
+    """Note that a session is in use."""
+    signins.seen(tx, session_id, now)
+
+
+def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
+    """End the session whose cookie has that digest, if there is one."""
+    found = signins.by_digest(tx, cookie)
+    if found is not None:
+        user = people.get(tx, found.user_id)
+        signins.end(tx, found.user_id, found.id)
+        audit.add(tx, actor=f"user:{user.name if user else '?'}", address=address, action="sign-out",
+                  thing=user.name if user else "", now=now)
+
+
+def every(tx: Tx, *, user_id: int, rules: SignInRules, now: float) -> list[WebSession]:
+    """The user's sessions that go on, the newest first."""
+    return signins.of_user(tx, user_id, now, rules.idle)
+
+
+def end(tx: Tx, *, user_id: int, session_id: int | None = None) -> int:
+    """End one of the user's sessions, or all; how many that were. Raises `Refused` where the one is not theirs."""
+    count = signins.end(tx, user_id, session_id)
+    if session_id is not None and not count:
+        raise Refused("not_found", f"you have no session {session_id}", "id")
+    return count

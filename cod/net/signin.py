@@ -1,0 +1,120 @@
+"""How people come in: passwords, links and the cookies of browsers. What the portal and the API ask about it.
+
+Passwords are verified in threads, few at once: each takes 64 MiB. Who comes when too many wait is asked to come again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.threads import deferToThreadPool
+
+from cod import passwords
+from cod.flows import invitations, people, signin
+from cod.flows.signin import Session, digest
+from cod.model import Invitation, Refused, Site, User, Who
+from cod.pool import Pool
+
+AT_ONCE = 2
+WAITING = 30
+
+
+class SignIn:
+    """The door for people.
+
+    Secrets of cookies and links are 256 random bits; the database has their digests only.
+    """
+
+    def __init__(self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float] = time.time) -> None:
+        self._reactor, self._pool, self._site, self._clock = reactor, pool, site, clock
+        self._turns = DeferredSemaphore(AT_ONCE)
+
+    # ------------------------------------------------ sessions
+
+    async def sign_in(self, name: str, password: str, *, address: str, browser: str = "") -> str:
+        """The secret of a new session's cookie. Raises `SlowDown`; `Refused` 'unauthorised' or 'busy'."""
+        user, kept = await self._verified(name, password, address)
+        anew = await self._slowly(passwords.hashed, password) if passwords.outdated(kept) else None
+        return await self._begin(signin.succeeded, user_id=user.id, name=name, address=address, browser=browser,
+                                 rehashed=anew)
+
+    async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
+        """The same for a user whom a directory vouches for."""
+        return await self._begin(signin.vouched, user_id=user_id, address=address, browser=browser)
+
+    async def session(self, cookie: str, *, address: str) -> Session | None:
+        """Who asks by a cookie; None where its session is over."""
+        now = self._clock()
+        found: Session | None = await self._pool.read(
+            signin.session, cookie=digest(cookie), address=address, rules=self._site.signin, now=now)
+        if found is not None and found.stale:
+            await self._pool.run(signin.seen, found.session.id, now)
+        return found
+
+    async def sign_out(self, cookie: str, *, address: str) -> None:
+        """End the cookie's session."""
+        await self._pool.run(signin.sign_out, cookie=digest(cookie), address=address, now=self._clock())
+
+    async def _begin(self, flow: Callable[..., Any], **named: Any) -> str:
+        cookie = secrets.token_urlsafe(32)
+        await self._pool.run(flow, cookie=digest(cookie), rules=self._site.signin, now=self._clock(), **named)
+        return cookie
+
+    # ------------------------------------------------ passwords
+
+    async def change_password(self, who: Who, old: str, new: str, *, keep: int | None = None) -> int:
+        """A new password for the user who asks, who knows the old one. All their sessions end but `keep`; how many."""
+        user, _kept = await self._verified(who.name.removeprefix("user:"), old, who.address)
+        if user.id != who.user_id:
+            raise signin.wrong()
+        signin.check_password(new, user.name)
+        anew = await self._slowly(passwords.hashed, new)
+        ended: int = await self._pool.run(people.set_password, who=who, password=anew, but=keep, now=self._clock())
+        return ended
+
+    async def _verified(self, name: str, password: str, address: str) -> tuple[User, str]:
+        """The user of that name and the hash of their password, which this is. Raises `Refused`."""
+        now = self._clock()
+        tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
+        if not await self._slowly(passwords.matches, tried.hash, password):
+            await self._pool.run(signin.failed, name=name, address=address, now=now)
+            raise signin.wrong()
+        assert tried.user is not None  # else there was nothing to match
+        return tried.user, tried.hash
+
+    async def _slowly(self, work: Callable[..., Any], *args: Any) -> Any:
+        if len(self._turns.waiting) >= WAITING:
+            raise Refused("busy", "too many people are signing in at this moment; try again")
+        return await self._turns.run(self._in_thread, work, *args)
+
+    def _in_thread(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
+
+    # ------------------------------------------------ links
+
+    async def invitation(self, secret: str) -> Invitation:
+        """What a link is for. Raises `Refused`."""
+        found: Invitation = await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
+        return found
+
+    async def accept(
+        self, secret: str, *, password: str, name: str = "", full_name: str = "", email: str = "", address: str,
+        browser: str = "",
+    ) -> str:
+        """Do what a link is for, an account or a new password; the secret of a session's cookie. Raises `Refused`."""
+        link = await self.invitation(secret)
+        signin.check_password(password, link.user or name)
+        kept = await self._slowly(passwords.hashed, password)
+        user = await self._pool.run(
+            invitations.accept, digest=digest(secret), name=name, full_name=full_name, email=email, password=kept,
+            address=address, now=self._clock())
+        return await self.vouched(user.id, address=address, browser=browser)
+
+    async def join(self, secret: str, who: Who) -> Invitation:
+        """Add the one who asks to a link's group. Raises `Refused`."""
+        found: Invitation = await self._pool.run(invitations.join, digest=digest(secret), who=who, now=self._clock())
+        return found

@@ -1,0 +1,59 @@
+"""Invitations: links that work once, by the digest of their secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, delete, insert, select, update
+
+from cod.model import Invitation
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_i = t.invitations.c
+_SELECT: Select[Any] = (
+    select(_i.id, _i.group_id, t.groups.c.name, _i.role, _i.user_id, t.users.c.name, _i.email, _i.invited_by,
+           _i.created_at, _i.expires_at, _i.used_at)
+    .select_from(t.invitations).outerjoin(t.groups, t.groups.c.id == _i.group_id)
+    .outerjoin(t.users, t.users.c.id == _i.user_id))
+
+
+def add(tx: Tx, digest: str, now: float, **columns: Any) -> Invitation:
+    """A new one: group_id, role, user_id, email, invited_by, expires_at."""
+    tx.execute(insert(t.invitations).values(digest=digest, created_at=now, **columns))
+    return Invitation(*tx.execute(_SELECT.where(_i.digest == digest)).one())
+
+
+def by_digest(tx: Tx, digest: str, now: float) -> Invitation | None:
+    """The one whose secret has that digest, if it can still be used."""
+    row = tx.execute(_SELECT.where(_i.digest == digest, _i.used_at.is_(None), _i.expires_at > now)).one_or_none()
+    return Invitation(*row) if row else None
+
+
+def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[Invitation]:
+    """Those that can still be used, the newest first; into one of `groups` (None: all)."""
+    query = _SELECT.where(_i.used_at.is_(None), _i.expires_at > now).order_by(_i.id.desc())
+    if groups is not None:
+        query = query.where(_i.group_id.in_(groups))
+    return [Invitation(*row) for row in tx.execute(query).tuples()]
+
+
+def spend(tx: Tx, invitation_id: int, now: float) -> bool:
+    """Use it up. True for the one caller that was first."""
+    query = update(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None)).values(used_at=now)
+    return tx.execute(query).rowcount == 1
+
+
+def remove(tx: Tx, invitation_id: int) -> bool:
+    """Make it worthless; False where there is none that could be used."""
+    return tx.execute(delete(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None))).rowcount == 1
+
+
+def remove_of_user(tx: Tx, user_id: int) -> None:
+    """Make worthless what was to give that user a new password."""
+    tx.execute(delete(t.invitations).where(_i.user_id == user_id, _i.used_at.is_(None)))
+
+
+def remove_of_group(tx: Tx, group_id: int) -> None:
+    """Remove those into a group that goes."""
+    tx.execute(delete(t.invitations).where(_i.group_id == group_id))

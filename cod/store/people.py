@@ -1,0 +1,104 @@
+"""People: users, their roles in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from cod.model import Member, Role, User
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_u, _p, _g = t.users.c, t.group_permissions.c, t.groups.c
+_COLUMNS = [_u[f.name] for f in fields(User)]
+
+# ---------------------------------------------------------------- users
+
+
+def every(tx: Tx, groups: Collection[int] | None = None) -> list[User]:
+    """Users by name: all, or those who are something in one of `groups`."""
+    query = select(*_COLUMNS).order_by(_u.name)
+    if groups is not None:
+        query = query.where(_u.id.in_(select(_p.user_id).where(_p.group_id.in_(groups))))
+    return [User(*row) for row in tx.execute(query).tuples()]
+
+
+def get(tx: Tx, user_id: int) -> User | None:
+    """The user with that id."""
+    row = tx.execute(select(*_COLUMNS).where(_u.id == user_id)).one_or_none()
+    return User(*row) if row else None
+
+
+def by_name(tx: Tx, name: str) -> User | None:
+    """The user with that sign-in name."""
+    row = tx.execute(select(*_COLUMNS).where(_u.name == name)).one_or_none()
+    return User(*row) if row else None
+
+
+def by_subject(tx: Tx, subject: str) -> User | None:
+    """The user who signs in elsewhere under that name."""
+    row = tx.execute(select(*_COLUMNS).where(_u.subject == subject)).one_or_none()
+    return User(*row) if row else None
+
+
+def add(tx: Tx, name: str, now: float, **columns: Any) -> User:
+    """A new user. The name is unique; the caller checks first."""
+    tx.execute(insert(t.users).values(name=name, created_at=now, **columns))
+    user = by_name(tx, name)
+    assert user is not None
+    return user
+
+
+def change(tx: Tx, user_id: int, **columns: Any) -> None:
+    """Change columns of the user."""
+    if columns:
+        tx.execute(update(t.users).where(_u.id == user_id).values(columns))
+
+
+def password(tx: Tx, user_id: int) -> str:
+    """The hash of the user's password; '': none."""
+    return tx.scalar(select(_u.password).where(_u.id == user_id)) or ""
+
+
+def admins(tx: Tx) -> int:
+    """How many administrators may sign in."""
+    query = select(func.count()).select_from(t.users).where(_u.admin, _u.disabled_at.is_(None))
+    return tx.scalar(query) or 0
+
+
+# ---------------------------------------------------------------- members
+
+
+def roles(tx: Tx, user_id: int) -> dict[int, Role]:
+    """What the user is, by group id."""
+    rows = tx.execute(select(_p.group_id, _p.role).where(_p.user_id == user_id)).tuples()
+    return {group: Role(role) for group, role in rows}
+
+
+def members(tx: Tx, *, group_id: int | None = None, user_id: int | None = None) -> list[Member]:
+    """Members of a group, or memberships of a user, by names."""
+    query = (select(_g.name, _u.name, _u.full_name, _u.email, _p.role)
+             .join_from(t.group_permissions, t.groups, _p.group_id == _g.id).join(t.users, _p.user_id == _u.id)
+             .order_by(_g.name, _u.name))
+    if group_id is not None:
+        query = query.where(_p.group_id == group_id)
+    if user_id is not None:
+        query = query.where(_p.user_id == user_id)
+    return [Member(*row[:4], Role(row[4])) for row in tx.execute(query).tuples()]
+
+
+def owners(tx: Tx, group_id: int) -> int:
+    """How many owners of the group may sign in."""
+    query = (select(func.count()).select_from(t.group_permissions).join(t.users, _p.user_id == _u.id)
+             .where(_p.group_id == group_id, _p.role == Role.OWNER, _u.disabled_at.is_(None)))
+    return tx.scalar(query) or 0
+
+
+def set_role(tx: Tx, group_id: int, user_id: int, role: Role | None) -> None:
+    """From now on the user is `role` in the group; None: nothing."""
+    tx.execute(delete(t.group_permissions).where(_p.group_id == group_id, _p.user_id == user_id))
+    if role is not None:
+        tx.execute(insert(t.group_permissions).values(group_id=group_id, user_id=user_id, role=role.value))

@@ -1,0 +1,89 @@
+"""Browsers that are signed in, and failed attempts at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from cod.model import WebSession
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_w, _s = t.web_sessions.c, t.sign_ins.c
+_COLUMNS = [_w[f.name] for f in fields(WebSession)]
+
+# ---------------------------------------------------------------- failed attempts
+
+
+def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
+    """(failures, last, when the next is listened to) by key, of those that there are; locked until the commit."""
+    query = select(_s.key, _s.failures, _s.last_at, _s.open_at).where(_s.key.in_(sorted(keys))).with_for_update()
+    return {key: (failures, last, opens) for key, failures, last, opens in tx.execute(query).tuples()}
+
+
+def put(tx: Tx, counts: Mapping[str, tuple[int, float, float] | None]) -> None:
+    """Write counts down; None: the count goes."""
+    tx.execute(delete(t.sign_ins).where(_s.key.in_(sorted(counts))))
+    rows = [dict(key=key, failures=count[0], last_at=count[1], open_at=count[2])
+            for key, count in sorted(counts.items()) if count is not None]
+    if rows:
+        tx.execute(insert(t.sign_ins), rows)
+
+
+def is_known(tx: Tx, key: str, since: float) -> bool:
+    """Was that key put down as known, after `since`?"""
+    return tx.scalar(select(_s.key).where(_s.key == key, _s.last_at > since)) is not None
+
+
+def forget(tx: Tx, failed_before: float, known_before: float) -> None:
+    """Delete old counts, and old known places."""
+    known = _s.key.startswith("known:")
+    tx.execute(delete(t.sign_ins).where(_s.last_at < failed_before, ~known | (_s.last_at < known_before)))
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def add(tx: Tx, digest: str, user_id: int, now: float, **columns: Any) -> WebSession:
+    """A new session: expires_at, address, browser."""
+    tx.execute(insert(t.web_sessions).values(digest=digest, user_id=user_id, created_at=now, last_seen=now, **columns))
+    found = by_digest(tx, digest)
+    assert found is not None
+    return found
+
+
+def by_digest(tx: Tx, digest: str) -> WebSession | None:
+    """The session whose cookie has that digest, whether it has expired or not."""
+    row = tx.execute(select(*_COLUMNS).where(_w.digest == digest)).one_or_none()
+    return WebSession(*row) if row else None
+
+
+def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
+    """The user's sessions that go on, the newest first."""
+    query = (select(*_COLUMNS).where(_w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle)
+             .order_by(_w.id.desc()))
+    return [WebSession(*row) for row in tx.execute(query).tuples()]
+
+
+def seen(tx: Tx, session_id: int, now: float) -> None:
+    """Somebody used it just now."""
+    tx.execute(update(t.web_sessions).where(_w.id == session_id, _w.last_seen < now).values(last_seen=now))
+
+
+def end(tx: Tx, user_id: int, session_id: int | None = None, *, but: int | None = None) -> int:
+    """End one session of the user, or all (`but` one); how many that were."""
+    query = delete(t.web_sessions).where(_w.user_id == user_id)
+    if session_id is not None:
+        query = query.where(_w.id == session_id)
+    if but is not None:
+        query = query.where(_w.id != but)
+    return tx.execute(query).rowcount
+
+
+def purge(tx: Tx, now: float, idle: float) -> None:
+    """Delete sessions that are over, of everybody."""
+    tx.execute(delete(t.web_sessions).where(_w.expires_at <= now))
+    tx.execute(delete(t.web_sessions).where(_w.last_seen <= now - idle))
