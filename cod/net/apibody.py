@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 JSON_LIMIT = 2**20
 SWALLOWED = 2**24  # bytes of a body that is refused, read on so that the client can hear why
-STATUS = {"invalid": 422, "not_found": 404, "conflict": 409, "forbidden": 403}
+STATUS = {"invalid": 422, "not_found": 404, "conflict": 409, "forbidden": 403,
+          "unauthorised": 401, "slow_down": 429, "busy": 503}
 READS_ONLY = "this token may only read"
 
 log = logging.getLogger("cod.api")
