@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cod.model import Refused, Right, Who
+from cod.model import Owned, Refused, Right, Who
 from cod.policy import rights
 from cod.store import access
 from cod.store.engine import Tx
@@ -35,3 +35,9 @@ def check(tx: Tx, who: Who, claim: Claim) -> None:
     """Raise `Refused` unless `who` has the right."""
     missing = Refused("not_found", f"there is no {claim.kind} {claim.key!r}", "name")
     rights.require(who, claim.right, access.owned(tx, claim.kind, claim.key), missing)
+
+
+def offered(who: Who, right: Right, group_id: int | None = None) -> bool:
+    """Is it worth offering `who` what wants that right on a thing of the group (None: of the site)? Asked again when it
+    is done."""
+    return who.writes and rights.may(who, right, Owned(frozenset() if group_id is None else frozenset({group_id})))

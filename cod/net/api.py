@@ -21,11 +21,13 @@ from twisted.web import http
 
 from cod.ca import Ca
 from cod.flows import images, tokens
-from cod.model import ApiToken, Image, Site, Who
+from cod.model import Image, Site, Who
 from cod.net import metrics
 from cod.net.apibody import Arriving, Wrong
 from cod.net.apirequest import ApiRequest
 from cod.net.events import EventStream
+from cod.net.portal import ACTIONS, PAGES, visits
+from cod.net.portal.front import Portal
 from cod.pool import Pool
 
 SWEEP = 60.0  # seconds between looks for uploads that nobody needs any more
@@ -56,6 +58,8 @@ class Api(http.HTTPFactory):
         self.images, self.incoming, self.upload_limit, self.metrics = images, incoming, upload_limit, metrics
         self.real_reactor = reactor
         self.streams: set[EventStream] = set()
+        self.portal = None if local else Portal(self, PAGES, ACTIONS)
+        self.visitors: dict[str, Who] = {}
         self.uploading: set[Path] = set()
 
     def log(self, request: http.Request) -> None:
@@ -76,14 +80,16 @@ class Api(http.HTTPFactory):
         """Who sent `request`. Raises `Wrong` (401)."""
         if self.local:
             return Who(f"user:{_peer_name(request)}", admin=True, local=True)
+        session = visits.cookies(request.getHeader("cookie")).get(visits.SESSION, "")
+        if session in self.visitors and request.getHeader("authorization") is None:
+            return self.visitors[session]
         kind, _, token = (request.getHeader("authorization") or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise Wrong(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
-        record: ApiToken | None = await self.pool.read(tokens.caller, token.strip(), self.clock())
-        if record is None:
+        who: Who | None = await self.pool.read(tokens.caller, token.strip(), _address(request), self.clock())
+        if who is None:
             raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired or revoked")
-        return Who(f"token:{record.name}", admin=True, writes=record.scope == "admin",
-                   address=_address(request))
+        return who
 
 
 def _address(request: Arriving) -> str:

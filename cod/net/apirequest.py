@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
 from twisted.web import http
@@ -25,7 +25,9 @@ from cod.net.apicondition import Conditions, as_json, encoded, fits, tag, tags
 from cod.net.apirun import carry_out, checked, in_thread, permit, reply
 from cod.net.bodies import EventQuery
 from cod.net.events import MOST, EventStream
-from cod.net.routes import Ask, Route, find, number
+from cod.net.portal import visits
+from cod.net.portal.answers import SECURITY, Answer, Asked
+from cod.net.routes import Ask, Route, find, number, unquoted
 from cod.net.table import ROUTES
 
 log = logging.getLogger("cod.api")
@@ -35,6 +37,8 @@ class ApiRequest(Arriving):
     """One request, answered when it is all there."""
 
     async def _answer(self) -> None:
+        if self.api.portal and is_page(self.path):
+            return self._send_page(await self.api.portal.answer(self._asked(), self._page_refusal()))
         try:
             if self._refusal:
                 raise self._refusal
@@ -46,8 +50,7 @@ class ApiRequest(Arriving):
             self._problem(unexpected(error))
 
     async def _dispatch(self, who: Who) -> None:
-        path = "/".join(unquote(part, errors="replace") for part in self.path.decode("latin-1").split("/"))
-        method = {b"HEAD": "GET"}.get(self.method, self.method.decode("latin-1"))
+        path, method = unquoted(self.path.decode("latin-1")), self._verb()
         if path == "/metrics" and method == "GET" and self.api.metrics:
             return self._send(200, await self.api.metrics(), "text/plain; version=0.0.4; charset=utf-8")
         if not path.startswith(openapi.PREFIX + "/"):
@@ -107,6 +110,26 @@ class ApiRequest(Arriving):
             raise Wrong(503, "busy", f"{MOST} clients follow the events already; try again later")
         last = self.getHeader("last-event-id") or ""
         await EventStream(self.api, self).start(number(last) if query.after is None and last else query.after)
+
+    def _verb(self) -> str:
+        return {b"HEAD": "GET"}.get(self.method, self.method.decode("latin-1"))
+
+    # ------------------------------------------------ pages
+
+    def _asked(self) -> Asked:
+        path, _, query = self.uri.decode("latin-1").partition("?")
+        return Asked(self._verb(), unquoted(path), query, self.getHeader, _whole(self.content),
+                     visits.visit(self._who, self.getHeader("cookie")), self.getClientAddress().host)
+
+    def _page_refusal(self) -> Wrong | None:
+        """What has been wrong with a request for a page so far; that nobody is signed in is not."""
+        return None if self._refusal and self._refusal.status == 401 else self._refusal
+
+    def _send_page(self, answer: Answer) -> None:
+        self._headers |= SECURITY | answer.headers
+        for line in answer.cookies:
+            self.responseHeaders.addRawHeader("Set-Cookie", line)
+        self._send(answer.status, answer.body, answer.kind)
 
     # ------------------------------------------------ reading the question
 
@@ -181,6 +204,11 @@ class ApiRequest(Arriving):
             logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
             self._who.name if self._who else "nobody", self.method.decode("latin-1"), shown(self.path), status,
             1000 * (self.api.real_reactor.seconds() - self._started), f": {why}" if why else "")
+
+
+def is_page(path: bytes) -> bool:
+    """Is this the path of a page or an asset, not of the API?"""
+    return not path.startswith(openapi.PREFIX.encode() + b"/") and path not in (b"/metrics", b"/api", b"/api/")
 
 
 def _whole(content: Any) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic import BaseModel
 
@@ -134,6 +135,11 @@ def listed(reply: type[BaseModel], item: Callable[[Any], BaseModel]) -> Callable
 def number(text: str) -> int:
     """A row's id from a path; what is none is the id of nothing."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+
+
+def unquoted(path: str) -> str:
+    """A request's path with each of its segments unquoted."""
+    return "/".join(unquote(part, errors="replace") for part in path.split("/"))
 
 
 def find(routes: Iterable[Route], method: str, path: str) -> tuple[Route | None, dict[str, str], list[str]]:

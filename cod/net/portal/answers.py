@@ -1,0 +1,65 @@
+"""What the portal is asked and what it answers, free of sockets; and the headers that all pages have."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cod.net.portal.visits import Visit
+
+HTML = "text/html; charset=utf-8"
+POLICY = ("default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+          "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+SECURITY = {
+    "Strict-Transport-Security": "max-age=31536000",
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+WORTH_PACKING = 1000  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for a page. `path` begins with '/', its segments are unquoted; `query` is as it was sent."""
+
+    method: str
+    path: str
+    query: str
+    header: Callable[[str], str | None]
+    body: bytes
+    visit: Visit
+    address: str = ""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is sent back. `cookies` are Set-Cookie headers. `secret`: it shows one, and is not compressed."""
+
+    status: int
+    body: bytes = b""
+    kind: str = HTML
+    headers: dict[str, str] = field(default_factory=dict)
+    cookies: list[str] = field(default_factory=list)
+    secret: bool = False
+
+
+def packed(answer: Answer, accepts: str | None) -> Answer:
+    """The answer, by gzip where the browser takes that and it is worth it."""
+    fits = answer.kind == HTML and len(answer.body) >= WORTH_PACKING and not answer.secret
+    if fits and "gzip" in (accepts or ""):
+        answer.body = gzip.compress(answer.body, 5, mtime=0)
+        answer.headers["Content-Encoding"] = "gzip"
+    if fits:
+        answer.headers["Vary"] = "Accept-Encoding"
+    return answer
+
+
+def redirect(path: str, *cookies: str) -> Answer:
+    """On to another page, to be fetched by GET."""
+    return Answer(303, headers={"Location": path}, cookies=list(cookies))

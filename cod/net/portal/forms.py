@@ -1,0 +1,199 @@
+"""Forms: what was typed, what is wrong with it, and how it becomes the body of a route of the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel
+
+from cod.net.apibody import Wrong
+
+OWN = ("csrf", "key")  # fields of the portal's own in each form
+MOST_FIELDS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a form that was sent; each may have several values."""
+
+    values: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, content: bytes, kind: str) -> Fields:
+        """From the body of a POST. Raises `Wrong`."""
+        if kind.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+            raise Wrong(415, "unsupported_media_type", "the form should be sent as application/x-www-form-urlencoded")
+        try:
+            pairs = parse_qsl(content.decode("ascii"), keep_blank_values=True, errors="strict",
+                              max_num_fields=MOST_FIELDS)
+        except ValueError:
+            raise Wrong(400, "bad_form", "the form cannot be read: it should be UTF-8") from None
+        values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value.replace("\r\n", "\n"))
+        return cls(values)
+
+    def one(self, name: str, default: str = "") -> str:
+        """The field's (first) value."""
+        return self.values.get(name, [default])[0]
+
+    def all(self, name: str) -> list[str]:
+        """The field's values."""
+        return list(self.values.get(name, []))
+
+
+@dataclass(slots=True)
+class Form:
+    """A form on a page. Where what was sent was wrong, it has what was typed and the sentences about it.
+
+    path    where it is sent
+    csrf    the token that proves that it comes from a page of ours, masked for this page
+    key     makes sending it twice harmless
+    errors  by field; '' is about the whole form
+    """
+
+    path: str
+    csrf: str
+    key: str
+    typed: Fields | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    def value(self, name: str, default: Any = "") -> str:
+        """What the field shows: what was typed, else `default`."""
+        if self.typed is None:
+            return "" if default is None else str(default)
+        return self.typed.one(name)
+
+    def ticked(self, name: str, value: str, default: bool = False) -> bool:
+        """Is this check box or option chosen?"""
+        return default if self.typed is None else value in self.typed.all(name)
+
+    def error(self, name: str) -> str:
+        """What is wrong with the field, or one within it ('tuples.0.count' of 'tuples'); '' for nothing."""
+        return self.errors.get(name, "")
+
+    def others(self, *shown: str) -> list[str]:
+        """Sentences about what none of the fields `shown` is about."""
+        return [text for name, text in self.errors.items() if name not in shown]
+
+
+# ---------------------------------------------------------------- fields -> body
+
+_LENGTHS = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def seconds(text: str) -> float:
+    """A length of time as people write it: '90', '45min', '12 h', '1d 12h'. Raises ValueError."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    whole = "".join(number + unit for number, unit in parts) == re.sub(r"\s", "", text.lower())
+    if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
+        raise ValueError("should be a length of time such as 45min, 12h or 3d")
+    return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
+
+
+def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """The fields as the values of `model`, which has yet to check them.
+
+    A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a number, something with
+    a default that cannot be empty), null where the model allows that, else ''. Raises `Wrong` for what `convert`
+    refuses.
+    """
+    schema = _schema(model)
+    values: dict[str, Any] = {}
+    for name, texts in fields.values.items():
+        if name not in OWN:
+            _put(values, name.split("."), _value(name, texts, _at(schema, name.split(".")), convert))
+    for name, about in schema.get("properties", {}).items():
+        if _kinds(about, schema) == {"boolean"} and name in fields.values.get("boxes", []):
+            values.setdefault(name, False)
+    values.pop("boxes", None)
+    made: dict[str, Any] = _as_lists(values)
+    return made
+
+
+_LEFT_OUT = object()
+
+
+def _value(name: str, texts: list[str], about: Any, convert: Mapping[str, Callable[[str], Any]]) -> Any:
+    if name in convert and texts[0].strip():
+        try:
+            return convert[name](texts[0].strip())
+        except ValueError as error:
+            raise Wrong(422, "invalid", str(error), name) from None
+    kinds, required = about
+    if "array" in kinds:
+        return [line.strip() for text in texts for line in text.split("\n") if line.strip()]
+    text = texts[-1]
+    if not text.strip() and ("null" in kinds or "string" not in kinds):
+        return None if "null" in kinds else ("" if required else _LEFT_OUT)
+    return _typed(text, kinds)
+
+
+def _typed(text: str, kinds: set[str]) -> Any:
+    """The text as one of those JSON types; what is none stays text, so that the model says what it should be."""
+    if "boolean" in kinds:
+        return text in ("true", "on", "1", "yes")
+    for kind, make in (("integer", int), ("number", float)):
+        if kind in kinds:
+            try:
+                return make(text.strip())
+            except ValueError:
+                continue
+    return text
+
+
+def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
+    if value is _LEFT_OUT:
+        return
+    for part in path[:-1]:
+        values = values.setdefault(part, {})
+        if not isinstance(values, dict):
+            return
+    values[path[-1]] = value
+
+
+def _as_lists(value: Any) -> Any:
+    """Mappings whose keys are all numbers as lists, in the order of the numbers."""
+    if not isinstance(value, dict):
+        return value
+    made = {key: _as_lists(each) for key, each in value.items()}
+    if made and all(key.isdigit() for key in made):
+        return [made[key] for key in sorted(made, key=int)]
+    return made
+
+
+@lru_cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def _at(schema: dict[str, Any], path: list[str]) -> tuple[set[str], bool]:
+    """The JSON types that a field may have, and whether it has to be there."""
+    about: Any = schema
+    required = False
+    for part in path:
+        about = _resolved(about, schema)
+        if part.isdigit():
+            about = about.get("items", {})
+        else:
+            required = part in about.get("required", [])
+            about = about.get("properties", {}).get(part, {})
+    return _kinds(about, schema), required
+
+
+def _kinds(about: Any, schema: dict[str, Any]) -> set[str]:
+    about = _resolved(about, schema)
+    every = about.get("anyOf") or [about]
+    return {_resolved(each, schema).get("type", "string") for each in every}
+
+
+def _resolved(about: Any, schema: dict[str, Any]) -> Any:
+    found = about
+    while "$ref" in found:
+        found = schema["$defs"][found["$ref"].rpartition("/")[2]]
+    return found

@@ -1,0 +1,240 @@
+"""The portal's front: finds the page or the action for a request, and renders what comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+from twisted.web import http
+
+from cod import data
+from cod.flows.access import guarded, offered
+from cod.flows.replies import Repeated
+from cod.model import Right, Who
+from cod.net import apirun, routes
+from cod.net.apibody import Wrong, unexpected
+from cod.net.apicondition import Conditions
+from cod.net.apirun import Ground
+from cod.net.portal import links, nav, visits
+from cod.net.portal.answers import Answer, Asked, packed, redirect
+from cod.net.portal.assets import Assets
+from cod.net.portal.forms import Fields, Form, body_of
+from cod.net.portal.pages import Action, Page
+from cod.net.portal.render import Templates
+from cod.net.routes import Ask, Route
+
+NOBODY = Who("nobody", writes=False)
+
+log = logging.getLogger("cod.portal")
+
+
+class Portal:
+    """Pages and actions on `ground`."""
+
+    def __init__(self, ground: Ground, pages: tuple[Page, ...], actions: tuple[Action, ...]) -> None:
+        self.ground, self.pages, self.actions = ground, pages, actions
+        web = data.path("web")
+        self.assets = Assets(web / "assets")
+        self.templates = Templates(web / "templates", self.assets)
+        self._served = frozenset(page.path for page in pages)
+
+    async def answer(self, asked: Asked, refused: Wrong | None = None) -> Answer:
+        """The answer to any request that is not the API's. `refused`: it has been, on its way here."""
+        try:
+            if refused:
+                raise refused
+            answer = await self._found(asked)
+        except Wrong as wrong:
+            answer = self._problem(asked, wrong)
+        except Exception as error:
+            answer = self._problem(asked, unexpected(error))
+        return packed(answer, asked.header("accept-encoding"))
+
+    async def _found(self, asked: Asked) -> Answer:
+        if asked.path.startswith("/assets/") and asked.method == "GET":
+            return self._asset(asked)
+        if asked.method == "POST":
+            return await self._post(asked)
+        page, names = self._page(asked.path)
+        if page is None:
+            raise Wrong(404, "not_found", "There is no such page.")
+        if asked.method != "GET":
+            raise Wrong(405, "method_not_allowed", f"{asked.method} is not possible here.")
+        if asked.visit.who is None and not page.public:
+            return self._to_sign_in(asked)
+        return await self._shown(asked, page, names)
+
+    def _page(self, path: str) -> tuple[Page | None, dict[str, str]]:
+        for page in self.pages:
+            names = routes.matched(page.path, path)
+            if names is not None:
+                return page, names
+        return None, {}
+
+    def _asset(self, asked: Asked) -> Answer:
+        found = self.assets.get(asked.path.removeprefix("/assets/"))
+        if found is None:
+            raise Wrong(404, "not_found", "There is no such file.")
+        headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found.tag}"',
+                   "Vary": "Accept-Encoding"}
+        if asked.header("if-none-match") == f'"{found.tag}"':
+            return Answer(304, headers=headers)
+        if found.packed and "gzip" in (asked.header("accept-encoding") or ""):
+            return Answer(200, found.packed, found.kind, headers | {"Content-Encoding": "gzip"})
+        return Answer(200, found.content, found.kind, headers)
+
+    def _to_sign_in(self, asked: Asked) -> Answer:
+        back = links.changed(asked.path, asked.query)
+        return redirect(links.url("sign-in", back=None if back == "/" else back))
+
+    # ------------------------------------------------ pages
+
+    async def _shown(
+        self, asked: Asked, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None
+    ) -> Answer:
+        pairs = dict(parse_qsl(asked.query, keep_blank_values=True, max_num_fields=50)) if asked.method == "GET" else {}
+        part = pairs.pop("part", "")
+        query = None if page.query is None else apirun.checked(page.query, pairs)
+        ask = self._ask(asked, names, query=query)
+        value = await self.ground.pool.read(
+            partial(guarded, flow=page.load(ask), who=ask.who, claims=page.claims(ask)))
+        values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value)
+        if part:
+            values["part"] = part
+            text = self.templates.part(page.template, part, values)
+            if text is None:
+                raise Wrong(404, "not_found", "This page has no such part.")
+            return Answer(status, text.encode())
+        return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
+
+    def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
+        ground = self.ground
+        return Ask(ground.site, ground.clock(), asked.visit.who or NOBODY, ground.images, names, body, query, None,
+                   key or secrets.token_hex(16), ground.webhook_key, ground.authority)
+
+    def _context(self, asked: Asked, place: str, form: Form | None = None) -> dict[str, Any]:
+        """What every template is given; see `net.portal`."""
+        visit = asked.visit
+
+        def forms(path: str) -> Form:
+            return form if form and form.path == path else Form(path, visit.csrf(), secrets.token_hex(16))
+
+        return {
+            "me": visit.who, "site": self.ground.site, "now": self.ground.clock(), "path": asked.path, "place": place,
+            "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
+            "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
+            "part": "", "can": partial(_can, visit.who),
+        }
+
+    def _with_cookies(self, asked: Asked, answer: Answer) -> Answer:
+        if asked.visit.fresh:
+            answer.cookies.append(visits.cookie(visits.VISIT, asked.visit.token))
+        if asked.visit.flash:
+            answer.cookies.append(visits.flash(""))
+        return answer
+
+    # ------------------------------------------------ actions
+
+    async def _post(self, asked: Asked) -> Answer:
+        action, names = self._action(asked.path)
+        if action is None:
+            known = self._page(asked.path)[0] is not None
+            raise (Wrong(405, "method_not_allowed", "Nothing can be sent to this page.") if known else
+                   Wrong(404, "not_found", "There is no such page."))
+        fields = Fields.read(asked.body, asked.header("content-type") or "")
+        self._genuine(asked, fields)
+        if asked.visit.who is None:
+            return self._to_sign_in(asked)
+        try:
+            return await self._done(asked, action, names, fields)
+        except Wrong as wrong:
+            refused = wrong
+        except Exception as error:
+            refused = unexpected(error)
+        if refused.status in (409, 422):
+            return await self._again(asked, action, names, fields, refused)
+        raise refused
+
+    def _action(self, path: str) -> tuple[Action | None, dict[str, str]]:
+        for action in self.actions:
+            names = routes.matched(action.path, path)
+            if names is not None:
+                return action, names
+        return None, {}
+
+    def _genuine(self, asked: Asked, fields: Fields) -> None:
+        """Raise `Wrong` (403) unless the form comes from a page of ours, shown to this browser."""
+        if not same_origin(asked.header) or not asked.visit.proves(fields.one("csrf")):
+            raise Wrong(403, "form_expired", "This form is too old, or does not come from this site. Go back, load the "
+                                             "page again and repeat what you did.")
+
+    async def _done(self, asked: Asked, action: Action, names: Mapping[str, str], fields: Fields) -> Answer:
+        route, who = action.route, asked.visit.who
+        assert who is not None
+        apirun.permit(route, who)
+        model = route.body or route.query
+        values = action.body(fields) if action.body else body_of(model, fields, action.convert) if model else None
+        checked = apirun.checked(model, values) if model else None
+        key = _key(who, asked.path, fields)
+        ask = self._ask(asked, action.names(names, fields), checked if route.body else None,
+                        None if route.body else checked, key)
+        value = await apirun.carry_out(self.ground, route, ask, Conditions(key, key))
+        reply = _before(route, value) if isinstance(value, Repeated) else await apirun.reply(
+            self.ground, route, ask, value)
+        log.info("%s %s: %s", who.name, asked.method, route.summary)
+        if action.shows:
+            values = self._context(asked, action.page) | {"ask": ask, "reply": reply}
+            return Answer(200, self.templates.page(action.shows, values).encode(), secret=True)
+        said = action.said(ask, reply)
+        return redirect(action.then(ask, reply), *([visits.flash(said)] if said else []))
+
+    async def _again(
+        self, asked: Asked, action: Action, names: Mapping[str, str], fields: Fields, wrong: Wrong
+    ) -> Answer:
+        """The page with the form, with what was typed and what is wrong with it."""
+        path = links.fill(action.page, names)
+        page, page_names = self._page(routes.unquoted(path))
+        if page is None:
+            raise wrong
+        form = Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, wrong.faults or {"": wrong.detail})
+        return await self._shown(asked, page, page_names, wrong.status, form)
+
+    # ------------------------------------------------ what went wrong
+
+    def _problem(self, asked: Asked, wrong: Wrong) -> Answer:
+        title = http.RESPONSES.get(wrong.status, b"Error").decode()
+        values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
+        return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
+
+
+def same_origin(header: Any) -> bool:
+    """Does a browser say that the request comes from a page of this site (or nothing at all about that)?"""
+    origin = header("origin")
+    if origin is not None:
+        return bool(origin.rpartition("://")[2] == header("host"))
+    return header("sec-fetch-site") in (None, "same-origin", "none")
+
+
+def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
+    return who is not None and offered(who, Right(right), group_id)
+
+
+def _key(who: Who, path: str, fields: Fields) -> str:
+    """What makes sending a form twice harmless: the same page's form with the same fields is one question."""
+    told = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
+    return hashlib.sha256(f"{who.name}\0{path}\0{told}".encode(errors="replace")).hexdigest()
+
+
+def _before(route: Route, value: Repeated) -> Any:
+    """The reply that was given when the form was sent first."""
+    if route.reply is None:
+        return None
+    if not value.body:
+        raise Wrong(409, "shown_once", "This was done when the form was sent first; what it made was a secret, which "
+                                       "is shown once.")
+    return route.reply.model_validate_json(value.body)

@@ -1,0 +1,37 @@
+"""Addresses of pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+_NAME = re.compile(r"\{(\w+)\}")
+
+
+def fill(path: str, names: Mapping[str, str]) -> str:
+    """The path with its {names} filled in, quoted."""
+    return _NAME.sub(lambda found: quote(names[found[1]], safe=""), path)
+
+
+def url(*parts: str | int, **query: Any) -> str:
+    """A path of parts, each quoted, with what of `query` is not None: url('vclusters', 'v1', sort='name')."""
+    path = "".join(f"/{quote(str(part), safe='')}" for part in parts) or "/"
+    return path + _query(query)
+
+
+def changed(path: str, query: str, **changes: Any) -> str:
+    """The address of the same page with some of its query changed; None and '' leave a name out."""
+    return quote(path) + _query(dict(parse_qsl(query, keep_blank_values=True)) | changes)
+
+
+def _query(values: Mapping[str, Any]) -> str:
+    given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in values.items()
+             if value is not None and value != "" and key != "part"}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def is_local(path: str) -> bool:
+    """Is it a path of this site, and not the address of another (as `//host` and `/\\host` are)?"""
+    return re.fullmatch(r"/(?![/\\])[^\x00-\x20\\]*", path) is not None

@@ -1,0 +1,86 @@
+"""Who looks at a page: cookies, and the tokens that prove that a form comes from a page of ours.
+
+A browser that is signed in has the cookie `__Host-cod`; one that is not gets `__Host-cod-visit` with the first form. A
+form's token is an HMAC of the cookie, masked with fresh random bytes on each page, so that it never looks the same in
+what is compressed and encrypted (BREACH).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote, unquote
+
+from cod.model import Who
+
+SESSION, VISIT, FLASH = "__Host-cod", "__Host-cod-visit", "__Host-cod-flash"
+_SIZE = 32
+LONGEST_FLASH = 1000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A browser's cookies and whom they stand for.
+
+    session  the session's secret; '': not signed in
+    token    the secret that its forms' tokens belong to: the session's or the visit's
+    fresh    the token is new: the browser has to be given it
+    """
+
+    who: Who | None
+    session: str
+    token: str
+    fresh: bool = False
+    flash: str = ""
+
+    def csrf(self) -> str:
+        """A token for a form, different each time."""
+        mask = secrets.token_bytes(_SIZE)
+        return (mask + _xor(mask, _proof(self.token))).hex()
+
+    def proves(self, shown: str) -> bool:
+        """Is that one of this visit's tokens? In constant time."""
+        try:
+            raw = bytes.fromhex(shown)
+        except ValueError:
+            return False
+        return len(raw) == 2 * _SIZE and hmac.compare_digest(_xor(raw[:_SIZE], raw[_SIZE:]), _proof(self.token))
+
+
+def cookies(header: str | None) -> dict[str, str]:
+    """The cookies that a request carries; what cannot be read is none."""
+    try:
+        return {name: morsel.value for name, morsel in SimpleCookie(header or "").items()}
+    except CookieError:
+        return {}
+
+
+def visit(who: Who | None, header: str | None) -> Visit:
+    """The visit that a request with that Cookie header belongs to."""
+    found = cookies(header)
+    session = found.get(SESSION, "") if who else ""
+    token = session or found.get(VISIT, "")
+    return Visit(who, session, token or secrets.token_urlsafe(_SIZE), not token,
+                 unquote(found.get(FLASH, ""), errors="replace")[:LONGEST_FLASH])
+
+
+def cookie(name: str, value: str, age: int | None = None) -> str:
+    """A Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with it."""
+    line = f"{name}={value}; Path=/; Secure; HttpOnly; SameSite=Strict"
+    return line if age is None else f"{line}; Max-Age={age}"
+
+
+def flash(text: str) -> str:
+    """A Set-Cookie header with a message for the next page; '' takes it away."""
+    return cookie(FLASH, quote(text[:LONGEST_FLASH], safe=""), 60 if text else 0)
+
+
+def _proof(token: str) -> bytes:
+    return hmac.new(token.encode(), b"a form of the portal", hashlib.sha256).digest()
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))

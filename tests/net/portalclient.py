@@ -1,0 +1,122 @@
+"""A browser without scripts: keeps cookies, follows redirects, fills in forms."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import secrets
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from lxml import html
+
+from cod.model import Role, Who
+from tests.net.apiserver import Served
+
+ANN = Who("user:ann", user_id=1, admin=True)
+
+
+@dataclass
+class Shown:
+    """An answer. `text` is its HTML, `words` what a reader sees of it."""
+
+    browser: Browser
+    path: str
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+    @property
+    def tree(self) -> Any:
+        return html.fromstring(self.text)
+
+    @property
+    def words(self) -> str:
+        return " ".join(self.tree.text_content().split())
+
+    @property
+    def title(self) -> str:
+        return str(self.tree.findtext(".//title"))
+
+    def fields(self, path: str) -> list[tuple[str, str]]:
+        """The fields of the form that is sent to `path`, as a browser would send them untouched."""
+        form = next(each for each in self.tree.forms if each.get("action") == path)
+        return [(name, value) for name, value in form.form_values()]
+
+    def send(self, path: str, **typed: Any) -> Shown:
+        """Fill in the form that is sent to `path` and send it. None takes a field out; `__` stands for a dot."""
+        return self.browser.post(path, self.filled(path, **typed))
+
+    def filled(self, path: str, **typed: Any) -> list[tuple[str, str]]:
+        values = {name.replace("__", "."): value for name, value in typed.items()}
+        kept = [(name, value) for name, value in self.fields(path) if name not in values]
+        return kept + [(name, str(value)) for name, value in values.items() if value is not None]
+
+
+class Browser:
+    """A browser that looks at https://127.0.0.1:PORT (or http, without `tls`)."""
+
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+        self.port, self.host, self._tls = port, f"{host}:{port}", tls
+        self.cookies: dict[str, str] = {}
+        self.seen: list[tuple[str, str, int]] = []
+
+    def get(self, path: str, **query: Any) -> Shown:
+        return self._follow(self.ask("GET", path + (f"?{urlencode(query)}" if query else "")))
+
+    def post(self, path: str, fields: Mapping[str, Any] | list[tuple[str, str]]) -> Shown:
+        kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{self.host}"}
+        return self._follow(self.ask("POST", path, urlencode(fields).encode(), kind))
+
+    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Shown:
+        """One request; redirects are not followed."""
+        own = {"Host": self.host, "Accept-Encoding": "gzip"}
+        if self.cookies:
+            own["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        if self._tls:
+            connection: Any = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=self._tls)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body, own | dict(headers or {}))
+            reply = connection.getresponse()
+            content = reply.read()
+        finally:
+            connection.close()
+        if reply.getheader("Content-Encoding") == "gzip":
+            content = gzip.decompress(content)
+        self.seen.append((method, path, reply.status))
+        self._keep(reply.headers)
+        return Shown(self, path, reply.status, reply.headers, content.decode(errors="replace"))
+
+    def _keep(self, headers: http.client.HTTPMessage) -> None:
+        for line in headers.get_all("Set-Cookie", []):
+            name, _, value = line.partition(";")[0].partition("=")
+            if "Max-Age=0" in line:
+                self.cookies.pop(name, None)
+            else:
+                self.cookies[name] = value
+
+    def _follow(self, shown: Shown) -> Shown:
+        for _ in range(5):
+            if shown.status != 303:
+                return shown
+            to = urlsplit(shown.headers["Location"])
+            shown = self.ask("GET", to.path + (f"?{to.query}" if to.query else ""))
+        raise AssertionError("redirects without an end")
+
+
+def signed_in(served: Served, who: Who = ANN) -> Browser:
+    """A browser that is signed in as `who`."""
+    browser = Browser(served.server.ports[0])
+    browser.cookies["__Host-cod"] = secret = secrets.token_urlsafe(32)
+    served.server._apis[1].visitors[secret] = who
+    return browser
+
+
+def member(name: str, **roles: str) -> Who:
+    """A person with roles by group id: member('bob', g1='owner')."""
+    return Who(f"user:{name}", user_id=2, roles={int(group[1:]): Role(role) for group, role in roles.items()})

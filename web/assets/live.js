@@ -1,0 +1,1 @@
+/* live parts: to come */
