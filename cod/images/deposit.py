@@ -1,0 +1,215 @@
+"""A captured disk while it comes in: the served form, growing in a folder of its own that nobody sees until then.
+
+Chunks arrive compressed, in order, in pieces (`cod.wire.capture`). Each is checked (its digest, that it unpacks to what
+it says) and appended to ``data.zst``; what is known of it is appended to ``chunks``. A server that dies in the middle
+goes on where it was: what is not in both files, or does not have its digest, is cut off, and the agent is told how far
+the rest reaches. The folder is locked while somebody fills it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from pathlib import Path
+
+import zstandard
+
+from cod.images import formats, seekable, store
+from cod.model import Ingested, Refused
+from cod.wire import capture, manifest
+from cod.wire.capture import HEAD, BadPiece, Sent
+from cod.wire.manifest import CHUNK, Chunk, Manifest
+
+_PREFIX = ".capture-"
+_ORDER = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
+_FLUSH = 256 << 20  # bytes after which the disk is waited for: the end must not have it all to do
+_EMPTY = zstandard.ZstdCompressor(level=3).compress(bytes(CHUNK))
+_HOLE = 4096  # empty frames written at once
+
+
+class Busy(Exception):
+    """Another process is filling it."""
+
+
+class Deposit:
+    """The capture of one order. Not for several threads at once. Every method may raise OSError."""
+
+    def __init__(self, root: Path, order: str) -> None:
+        """Begin, or go on. Raises `Busy`."""
+        self.folder = folder_of(root, order)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._root = root
+        self._lock = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise Busy(order) from None
+        self._data = (self.folder / "data.zst").open("a+b", buffering=0)
+        self._notes = (self.folder / "chunks").open("a+b", buffering=0)
+        self._chunks: list[Chunk] = []
+        self._offset = self._flushed = 0  # in data.zst
+        self._go_on()
+
+    @property
+    def at(self) -> int:
+        """The disk is there up to this byte; what comes next begins here or later."""
+        last = self._chunks[-1] if self._chunks else None
+        return last.raw_offset + last.raw_length if last else 0
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the served form so far."""
+        return self._offset
+
+    def close(self) -> None:
+        """Let go of it; what came stays."""
+        for file in (self._data, self._notes):
+            file.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+    # ------------------------------------------------------------ growing
+
+    def add(self, body: bytes) -> int:
+        """Append a piece, all of it or nothing; returns `at`. Raises `Refused` where it is damaged or out of place."""
+        try:
+            sent = list(capture.unpack(body))
+        except BadPiece as error:
+            raise Refused("invalid", f"the piece is no piece: {error}", "body") from None
+        self._check(sent)
+        for each in sent:
+            self._append(each)
+        if self._offset - self._flushed > _FLUSH:
+            os.fdatasync(self._data.fileno())
+            self._flushed = self._offset
+        return self.at
+
+    def _check(self, sent: list[Sent]) -> None:
+        at = self.at
+        for each in sent:
+            if at % CHUNK or each.raw_offset % CHUNK or each.raw_offset < at or not 0 < each.raw_length <= CHUNK:
+                raise Refused("invalid", f"the chunk at {each.raw_offset} is out of place", "body")
+            if manifest.digest(each.frame) != each.digest:
+                raise Refused("invalid", f"the chunk at {each.raw_offset} was damaged on its way", "body")
+            _unpacked(each.frame, each.raw_length)
+            at = each.raw_offset + each.raw_length
+
+    def _append(self, each: Sent) -> None:
+        self._fill(each.raw_offset)
+        chunk = Chunk(each.raw_offset, each.raw_length, self._offset, len(each.frame), each.digest)
+        self._write(each.frame)
+        self._notes.write(HEAD.pack(*chunk[:2], chunk.length, bytes.fromhex(each.digest)))
+        self._chunks.append(chunk)
+
+    def _fill(self, upto: int) -> None:
+        """Frames for the holes before `upto`, so that data.zst unpacks to the whole disk."""
+        holes = -(-(upto - self.at) // CHUNK)
+        while holes > 0:
+            step = min(holes, _HOLE)
+            self._write(_EMPTY * step)
+            holes -= step
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._data.write(view) :]
+        self._offset += len(data)
+
+    # ------------------------------------------------------------ after a crash
+
+    def _go_on(self) -> None:
+        notes = os.pread(self._notes.fileno(), os.fstat(self._notes.fileno()).st_size, 0)
+        whole = len(notes) - len(notes) % HEAD.size
+        for raw_offset, raw_length, length, found in HEAD.iter_unpack(notes[:whole]):
+            offset = self._offset + -(-(raw_offset - self.at) // CHUNK) * len(_EMPTY)
+            if manifest.digest(os.pread(self._data.fileno(), length, offset)) != found.hex():
+                break  # the machine went down before it was on the disk
+            self._chunks.append(Chunk(raw_offset, raw_length, offset, length, found.hex()))
+            self._offset = offset + length
+        self._notes.truncate(len(self._chunks) * HEAD.size)
+        self._data.truncate(self._offset)
+
+    # ------------------------------------------------------------ the end
+
+    def seal(self, size: int) -> Ingested:
+        """The disk's image has `size` bytes, and all has come: write what makes it an image. Still nobody sees it.
+
+        Raises `Refused`. May be repeated.
+        """
+        if not 0 < size >= self.at or (self.at % CHUNK and self.at != size):
+            raise Refused("invalid", f"an image of {size} bytes cannot end before {self.at}", "size")
+        used = self._offset
+        self._data.truncate(used)
+        frames = self._tail(size)
+        self._write(seekable.seek_table(frames))
+        stored, self._offset = self._offset, used
+        found = Manifest(size, CHUNK, sum(chunk.raw_length for chunk in self._chunks), stored, self._chunks)
+        text = manifest.encode(found)
+        (self.folder / "manifest.json").write_bytes(text)
+        content = formats.content_of(self._head())
+        return Ingested("capture", content, size, found.used, stored, "", manifest.digest(text))
+
+    def _tail(self, size: int) -> list[seekable.Frame]:
+        self._fill(size - size % CHUNK)
+        rest = size % CHUNK if self.at < size else 0
+        last = zstandard.ZstdCompressor(level=3).compress(bytes(rest)) if rest else b""
+        self._write(last)
+        frames: list[seekable.Frame] = []
+        for chunk in self._chunks:
+            frames += [(len(_EMPTY), CHUNK)] * (chunk.raw_offset // CHUNK - len(frames))
+            frames.append((chunk.length, chunk.raw_length))
+        frames += [(len(_EMPTY), CHUNK)] * (size // CHUNK - len(frames))
+        return frames + [(len(last), rest)] * bool(rest)
+
+    def _head(self) -> bytes:
+        if not self._chunks or self._chunks[0].raw_offset:
+            return bytes(CHUNK)
+        first = self._chunks[0]
+        return _unpacked(os.pread(self._data.fileno(), first.length, first.offset), first.raw_length)
+
+    def publish(self, digest: str) -> None:
+        """Make it the image `digest`, which everybody can see. It is closed then."""
+        (self.folder / "chunks").unlink()
+        store.publish(self.folder, self._root, digest)
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)  # there if the same image was there already
+
+
+def _unpacked(frame: bytes, length: int) -> bytes:
+    """What a frame holds: `length` bytes, or `Refused` is raised. Its header is believed before it is unpacked."""
+    try:
+        if zstandard.get_frame_parameters(frame).content_size != length:
+            raise Refused("invalid", "a chunk is not as long as it says", "body")
+        return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise Refused("invalid", f"a chunk cannot be unpacked: {error}", "body") from None
+
+
+# ---------------------------------------------------------------- folders
+
+
+def folder_of(root: Path, order: str) -> Path:
+    """Where the capture of that order comes in. Raises `Refused` where it is no order's id."""
+    if not _ORDER.fullmatch(order):
+        raise Refused("not_found", "no such order", "order")
+    return root / f"{_PREFIX}{order}"
+
+
+def orders(root: Path) -> set[str]:
+    """The orders of which something has come in."""
+    return {path.name.removeprefix(_PREFIX) for path in root.glob(f"{_PREFIX}*")}
+
+
+def discard(root: Path, order: str) -> bool:
+    """Remove what came of an order, unless somebody is still filling it; was it removed?"""
+    try:
+        deposit = Deposit(root, order)
+    except (Busy, Refused):
+        return False
+    shutil.rmtree(deposit.folder, ignore_errors=True)
+    deposit.close()
+    return True

@@ -1,0 +1,51 @@
+"""A captured disk on its way to the image server: pieces of chunks. Travels in the ramdisk.
+
+A piece is the body of one request: for each chunk a head (raw offset, raw length, length of what follows, BLAKE2b-256
+of that) and the chunk as one zstd frame. Chunks are those of the manifest (`cod.wire.manifest`): aligned to `CHUNK` and
+as long, but for the last of a disk; they come in ascending order, and those that are all zeros do not come.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cod.wire.manifest import CHUNK, digest
+
+HEAD = struct.Struct("<QII32s")
+CHUNKS = 4  # of a piece at most
+LARGEST = CHUNKS * (HEAD.size + 2 * CHUNK)  # bytes of a piece; zstd makes nothing twice as long
+LAST_WORD = 1 << 20  # bytes of the request that ends a capture
+
+
+class BadPiece(ValueError):
+    """Not a piece; the text says why."""
+
+
+class Sent(NamedTuple):
+    """A chunk of a piece: where it lies on the disk, its frame, and the digest that it was sent with, hex."""
+
+    raw_offset: int
+    raw_length: int
+    digest: str
+    frame: bytes
+
+
+def pack(raw_offset: int, raw_length: int, frame: bytes) -> bytes:
+    """One chunk of a piece."""
+    return HEAD.pack(raw_offset, raw_length, len(frame), bytes.fromhex(digest(frame))) + frame
+
+
+def unpack(body: bytes) -> Iterator[Sent]:
+    """The chunks of a piece. Raises `BadPiece` where it is cut short; what they say of themselves is not checked."""
+    at = 0
+    while at < len(body):
+        if len(body) - at < HEAD.size:
+            raise BadPiece("it is cut short")
+        raw_offset, raw_length, length, found = HEAD.unpack_from(body, at)
+        at += HEAD.size
+        if len(body) - at < length:
+            raise BadPiece("it is cut short")
+        yield Sent(raw_offset, raw_length, found.hex(), body[at : at + length])
+        at += length
