@@ -41,6 +41,10 @@ class Issued:
     serial: str
     holder: str = ""
 
+    def der(self) -> bytes:
+        """The certificate in its binary form."""
+        return x509.load_pem_x509_certificate(self.certificate).public_bytes(serialization.Encoding.DER)
+
 
 class Ca:
     """The authority whose files are in `folder`; made now if they are not there."""

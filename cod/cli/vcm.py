@@ -14,11 +14,6 @@ from cod.cli.show import ago, as_json, client, console, print_json, shown, table
 from cod.client import path
 
 name_argument = click.argument("vcluster")
-CONFIG = """\
-# A virtual cluster manager of COD. The other keys are in docs/vcm.md.
-vcluster = {vcluster}
-servers = {servers}
-{tls}"""
 
 
 @click.group()
@@ -39,37 +34,67 @@ def vcm() -> None:
 @click.option("--address", help="The only address that it may come from.")
 @click.option("--plain", is_flag=True, help="It is known by its --address alone, and speaks without TLS: for closed "
               "networks, where the site file has [nmp] plain_port.")
+@click.option("--inside", is_flag=True, help="It runs on a node of the vcluster, which finds configuration and "
+              "invitation in its seed when it is primed: nothing is written here.")
+@click.option("--head", help="Host name of that node; the vcluster's first if left out.")
 @click.pass_context
-def enroll(ctx: click.Context, vcluster: str, into: Path | None, address: str | None, plain: bool) -> None:
+def enroll(
+    ctx: click.Context, vcluster: str, into: Path | None, address: str | None, plain: bool, inside: bool,
+    head: str | None,
+) -> None:
     """Make key, certificate and configuration for a vcluster's VCM. A VCM that was enrolled before is shut out.
 
     \b
     Example:
       cod vcm enroll batch --into /etc/cod/vcm
+      cod vcm enroll batch --inside
     """
+    if (inside and (into or address or plain)) or (head and not inside):
+        raise click.UsageError("--head goes with --inside, which goes with none of --into, --address and --plain")
+    body = {"address": address, "plain": plain, "inside": inside, "head": head}
+    enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), body)
+    if inside:
+        click.echo(f"{enrolled['head']} of {vcluster} finds configuration and invitation in its seed when it is primed"
+                   + ("; it was primed before: they come when it is primed anew" if enrolled["primed"] else ""))
+        return
     folder = into or Path(vcluster)
-    enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), {"address": address, "plain": plain})
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {} if plain else {"vcm.key": "key", "vcm.crt": "certificate", "ca.crt": "authority"}
-    for name, field in files.items():
-        _write(folder / name, enrolled[field])
-    if not (folder / "vcm.toml").exists():
-        _write(folder / "vcm.toml", CONFIG.format(
-            vcluster=json.dumps(vcluster), servers=json.dumps(enrolled["servers"]), tls="tls = false\n" * plain))
-    click.echo(f"wrote {', '.join(['vcm.toml', *files])} to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
+    _written(folder, enrolled, [] if plain else ["vcm.key", "vcm.crt", "ca.crt"])
+
+
+def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
+    """The files, and what to do with them. A configuration that is there already stays: it may have the pool's keys."""
+    fields = {"vcm.key": "key", "vcm.crt": "certificate", "ca.crt": "authority", "vcm.toml": "configuration"}
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = (folder / "vcm.toml").exists()
+    for name in [*names, *["vcm.toml"] * (not kept)]:
+        _write(folder / name, enrolled[fields[name]])
+    said = ", ".join([*names, *["vcm.toml"] * (not kept)]) or "nothing"
+    click.echo(f"wrote {said} to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
+    if kept:
+        click.echo(f"left {folder}/vcm.toml as it was; it should say servers = {json.dumps(enrolled['servers'])}"
+                   + (" and tls = false" if not names else ""))
 
 
 def _write(file: Path, text: str) -> None:
-    """For its owner alone."""
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+    """For its owner alone; whole or not at all, because a VCM may be reading it."""
+    new = file.with_name(file.name + ".new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         out.write(text)
+    new.replace(file)
 
 
 def vcm_table(values: list[Any]) -> Any:
     """VCMs for people."""
     return table(("VCLUSTER", "VCM", "SERVER", "SINCE", "OWED", "ADDRESS"),
                  [(v["vcluster"], v["about"], v["server"] or "away", ago(v["since"]), str(v["owed"]),
-                   v["address"] or "any") for v in values])
+                   _from(v)) for v in values])
+
+
+def _from(vcm: Any) -> str:
+    """Where it may come from."""
+    if vcm["head"]:
+        return str(vcm["head"]) + ("" if vcm["serial"] else " (has no certificate yet)")
+    return str(vcm["address"] or "any")
 
 
 @vcm.command("list")

@@ -5,7 +5,7 @@ state          action    why
 =============  ========  =====================================================================================
 wipe           wipe
 prime          prime     from its template, the images of that, and its place in its vcluster
-capture        capture
+capture        capture   of the disk that its template was written to, to the image server
 boot           reboot    into its vcluster's system
 active         reboot    its system is said to run, but its agent is here: the boot decision sends it home
 off            off       was told to power down
@@ -15,14 +15,16 @@ all others     wait      nothing is wanted, or nothing is decided yet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from cod.model import Effect, Node, Refused, Result, Site, ipv4
-from cod.orders import Order
-from cod.policy import lifecycle, prime, template
+from cod.model import Effect, Inviter, Node, Refused, Result, Site, ipv4
+from cod.orders import Deposit, Order
+from cod.policy import capture, inside, lifecycle, prime, template
 from cod.policy.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
-from cod.store import images, sessions, steps
+from cod.store import captures, images, sessions, steps, templates, vclusters, vcms
 from cod.store.engine import Tx
 
 _ACTIONS = {
@@ -35,19 +37,28 @@ _ACTIONS = {
 }
 
 
-def current(tx: Tx, node: Node, site: Site, address: str = "") -> Order:
+def current(
+    tx: Tx, node: Node, site: Site, address: str = "", *, inviter: Inviter | None = None, now: float = 0.0
+) -> Order:
     """The node's order. `address`: where its agent is, which decides by which of COD's addresses it fetches images.
+    `inviter`: what its vcluster's VCM begins with, should that run on this node; `now`: when it is invited.
 
     Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of priming.
     """
     order_id = f"{node.id}.{node.generation}"
     action = _ACTIONS.get(NodeState(node.state), "wait")
+    if action == "capture":
+        return _capture(tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures")
     if action != "prime":
         return Order(order_id, action)
     wanted = steps.wanted(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
-    return _prime(tx, node, order_id, template.parse(wanted.document), site, _server(site, address))
+    server = _server(site, address)
+    order = _prime(tx, node, order_id, template.parse(wanted.document), site, f"http://{server}:{site.http_port}/images")
+    if inviter is None or not order.seed:
+        return order
+    return replace(order, seed={**order.seed, **_inside(tx, node, order_id, site, server, inviter, now)})
 
 
 def _prime(
@@ -61,10 +72,40 @@ def _prime(
                  table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed)
 
 
+def _inside(
+    tx: Tx, node: Node, order_id: str, site: Site, server: str, inviter: Inviter, now: float
+) -> Mapping[str, str]:
+    """What its vcluster's VCM finds in the seed, where that runs on this node. The same order invites once."""
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    if vcluster is None or not site.nmp_port or not vcms.runs_on(tx, vcluster.id, node.hostname):
+        return {}
+    vcm = vcms.get(tx, vcluster.id, lock=True)  # it may be enrolled anew just now
+    if vcm is None or vcm.head != node.hostname:
+        return {}
+    secret = inviter.invitation(inside.words(vcluster.id, vcm.enrolled_at, order_id))
+    vcms.invite(tx, vcm, node_id=node.id, digest=hashlib.sha256(secret.encode()).hexdigest(),
+                expires_at=now + inside.LASTS)
+    others = sorted({subnet.server for subnet in site.subnets} - {server})
+    servers = [f"{each}:{site.nmp_port}" for each in (server, *others)]
+    return inside.files(vcluster.name, servers, inviter.authority, secret)
+
+
+def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
+    row = captures.get(tx, node.id)
+    if row is None or row.generation != node.generation or not row.secret:
+        raise Refused("conflict", "nobody wants its capture any more")
+    source = templates.get(tx, row.source_id) if row.source_id is not None else None
+    configuration = template.parse(source.document) if source else None
+    there = images.named(tx, template.image_names(configuration)) if configuration else {}
+    disk = capture.where(configuration, there)
+    return Order(order_id, "capture", disk=disk.rule, wipe=False,
+                 deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least))
+
+
 def _server(site: Site, address: str) -> str:
+    """The address by which the agent at `address` reaches COD."""
     nets = map(numbers, site.subnets)
-    here = next((net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0])
-    return f"http://{here.server}:{site.http_port}/images"
+    return next((net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0]).server
 
 
 def any_waiting(tx: Tx, server: str) -> bool:
@@ -72,7 +113,7 @@ def any_waiting(tx: Tx, server: str) -> bool:
     return bool(sessions.waiting(tx, server, 1))
 
 
-def waiting(tx: Tx, server: str, site: Site, now: float) -> Result:
+def waiting(tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None) -> Result:
     """The orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections whose
     node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent twice
     is the same order to its agent, and one that is not sent would be missed until a deadline.
@@ -81,7 +122,7 @@ def waiting(tx: Tx, server: str, site: Site, now: float) -> Result:
     effects: list[Effect] = []
     for node, session in sessions.waiting(tx, server):
         try:
-            order = current(tx, node, site, session.address)
+            order = current(tx, node, site, session.address, inviter=inviter, now=now)
         except Refused as refusal:
             effects += _impossible(tx, node, refusal.sentence, site, now)
         else:
@@ -96,5 +137,5 @@ def sent(tx: Tx, orders: Sequence[tuple[int, int, str]]) -> None:
 
 
 def _impossible(tx: Tx, node: Node, reason: str, site: Site, now: float) -> tuple[Effect, ...]:
-    step = lifecycle.on_trouble(node, NodeEvent.FAILED, f"its template cannot be used: {reason}", site.policy)
+    step = lifecycle.on_trouble(node, NodeEvent.FAILED, f"its order cannot be given: {reason}", site.policy)
     return steps.wakes(node, steps.apply(tx, node, step, now=now, actor="confd", policy=site.policy))

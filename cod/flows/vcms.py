@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
-from cod.states import RequestState, VclusterState
-from cod.store import dues, nodes, reclaims, requests, vclusters, vcms, views
+from cod.policy import inside, names, template
+from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
+from cod.store import dues, nodes, reclaims, requests, templates, vclusters, vcms, views
 from cod.store.engine import Tx
 
 own_key = dues.own_key
 request_key = dues.request_key
 own_keys = requests.keys
+configuration = inside.configuration
 T = TypeVar("T")
 MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages read in one look: in all, for one VCM
 
@@ -49,8 +53,49 @@ def enrol(tx: Tx, *, vcluster: str, serial: str, address: str, now: float) -> Vc
     if not serial and not address:
         raise Refused("invalid", "a VCM without a certificate is known by its address: say which", "address")
     found = _vcluster(tx, vcluster)
-    vcms.enrol(tx, found.id, serial=serial, address=address, now=now)
+    vcms.enrol(tx, found.id, serial=serial, address=address, head=None, now=now)
     return show(tx, vcluster)
+
+
+def enrol_inside(tx: Tx, *, vcluster: str, head: str | None, now: float) -> tuple[VcmView, bool]:
+    """The VCM runs on the vcluster's node of that host name (None: the first), which is invited when it is primed; and
+    whether that is still to come. Raises `Refused`."""
+    found = _vcluster(tx, vcluster)
+    held = {node.hostname: node.state for node in nodes.every(tx, vcluster_id=found.id) if node.hostname}
+    if head is not None:
+        names.check_label(head)
+    wanted = templates.get(tx, found.template_id)
+    assert wanted is not None
+    inside.check(template.parse(wanted.document))
+    chosen = inside.head(held, head)
+    vcms.enrol(tx, found.id, serial="", address="", head=chosen, now=now)
+    return show(tx, vcluster), held.get(chosen) not in (NodeState.PRIME, *OWN_SYSTEM)
+
+
+def admit(
+    tx: Tx, *, vcluster: str, invitation: str, address: str, serial: str, key: str, now: float
+) -> None:
+    """The VCM on the vcluster's head trades its invitation for the certificate `serial`. Raises `Refused`
+    ('forbidden').
+
+    key  digest of its public key: with the same one it may do so again, for the answer may have been lost
+    """
+    found = vclusters.by_name(tx, vcluster)
+    known = vcms.get(tx, found.id, lock=True) if found else None
+    given = vcms.invitation(tx, found.id) if found else None
+    digest = hashlib.sha256(invitation.encode()).hexdigest()
+    if found is None or known is None or given is None or not hmac.compare_digest(given.digest, digest):
+        raise Refused("forbidden", f"this is no invitation to speak for a vcluster {vcluster!r} (any more)")
+    if now >= given.expires_at:
+        raise Refused("forbidden", "the invitation has run out: the node has to be primed anew")
+    node = nodes.get(tx, given.node_id)
+    if node is None or node.vcluster_id != found.id or node.hostname != known.head:
+        raise Refused("forbidden", f"the node that was invited is not {known.head} of {vcluster} any more")
+    if dues.addresses(tx, [node.id]).get(node.id) != address:
+        raise Refused("forbidden", f"{known.head} of {vcluster} is invited, and that is not at {address}")
+    if given.taken_by not in (None, key):
+        raise Refused("forbidden", "somebody else has used the invitation: enrol the VCM anew")
+    vcms.admit(tx, known, serial=serial, key=key, now=now)
 
 
 def revoke(tx: Tx, *, vcluster: str) -> None:
@@ -86,11 +131,14 @@ def greet(
     known = vcms.get(tx, found.id, lock=True) if found else None
     if found is None or known is None:
         raise Refused("forbidden", f"nobody is enrolled for a vcluster {vcluster!r}")
+    if not (known.serial or known.address):
+        raise Refused("forbidden", f"{known.head} of {vcluster} has not fetched its certificate yet")
     if serial != known.serial:
         raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted: "
                       "connect by TLS")
-    if known.address and known.address != address:
-        raise Refused("forbidden", f"the VCM of {vcluster} comes from {known.address}, not from {address}")
+    expected = known.address if known.head is None else _address(tx, found.id, known.head)
+    if expected not in ("", address):
+        raise Refused("forbidden", f"the VCM of {vcluster} comes from {expected}, not from {address}")
     acked = min(max(seen, known.acked), known.sequence)
     vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about)
     vcms.acknowledge(tx, found.id, acked)
@@ -159,6 +207,12 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
     would_do = {one.id: [node.hostname or node.name for node in held if reclaims.fits(one, node)] for one in taking}
     return Picture(found, dues.members(tx, [node.id for node in held]), pending,
                    requests.keys(tx, [one.id for one in pending]), taking, would_do)
+
+
+def _address(tx: Tx, vcluster_id: int, hostname: str) -> str:
+    """Of the vcluster's node of that name; 'nowhere' where there is none."""
+    there = [node.id for node in nodes.every(tx, vcluster_id=vcluster_id) if node.hostname == hostname]
+    return next(iter(dues.addresses(tx, there).values()), "nowhere")
 
 
 def _vcluster(tx: Tx, name: str) -> Vcluster:

@@ -27,13 +27,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read'."""
+    """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read', of a user's 'write' or 'read'."""
 
     id: int
     name: str
     scope: str
     created_at: float
     expires_at: float | None
+    user_id: int | None = None
+    group_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,7 @@ class Vcm:
 
 
 @dataclass(frozen=True, slots=True)
-class Invitation:
+class VcmInvitation:
     """A row of `vcm_invitations`: what the VCM on that node may trade for a certificate, once."""
 
     vcluster_id: int
@@ -258,7 +260,10 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A row of `notices`: something that a group (or, with None, the site's administrator) is told."""
+    """A row of `notices`: something that a group (or, with None, the site's administrator) is told.
+
+    events  JSON of what happened, for programs; None: it is for people
+    """
 
     id: int
     at: float
@@ -267,6 +272,7 @@ class Notice:
     vcluster_id: int | None
     subject: str
     about: str
+    events: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

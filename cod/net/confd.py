@@ -23,7 +23,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 
 from cod.flows import orders, sessions
-from cod.model import Effect, Peer, Result, Site
+from cod.model import Effect, Inviter, Peer, Result, Site
 from cod.net.agents import AgentConnection
 from cod.orders import Order
 from cod.pool import NODES, Pool
@@ -55,12 +55,13 @@ class ConfdServer(Service):
     clock    wall time for the flows; `reactor` gives the time for everything that is not written down
     effects  carries out the wake-ups that flows return
     port     0 takes any free one (tests); `port` then says which
+    inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs one
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, server: str, addresses: Iterable[str], port: int,
         clock: Callable[[], float] = time.time, *, effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
-        limits: Limits = USUAL,
+        limits: Limits = USUAL, inviter: Inviter | None = None,
     ) -> None:
         self.reactor = reactor
         self.pool = pool
@@ -70,6 +71,7 @@ class ConfdServer(Service):
         self.clock = clock
         self.effects = effects
         self.limits = limits
+        self._inviter = inviter
         self.counts: Counter[str] = Counter()  # opened, refused, broken, lost, orders: for the metrics
         self.open: set[AgentConnection] = set()
         self.strangers: Counter[str] = Counter()  # connections that have not proven themselves, by address
@@ -210,7 +212,7 @@ class ConfdServer(Service):
         try:
             if not (yield self.pool.read(orders.any_waiting, self.server)):
                 return
-            result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site, self.clock())
+            result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site, self.clock(), self._inviter)
             sent = [(node_id, epoch, order.id) for node_id, epoch, order in result.value
                     if self._send(node_id, epoch, order)]
             self.effects(result.effects)

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall, deferLater
 
+from cod.ca import Ca
 from cod.flows import vcms
 from cod.model import Effect, Site
 from cod.net.nmplimits import QuietLog
@@ -37,17 +38,17 @@ class NmpServer(Service):
     """Serves VCMs on the ports that `listen` opens.
 
     listen     called with the factory; opens the ports and returns them
-    identity   who a transport's peer is: see `nmpsession.Server`
+    identity, authority   see `nmpsession.Server`
     server     this server's name among those that share its database
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, server: str, listen: Callable[[Any], Sequence[Any]],
-        identity: Callable[[Any], tuple[str, str]], clock: Callable[[], float],
-        effects: Callable[[Iterable[Effect]], object],
+        identity: Callable[[Any], Any], clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object],
+        authority: Ca | None = None,
     ) -> None:
         self.reactor, self.pool, self.site, self.server = reactor, pool, site, server
-        self.clock, self.effects, self.identity = clock, effects, identity
+        self.clock, self.effects, self.identity, self.authority = clock, effects, identity, authority
         self.sessions: dict[int, Session] = {}
         self.connected: set[Session] = set()
         self.strangers: Counter[str] = Counter()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from twisted.python.failure import Failure
 
+from cod.ca import Ca
 from cod.flows import vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net import nmpline, nmpverbs
@@ -27,14 +30,16 @@ class Server(nmpline.Host, Protocol):
     """What a session needs of its server.
 
     sessions   open ones, by the vcluster's id
-    identity   of a transport: (serial number of the peer's certificate, the name in it); ('', '') for one without
+    identity   what the peer of a transport has shown of itself (`net.nmptls.Shown`)
+    authority  issues certificates to those who are invited; None: nobody is
     """
 
     pool: Pool
     server: str
     clock: Callable[[], float]
     effects: Callable[[Iterable[Effect]], object]
-    identity: Callable[[Any], tuple[str, str]]
+    identity: Callable[[Any], Any]
+    authority: Ca | None
     sessions: dict[int, Session]
 
 
@@ -60,6 +65,8 @@ class Session(Line):
             body = nmpxml.read(message)
             if isinstance(body, b.Hello):
                 await self._greet(message, body)
+            elif isinstance(body, b.Enroll):
+                await self._enroll(message, body)
             elif self._speaker is not None:
                 await self._deal_with(message, body, self._speaker)
         except Fault as fault:
@@ -79,12 +86,13 @@ class Session(Line):
                 self.leave("come again later")
 
     async def _greet(self, message: Message, hello: b.Hello) -> None:
-        serial, name = self._server.identity(self.transport)
-        if name and name != hello.vcluster:
-            raise Fault("identity", f"the certificate is of vcluster {name}, not {hello.vcluster}", fatal=True)
-        server = self._server
+        server, shown = self._server, self._server.identity(self.transport)
+        if shown.tls and not shown.serial:  # known by its address alone it would come to the plain port
+            raise Fault("identity", "a certificate is wanted", fatal=True)
+        if shown.name and shown.name != hello.vcluster:
+            raise Fault("identity", f"the certificate is of vcluster {shown.name}, not {hello.vcluster}", fatal=True)
         greeted = await server.pool.run(
-            vcms.greet, vcluster=hello.vcluster, serial=serial, address=self.address, about=hello.vcm,
+            vcms.greet, vcluster=hello.vcluster, serial=shown.serial, address=self.address, about=hello.vcm,
             seen=hello.seen, server=server.server, now=server.clock())
         if self._closing:  # it has gone while we looked
             return self._gone(greeted.vcluster_id, greeted.epoch)
@@ -96,10 +104,28 @@ class Session(Line):
         if older is not None:
             older.leave("a newer connection has taken its place")
         keepalive = server.site.nmp_keepalive
-        self.answer(b.Welcome(hello.vcluster, server.server, "1.0", keepalive, greeted.acked), message.id)
+        self.answer(b.Welcome(hello.vcluster, server.server, keepalive, greeted.acked), message.id)
         log.info("VCM of %s (%s) is connected", hello.vcluster, hello.vcm)
         server.poll()
         return None
+
+    async def _enroll(self, message: Message, asked: b.Enroll) -> None:
+        """Trade its invitation for a certificate. It may do so again with the same key, should the answer be lost."""
+        server = self._server
+        if server.authority is None or not server.identity(self.transport).tls:
+            raise Fault("identity", "certificates are issued by TLS only", fatal=True)
+        now = server.clock()
+        try:
+            issued = server.authority.certify(
+                asked.vcluster, b64decode(asked.request), datetime.fromtimestamp(now, UTC))
+        except ValueError as error:
+            raise Fault("invalid", f"the request for a certificate: {error}", line=1) from None
+        await server.pool.run(
+            vcms.admit, vcluster=asked.vcluster, invitation=asked.invitation, address=self.address,
+            serial=issued.serial, key=issued.holder, now=now)
+        log.info("the VCM of %s at %s has traded its invitation for a certificate", asked.vcluster, self.address)
+        self.answer(b.Enrolled(b64encode(issued.der()).decode()), message.id)
+        self.leave("")
 
     async def _deal_with(self, message: Message, body: b.Body, speaker: Speaker) -> None:
         server = self._server

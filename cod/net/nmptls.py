@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,16 @@ from cod.ca import Ca, serial_text
 BACKLOG = 512
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a peer has shown of itself: serial number and name of its certificate, '' without one; `tls`: does it speak
+    TLS at all?"""
+
+    serial: str = ""
+    name: str = ""
+    tls: bool = False
+
+
 class _TlsFactory(TLSMemoryBIOFactory):
     """With room for a refusal: its own would wrap None."""
 
@@ -29,8 +40,9 @@ class _TlsFactory(TLSMemoryBIOFactory):
 def listening(
     reactor: Any, ca: Ca, addresses: Sequence[str], port: int, plain_port: int = 0
 ) -> Callable[[IProtocolFactory], list[Any]]:
-    """What opens a TLS port on each address for a factory; a VCM without a valid certificate of the site's CA gets no
-    further than the handshake. Certificates of servers are made at each start: nobody remembers them.
+    """What opens a TLS port on each address for a factory; a certificate that is not valid, or not of the site's CA,
+    gets no further than the handshake. Who shows none has an invitation, or is shown out (`nmpsession`). Certificates
+    of servers are made at each start: nobody remembers them.
 
     plain_port  where VCMs without certificates connect, which are known by their addresses; 0: nowhere
     """
@@ -39,6 +51,7 @@ def listening(
     options = CertificateOptions(
         privateKey=own.privateKey.original, certificate=own.original, trustRoot=Certificate.loadPEM(ca.certificate),
         raiseMinimumTo=TLSVersion.TLSv1_2)
+    options.requireCertificate = False  # cannot be said together with trustRoot; it is looked at later
 
     def listen(factory: IProtocolFactory) -> list[Any]:
         wrapped = _TlsFactory(options, False, factory)  # type: ignore[arg-type] # zope: it is one of these
@@ -49,12 +62,12 @@ def listening(
     return listen
 
 
-def identity(transport: Any) -> tuple[str, str]:
-    """(serial number, common name) of the peer's certificate."""
+def identity(transport: Any) -> Shown:
+    """Of the peer of a connection."""
     asked = getattr(transport, "getPeerCertificate", None)  # a plain connection has none
     certificate: crypto.X509 | None = asked() if asked else None
     if certificate is None:
-        return "", ""
+        return Shown(tls=asked is not None)
     shown = certificate.to_cryptography()
     names = shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return serial_text(shown.serial_number), str(names[0].value) if names else ""
+    return Shown(serial_text(shown.serial_number), str(names[0].value) if names else "", True)

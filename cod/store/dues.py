@@ -51,7 +51,7 @@ def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, 
     if vcluster_id is not None and vcms.get(tx, vcluster_id) is not None:
         vcms.owe(tx, vcluster_id, "node-state", {
             "node": node.name, "hostname": node.hostname or node.name,
-            "address": _addresses(tx, [node.id]).get(node.id, ""), "state": state, "reason": reason}, now)
+            "address": addresses(tx, [node.id]).get(node.id, ""), "state": state, "reason": reason}, now)
 
 
 def reclaimed(tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node], now: float) -> None:
@@ -78,20 +78,21 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
     n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
     found: list[dict[str, Any]] = []
     for part in slices(node_ids):
-        addresses = _addresses(tx, part)
+        there = addresses(tx, part)
         query = (
             select(n.id, n.name, n.hostname, n.state, c.name, c.revision, y.name, y.attributes)
             .outerjoin_from(t.nodes, t.config_templates, c.id == n.template_id)
             .outerjoin(t.node_types, y.id == n.type_id).where(n.id.in_(part)))
         found += [{
-            "node": name, "hostname": hostname or name, "address": addresses.get(node_id, ""), "state": state,
+            "node": name, "hostname": hostname or name, "address": there.get(node_id, ""), "state": state,
             "template": f"{template}@{revision}" if template else "", "type": kind or "",
             "attributes": (canonical or "") if attributes else ""}
             for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(query)]
     return sorted(found, key=lambda member: member["hostname"])
 
 
-def _addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
+def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
+    """Where the systems of those nodes are, by node: their own addresses in their vclusters."""
     b = t.bindings.c
     query = select(b.node_id, b.address).where(and_(b.node_id.in_(node_ids), b.kind == "vcluster"))
     return {row[0]: dotted(row[1]) for row in tx.execute(query)}

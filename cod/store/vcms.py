@@ -14,14 +14,15 @@ from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
-from cod.model import Owed, Vcm
+from cod.model import Owed, Vcm, VcmInvitation
 from cod.store import tables as t
 from cod.store.engine import Tx
 
 MOST_OWED = 5000  # messages for one VCM
 
-_v, _o = t.vcms.c, t.outbox.c
+_v, _o, _i = t.vcms.c, t.outbox.c, t.vcm_invitations.c
 _COLUMNS = [_v[field.name] for field in fields(Vcm)]
+_INVITATION = [_i[field.name] for field in fields(VcmInvitation)]
 
 
 def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcm | None:
@@ -31,15 +32,16 @@ def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcm | None:
     return Vcm(*row) if row else None
 
 
-def every(tx: Tx) -> list[Vcm]:
-    """All VCMs, by their vclusters' ids."""
-    return [Vcm(*row) for row in tx.execute(select(*_COLUMNS).order_by(_v.vcluster_id))]
+def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
+    """Does the vcluster's VCM run on its node of that name?"""
+    return tx.scalar(select(_v.vcluster_id).where(_v.vcluster_id == vcluster_id, _v.head == hostname)) is not None
 
 
-def enrol(tx: Tx, vcluster_id: int, *, serial: str, address: str, now: float) -> Vcm:
+def enrol(tx: Tx, vcluster_id: int, *, serial: str, address: str, head: str | None, now: float) -> Vcm:
     """Let whoever has that certificate (or address) speak for the vcluster; whoever did so before may not any more."""
     known = get(tx, vcluster_id, lock=True)
-    columns: dict[str, Any] = {"serial": serial, "address": address, "enrolled_at": now}
+    tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
+    columns: dict[str, Any] = {"serial": serial, "address": address, "head": head, "enrolled_at": now}
     if known is None:
         tx.execute(insert(t.vcms).values(vcluster_id=vcluster_id, **columns))
     else:
@@ -51,6 +53,7 @@ def enrol(tx: Tx, vcluster_id: int, *, serial: str, address: str, now: float) ->
 
 def revoke(tx: Tx, vcluster_id: int) -> None:
     """Nobody speaks for the vcluster any more; what was owed is forgotten."""
+    tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
     tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id))
     tx.execute(delete(t.vcms).where(_v.vcluster_id == vcluster_id))
 
@@ -69,6 +72,33 @@ def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
     """That connection has ended; a newer one is left alone."""
     tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.server == server, _v.epoch == epoch)
                .values(server=None, connected_at=now))
+
+
+# ---------------------------------------------------------------- invitations
+
+
+def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) -> None:
+    """The invitation of that digest is good from now on, and no other, nor the certificate that was given for one. One
+    that is there already stays as it is."""
+    known = invitation(tx, vcm.vcluster_id)
+    if known is not None and known.digest == digest:
+        return
+    tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id))
+    tx.execute(insert(t.vcm_invitations).values(
+        vcluster_id=vcm.vcluster_id, node_id=node_id, digest=digest, expires_at=expires_at))
+    change(tx, vcm, serial="", epoch=vcm.epoch + 1, server=None)
+
+
+def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
+    """The one that was given out last."""
+    row = tx.execute(select(*_INVITATION).where(_i.vcluster_id == vcluster_id)).one_or_none()
+    return VcmInvitation(*row) if row else None
+
+
+def admit(tx: Tx, vcm: Vcm, *, serial: str, key: str, now: float) -> None:
+    """Its invitation is traded for that certificate, whose public key has the digest `key`."""
+    tx.execute(update(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id).values(taken_by=key))
+    change(tx, vcm, serial=serial, epoch=vcm.epoch + 1, server=None, connected_at=now)
 
 
 # ---------------------------------------------------------------- the outbox

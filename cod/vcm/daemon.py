@@ -115,31 +115,40 @@ def _terms(settings: Settings, folder: Path, vcm: str, dry_run: bool) -> Terms:
 
 
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
-    from twisted.internet.defer import maybeDeferred
+    """What connects a link. The files are read each time: a VCM that is enrolled anew need not be started anew."""
+    from twisted.internet.defer import ensureDeferred
 
-    from cod.vcm import reach
+    from cod.vcm import invited, reach
 
     servers = [(address, int(port)) for address, _, port in (server.partition(":") for server in settings.servers)]
     if not settings.tls:
         return reach.plainly(reactor, servers)
     turns = cycle(servers)
+    certificate, key = folder / settings.certificate, folder / settings.key
 
-    def connector() -> Callable[[Any], Any]:
-        files = [(folder / name).read_bytes() for name in (settings.certificate, settings.key, settings.authority)]
-        return reach.over_tls(reactor, [next(turns)], *files)
+    def connector(known: bool = True) -> Callable[[Any], Any]:
+        own = (certificate.read_bytes(), key.read_bytes()) if known else (b"", b"")
+        return reach.over_tls(reactor, [next(turns)], *own, (folder / settings.authority).read_bytes())
 
-    def connect(link: Any) -> Any:
-        """The files are read each time: a VCM that is enrolled anew need not be started anew."""
-        return maybeDeferred(lambda: connector()(link))
+    async def connect(link: Any) -> Any:
+        if invited.is_invited(settings, folder):
+            try:
+                await invited.trade(reactor, settings, folder, connector(known=False))
+            except Exception as error:
+                if not certificate.exists():
+                    raise
+                log.warning("the invitation was not traded: %s; going on with the certificate that is there", error)
+        return await connector()(link)
 
-    try:
-        connector()
-        left = reach.days_left((folder / settings.certificate).read_bytes(), time.time())
-    except (OSError, ValueError) as error:
-        raise Unusable(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
-    if left < WARN_DAYS:
-        log.warning("the certificate ends in %d days: `cod vcm enroll %s` makes a new one", left, settings.vcluster)
-    return connect
+    if not invited.is_invited(settings, folder):
+        try:
+            connector()
+            left = reach.days_left(certificate.read_bytes(), time.time())
+        except (OSError, ValueError) as error:
+            raise Unusable(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
+        if left < WARN_DAYS:
+            log.warning("the certificate ends in %d days: `cod vcm enroll %s` makes a new one", left, settings.vcluster)
+    return lambda link: ensureDeferred(connect(link))
 
 
 def _serve_metrics(reactor: Any, settings: Settings, folder: Path, keeper: Keeper) -> None:

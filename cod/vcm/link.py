@@ -1,6 +1,7 @@
 """One connection of a VCM to COD: hello, questions and answers, pings. It is made anew whenever it is lost.
 
-`Link` is the protocol; `Keeper` (cod/vcm/keeper.py) makes links and decides what is said on them.
+`Link` is the protocol; `Keeper` (cod/vcm/keeper.py) makes links and decides what is said on them. A VCM that has no
+certificate yet says `enroll` instead of `hello`, and the link ends with the answer (cod/vcm/invited.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from twisted.python.failure import Failure
 
 from cod.wire import nmpxml
 from cod.wire.nmp import Decoder, Fault, Message
-from cod.wire.nmpbodies import Ack, Body, Bye, Error, Hello, Ping, Pong, Welcome
+from cod.wire.nmpbodies import Ack, Body, Bye, Enroll, Error, Hello, Ping, Pong, Welcome
 from cod.wire.nmptalk import Conversation, Side
 
 GREETING = 30.0  # seconds that COD has for its welcome
@@ -43,7 +44,7 @@ class Link(Protocol):
 
     reactor   needs callLater
     hello     what is said first
-    welcomed  called with the Welcome
+    welcomed  called with its answer
     told      called with (sequence, body) for what COD says unasked; sequence 0 where it is not kept, None for a body
               that cannot be understood
     lost      called with a sentence when the connection has ended
@@ -52,7 +53,7 @@ class Link(Protocol):
     transport: Any
 
     def __init__(
-        self, reactor: Any, hello: Hello, *, welcomed: Callable[[Welcome], object],
+        self, reactor: Any, hello: Hello | Enroll, *, welcomed: Callable[[Any], object],
         told: Callable[[int, Body | None], object], lost: Callable[[str], object],
     ) -> None:
         self._reactor, self._hello = reactor, hello
@@ -68,7 +69,10 @@ class Link(Protocol):
     # ------------------------------------------------------------ saying
 
     def connectionMade(self) -> None:
-        """Say hello."""
+        """Say hello, unless it is too late for that."""
+        if self._why:
+            self.transport.loseConnection()
+            return
         self._listen_again()
         self.ask(self._hello).addCallbacks(self._greeted, self._not_greeted)
 
@@ -87,6 +91,8 @@ class Link(Protocol):
     def leave(self, reason: str) -> None:
         """Say goodbye and close."""
         self._why = reason
+        if self.transport is None:  # not connected yet
+            return
         try:
             self._say(Bye(reason))
         except Fault:
@@ -146,9 +152,9 @@ class Link(Protocol):
             self._told(message.sequence, None)
 
     def _greeted(self, welcome: Body) -> None:
-        assert isinstance(welcome, Welcome)
-        self._keepalive = welcome.keepalive
-        self._listen_again()
+        if isinstance(welcome, Welcome):
+            self._keepalive = welcome.keepalive
+            self._listen_again()
         self._welcomed(welcome)
 
     def _not_greeted(self, failure: Failure) -> None:

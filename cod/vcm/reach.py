@@ -20,13 +20,14 @@ PATIENCE = 15  # seconds for a connection
 def over_tls(
     reactor: Any, servers: Sequence[tuple[str, int]], certificate: bytes, key: bytes, authority: bytes
 ) -> Callable[[Link], Deferred[Any]]:
-    """What connects a link to the next of `servers`, each an (address, port) pair. All else is PEM.
+    """What connects a link to the next of `servers`, each an (address, port) pair. All else is PEM; without a
+    certificate none is shown.
 
     Raises ValueError when one of them is not what it should be.
     """
     try:
-        options = optionsForClientTLS(
-            SERVER_NAME, Certificate.loadPEM(authority), PrivateCertificate.loadPEM(key + b"\n" + certificate))
+        own = PrivateCertificate.loadPEM(key + b"\n" + certificate) if certificate else None
+        options = optionsForClientTLS(SERVER_NAME, Certificate.loadPEM(authority), own)
     except Exception as error:  # OpenSSL's own say nothing
         raise ValueError(f"the certificate, its key or the authority's certificate cannot be used: {error}") from None
     return _connecting(reactor, servers, lambda endpoint: wrapClientTLS(options, endpoint))

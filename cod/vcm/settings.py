@@ -31,6 +31,8 @@ class Settings(Table):
     key: str = Field("vcm.key", description="the certificate's key")
     authority: str = Field("ca.crt", description="the site's authority")
     tls: bool = Field(True, description="false: plain TCP, where the site knows VCMs by their addresses")
+    invitation: str = Field("", description="what it trades for its certificate, on a node of its vcluster")
+    more: str = Field("", description="file with further keys, if it is there; they come before those of this one")
     state: str = Field("state.json", description="what it must not forget")
     interval: Seconds = Field(15.0, description="seconds between looks at the pool")
     template: str = Field("", description="of the nodes that it asks for; empty: the vcluster's own")
@@ -49,17 +51,24 @@ T = TypeVar("T", bound=Settings)
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """The settings in a file. Raises `Unusable`."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Unusable(f"{path}: cannot be read ({error.strerror}); `cod vcm enroll` writes one") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Unusable(f"{path}: is not TOML: {error}") from None
+    """The settings in a file, and in the one that it names as `more`. Raises `Unusable`."""
+    values = _values(path)
+    more = values.get("more")
+    if isinstance(more, str) and more and (path.parent / more).exists():
+        values |= _values(path.parent / more)
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         raise Unusable("\n".join(_sentence(path, each) for each in error.errors(include_url=False))) from None
+
+
+def _values(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Unusable(f"{path}: cannot be read ({error.strerror}); `cod vcm enroll` writes one") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Unusable(f"{path}: is not TOML: {error}") from None
 
 
 def reference(table: type[Table]) -> str:

@@ -11,31 +11,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """VCM: whom it acts for, what it is ('cod-vcm-sge 1.0'), the last sequence number that it has dealt with.
-
-    versions, capabilities   words, separated by spaces
-    """
+    """VCM: whom it acts for, what it is ('cod-vcm-sge 1.0'), the last sequence number that it has dealt with."""
 
     vcluster: str
     vcm: str
     seen: int
-    versions: str = "1.0"
-    capabilities: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """COD: the version spoken from now on; the server's name; after how many silent seconds each side says ping.
+    """COD: the server's name; after how many silent seconds each side says ping.
 
     sequence  the last message that COD takes for dealt with: what is sent from now on comes after it
     """
 
     vcluster: str
     server: str
-    version: str
     keepalive: float
     sequence: int = 0
-    capabilities: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Enroll:
+    """VCM on a node of its vcluster, instead of hello: its invitation, and what it wants certified.
+
+    request  PKCS #10 (RFC 2986), DER in base64
+    """
+
+    vcluster: str
+    invitation: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """COD: the certificate that was asked for, DER in base64. The VCM connects anew, with it."""
+
+    certificate: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +192,10 @@ class ReclaimAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimOver:
-    """COD: nothing more is wanted. `state` is done or cancelled; `nodes` are those that were taken."""
+    """COD: nothing more is wanted. `state` is done or cancelled."""
 
     reclaim: int
     state: str
-    nodes: tuple[Named, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +273,6 @@ class Error:
 
 
 Body = (
-    Hello | Welcome | RequestNodes | RequestStatus | Withdraw | Request | Grant | Refusal | NodeState | Progress
-    | ReleaseNodes | Reclaim | ReclaimAnswer | ReclaimOver | Lease | Extend | Done | Status | Vcluster | Ack | Ping
-    | Pong | Bye | Error)
+    Hello | Welcome | Enroll | Enrolled | RequestNodes | RequestStatus | Withdraw | Request | Grant | Refusal
+    | NodeState | Progress | ReleaseNodes | Reclaim | ReclaimAnswer | ReclaimOver | Lease | Extend | Done | Status
+    | Vcluster | Ack | Ping | Pong | Bye | Error)

@@ -26,6 +26,7 @@ class State(StrEnum):
 
     START = "start"  # connected; nothing said yet
     GREETED = "greeted"  # the VCM has said hello
+    ASKED = "asked"  # it has no certificate yet, and has asked for one
     OPEN = "open"  # COD has said welcome
     CLOSED = "closed"  # one of them has said bye, or could not go on
 
@@ -49,6 +50,8 @@ V, C = Side.VCM, Side.COD
 VERBS: dict[str, Verb] = {
     "hello": Verb(V),
     "welcome": Verb(C, ("hello",)),
+    "enroll": Verb(V),
+    "enrolled": Verb(C, ("enroll",)),
     "request-nodes": Verb(V),
     "request-status": Verb(V),
     "withdraw": Verb(V),
@@ -77,13 +80,18 @@ QUESTIONS = frozenset(question for verb in VERBS.values() for question in verb.a
 # (state, verb) -> state; in *open* every other verb is allowed and leaves the connection open.
 TRANSITIONS: dict[tuple[State, str], State] = {
     (State.START, "hello"): State.GREETED,
+    (State.START, "enroll"): State.ASKED,
     (State.START, "error"): State.CLOSED,
     (State.START, "bye"): State.CLOSED,
     (State.GREETED, "welcome"): State.OPEN,
     (State.GREETED, "error"): State.CLOSED,
     (State.GREETED, "bye"): State.CLOSED,
+    (State.ASKED, "enrolled"): State.CLOSED,
+    (State.ASKED, "error"): State.CLOSED,
+    (State.ASKED, "bye"): State.CLOSED,
     (State.OPEN, "bye"): State.CLOSED,
 }
+OPENING = frozenset({"hello", "welcome", "enroll", "enrolled"})
 
 
 class Conversation:
@@ -130,7 +138,7 @@ class Conversation:
         after = TRANSITIONS.get((self.state, verb))
         if after is not None:
             return after
-        if self.state is not State.OPEN or verb in ("hello", "welcome"):
+        if self.state is not State.OPEN or verb in OPENING:
             raise Fault("out-of-state", f"{verb!r} may not be said while the connection is {self.state}",
                         fatal=self.state is not State.OPEN)
         return self.state
@@ -164,6 +172,6 @@ def dot() -> str:
     lines = ["digraph nmp {", "  rankdir=LR;"]
     lines += [f'  "{state}" [shape={"doublecircle" if state is State.CLOSED else "ellipse"}];' for state in State]
     lines += [f'  "{state}" -> "{after}" [label="{verb}"];' for (state, verb), after in TRANSITIONS.items()]
-    free = sorted(VERBS.keys() - {"hello", "welcome", "bye"})
+    free = sorted(VERBS.keys() - OPENING - {"bye"})
     lines.append('  "open" -> "open" [label="' + "\\n".join(free) + '"];')
     return "\n".join([*lines, "}"])

@@ -21,6 +21,7 @@ from cod.net import nmplimits
 from cod.net.nmplimits import BYTES, MOST_KNOWN, QUIET, Bucket, QuietLog
 from cod.net.nmpline import BACKLOG, GREETING, LINGER, STALLED
 from cod.net.nmpsession import WINDOW, Session
+from cod.net.nmptls import Shown
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
 from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
@@ -41,6 +42,7 @@ class Host:
         self.strangers: Counter[str] = Counter()
         self.quiet = QuietLog(logging.getLogger("cod.nmp"), self.reactor.seconds)
         self.ran: list[str] = []
+        self.authority = None
         self.held: list[Deferred[Any]] | None = None
         self.fails: Exception | None = None
         self.polled = 0
@@ -51,8 +53,8 @@ class Host:
     def effects(self, effects: object) -> None:
         self.ran.append("effects")
 
-    def identity(self, transport: object) -> tuple[str, str]:
-        return "serial", "pool"
+    def identity(self, transport: object) -> Shown:
+        return Shown("serial", "pool", True)
 
     def poll(self) -> None:
         self.polled += 1
@@ -141,7 +143,7 @@ def stranger(site: Site) -> Line:
 
 def test_the_welcome_says_where_cod_stands(stranger: Line) -> None:
     assert stranger.host.strangers == {"10.0.0.9": 1}
-    assert stranger.ask(b.Hello("pool", "test", 0)) == b.Welcome("pool", "cod1", "1.0", KEEPALIVE, 5)
+    assert stranger.ask(b.Hello("pool", "test", 0)) == b.Welcome("pool", "cod1", KEEPALIVE, 5)
     assert (stranger.host.strangers, stranger.host.polled, stranger.session.sent) == ({}, 1, 5)
 
 

@@ -24,6 +24,7 @@ from cod.flows import groups, vclusters, vcms
 from cod.model import Site
 from cod.net.nmp import NmpServer
 from cod.net.nmpsession import Session
+from cod.net.nmptls import Shown
 from cod.pool import in_transaction
 from cod.store import nodes
 from cod.store import vclusters as vcluster_rows
@@ -269,7 +270,7 @@ class Lab:
         self.cod = Life(self.clock, kill_at)
         self.server = NmpServer(
             self.cod, Databases(self.engine, self.cod), self.site, "cod1", lambda factory: (),  # type: ignore[arg-type]
-            lambda transport: ("7", "pool"), self.now, self._effects)
+            lambda transport: Shown("7", "pool", True), self.now, self._effects)
         with_death(self.server.startService)
 
     def _effects(self, effects: Any) -> None:

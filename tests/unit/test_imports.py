@@ -27,7 +27,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.store": ({"cod.store", "cod.data", "cod.news", *LEAVES}, {"sqlalchemy", "alembic"}),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
     "cod.flows": ({"cod.policy", "cod.store", "cod.news", "cod.orders", *LEAVES}, set()),
-    "cod.images": ({"cod.images", "cod.wire.manifest", "cod.model"}, {"zstandard"}),
+    "cod.images": ({"cod.images", "cod.wire.manifest", "cod.wire.capture", "cod.model"}, {"zstandard"}),
     "cod.net": ({"cod.net", "cod.ca", "cod.flows", "cod.wire", "cod.pool", "cod.images", "cod.secretfile", "cod.passwords",
                  "cod.orders", *LEAVES},
                 {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography", "jinja2",
@@ -41,7 +41,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.ca": (set(), {"cryptography"}),
     "cod.client": (set(), set()),
     "cod.cli": ({"cod.cli", "cod.client"}, {"click", "rich"}),
-    "trampoline": ({"trampoline", "cod.orders", "cod.wire.manifest", "cod.wire.confd", "cod.wire.confdxml"}, set()),
+    "trampoline": ({"trampoline", "cod.orders", "cod.wire.manifest", "cod.wire.capture", "cod.wire.confd",
+                    "cod.wire.confdxml"}, set()),
     "images": ({"images", "trampoline.recipe"}, {"zstandard"}),
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }

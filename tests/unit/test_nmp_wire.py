@@ -84,8 +84,10 @@ WANT = '<requires><memory><mib min="4GiB"/></memory></requires>'
 REPORT = '<node><cpu arch="x86_64" count="2"/></node>'
 MEMBER = b.Member("node7", "n1", "10.0.0.5", "prime", "batch@3", "type2")
 BODIES: list[b.Body] = [
-    b.Hello("pool", "cod-vcm-sge 1.0", 811, "1.0", "drain"),
-    b.Welcome("pool", "cod1", "1.0", 30.0, 811),
+    b.Hello("pool", "cod-vcm-sge 1.0", 811),
+    b.Welcome("pool", "cod1", 30.0, 811),
+    b.Enroll("pool", "5e" * 32, "MIHx" * 80 + "MA=="),
+    b.Enrolled("MIIBxzCCAW6g" * 40),
     b.RequestNodes("grow-7", (b.Wanted(3, "batch", WANT), b.Wanted(1)), wait=False, spread=True, reason="24 jobs wait"),
     b.RequestStatus(17),
     b.Withdraw(17),
@@ -193,7 +195,7 @@ def test_an_answer_is_of_the_question_s_kind() -> None:
     assert say(cod, vcm, Message("error", "a2", answers="q1")) == "status"  # an error answers any
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS.keys() - {"hello", "error", "bye"}))
+@pytest.mark.parametrize("verb", sorted(VERBS.keys() - {"hello", "enroll", "error", "bye"}))
 def test_nothing_is_said_before_hello(verb: str) -> None:
     with pytest.raises(Fault) as refused:
         Conversation(Side.COD).hears(Message(verb, "1", answers="x" if VERBS[verb].answers else ""))

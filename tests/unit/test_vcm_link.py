@@ -38,7 +38,7 @@ class Line:
         self.link.makeConnection(self.transport)  # type: ignore[no-untyped-call]
         self.asked = [message.id for message, _ in self.said()]
         if welcome:
-            self.hear(b.Welcome("pool", "cod1", "1.0", 30.0, 4), answers=self.asked[0])
+            self.hear(b.Welcome("pool", "cod1", 30.0, 4), answers=self.asked[0])
 
     @staticmethod
     def _transport() -> Any:
@@ -66,7 +66,7 @@ class Line:
 def test_hello_and_welcome() -> None:
     line = Line(welcome=False)
     assert line.welcomes == []
-    line.hear(b.Welcome("pool", "cod1", "1.0", 30.0, 4), answers=line.asked[0])
+    line.hear(b.Welcome("pool", "cod1", 30.0, 4), answers=line.asked[0])
     assert [welcome.sequence for welcome in line.welcomes] == [4]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from cod.model import VcmView
-from cod.net.bodies.base import Body, Reply
+from cod.net.bodies.base import Body, Part, Reply
 
 Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
 
@@ -18,10 +18,14 @@ class VcmEnrol(Body):
 
     address: Address | None = Field(default=None, description="the only address it may come from; null: any")
     plain: bool = Field(default=False, description="it is known by its address alone, and shows no certificate")
+    inside: bool = Field(default=False, description="it runs on a node of the vcluster, which gets configuration and "
+                         "invitation when it is primed")
+    head: str | None = Field(default=None, description="host name of that node; null: the vcluster's first")
 
 
 class VcmReply(Reply):
-    """A VCM. `server` holds its connection, null while it is away; `owed` messages are not acknowledged yet."""
+    """A VCM. `server` holds its connection, null while it is away; `owed` messages are not acknowledged yet. `head`:
+    the node of the vcluster that it runs on, which has no certificate yet where `serial` is empty."""
 
     vcluster: str
     serial: str
@@ -31,16 +35,18 @@ class VcmReply(Reply):
     since: float | None
     enrolled_at: float
     owed: int
+    head: str | None
 
     @classmethod
     def of(cls, view: VcmView) -> VcmReply:
         """From a view."""
         vcm = view.vcm
         return cls(vcluster=view.vcluster, serial=vcm.serial, address=vcm.address or None, about=vcm.about,
-                   server=vcm.server, since=vcm.connected_at, enrolled_at=vcm.enrolled_at, owed=view.owed)
+                   server=vcm.server, since=vcm.connected_at, enrolled_at=vcm.enrolled_at, owed=view.owed,
+                   head=vcm.head)
 
 
-class VcmList(Reply):
+class VcmList(Part):
     """All VCMs."""
 
     items: list[VcmReply]
@@ -48,7 +54,8 @@ class VcmList(Reply):
 
 class VcmEnrolled(Reply):
     """What a VCM needs, shown once: its key is not kept. Key and certificates are PEM, and empty where it is known by
-    its address alone."""
+    its address alone; `configuration` is the text of its file. One inside its vcluster gets all that on the node
+    `head`; `primed`: that node was primed before it could be told."""
 
     vcluster: str
     serial: str
@@ -56,3 +63,6 @@ class VcmEnrolled(Reply):
     certificate: str
     authority: str
     servers: list[str]
+    configuration: str
+    head: str | None = None
+    primed: bool = False

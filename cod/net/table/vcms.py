@@ -16,6 +16,8 @@ from cod.net.routes import ANYBODY, Ask, Flow, listed, manage, route, see
 def _enrol(ask: Ask) -> Flow:
     """A certificate is issued, and its number written down with the same stroke."""
     name, address = ask.names["name"], ask.body.address or ""
+    if ask.body.inside:
+        return _inside(ask, name)
     port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, name)
     servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
 
@@ -23,16 +25,38 @@ def _enrol(ask: Ask) -> Flow:
         vcms.enrol(tx, vcluster=name, serial=issued.serial, address=address, now=ask.now)
         return b.VcmEnrolled(
             vcluster=name, serial=issued.serial, key=issued.key.decode(), certificate=issued.certificate.decode(),
-            authority=authority.decode(), servers=servers)
+            authority=authority.decode(), servers=servers,
+            configuration=vcms.configuration(name, servers, tls=not ask.body.plain))
 
     return enrol
 
 
-def _certified(ask: Ask, name: str) -> tuple[int, Issued, bytes]:
+def _inside(ask: Ask, name: str) -> Flow:
+    """Nothing is issued now: the node gets an invitation when it is primed."""
+    if ask.body.plain or ask.body.address:
+        raise Refused("invalid", "a VCM inside its vcluster is known by its certificate, and comes from its node",
+                      "inside")
+    _port(ask)
+
+    def enrol(tx: Any) -> b.VcmEnrolled:
+        view, to_come = vcms.enrol_inside(tx, vcluster=name, head=ask.body.head, now=ask.now)
+        return b.VcmEnrolled(vcluster=name, serial="", key="", certificate="", authority="", servers=[],
+                             configuration="", head=view.vcm.head, primed=not to_come)
+
+    return enrol
+
+
+def _port(ask: Ask) -> int:
     if ask.authority is None or not ask.site.nmp_port:
         raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file")
+    return ask.site.nmp_port
+
+
+def _certified(ask: Ask, name: str) -> tuple[int, Issued, bytes]:
+    port = _port(ask)
+    assert ask.authority is not None
     issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
-    return ask.site.nmp_port, issued, ask.authority.certificate
+    return port, issued, ask.authority.certificate
 
 
 def _plain(ask: Ask) -> tuple[int, Issued, bytes]:

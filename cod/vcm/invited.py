@@ -1,0 +1,95 @@
+"""A VCM that runs on a node of its vcluster gets its certificate: it makes a key and trades its invitation.
+
+It may be killed anywhere: the key is on disk before it is shown to anybody, and COD gives the same key another
+certificate for the same invitation, should its answer have been lost. The invitation's file goes last.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from twisted.internet.defer import Deferred
+
+from cod.vcm.link import Link
+from cod.vcm.settings import Settings
+from cod.wire.nmpbodies import Enroll, Enrolled
+
+log = logging.getLogger("cod.vcm")
+
+
+class Ended(Exception):
+    """The connection ended without a certificate; why, as COD says it where it does."""
+
+
+def is_invited(settings: Settings, folder: Path) -> bool:
+    """Is there an invitation that was not traded yet?"""
+    return bool(settings.invitation) and (folder / settings.invitation).exists()
+
+
+async def trade(
+    reactor: Any, settings: Settings, folder: Path, connect: Callable[[Link], Deferred[Any]]
+) -> None:
+    """Trade the invitation in `folder`. `connect` makes a connection on which no certificate is shown. Raises `Ended`,
+    or what `connect` fails with; it may be tried again.
+    """
+    invitation = folder / settings.invitation
+    key = _key(folder / settings.key)
+    asked = Enroll(settings.vcluster, invitation.read_text().strip(), b64encode(_request(key)).decode())
+    answer = await _ask(reactor, asked, connect)
+    certificate = x509.load_der_x509_certificate(b64decode(answer.certificate))
+    _write(folder / settings.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    invitation.unlink()
+    log.info("traded the invitation for a certificate, until %s", f"{certificate.not_valid_after_utc:%Y-%m-%d}")
+
+
+async def _ask(reactor: Any, asked: Enroll, connect: Callable[[Link], Deferred[Any]]) -> Enrolled:
+    answered: Deferred[Enrolled] = Deferred()
+    link = Link(reactor, asked, welcomed=answered.callback, told=lambda sequence, body: None,
+                lost=lambda why: None if answered.called else answered.errback(Ended(why)))
+    await connect(link)
+    try:
+        return await answered
+    finally:
+        link.leave("")
+
+
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The one in the file; made now if it is not there."""
+    if not path.exists():
+        made = ec.generate_private_key(ec.SECP256R1())
+        _write(path, made.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{path} is no key of an elliptic curve: remove it, and one is made")
+    return key
+
+
+def _request(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Its name is empty: whom a certificate names is the authority's to say."""
+    made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.DER)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, for its owner alone; on disk when this returns."""
+    new = path.with_name(path.name + ".new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    at = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(at)
+    finally:
+        os.close(at)
