@@ -76,5 +76,5 @@ def revoke(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     from cod.flows import tokens
 
-    run(ctx, tokens.revoke, name)
+    run(ctx, tokens.revoke, name, time.time())
     said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)

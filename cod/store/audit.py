@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import eq, ge, lt
 from typing import Any
 
 from sqlalchemy import insert, select
+from sqlalchemy.sql import operators
 
 from cod.model import AuditRow, Who
 from cod.store import tables as t
@@ -41,14 +43,13 @@ def every(
     """
     query = select(_a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, t.groups.c.name, _a.before, _a.after)
     query = query.select_from(t.audit).outerjoin(t.groups, t.groups.c.id == _a.group_id)
-    wanted = {
-        "groups": _a.group_id.in_(groups or ()), "group": t.groups.c.name == group, "actor": _a.actor == actor,
-        "action": _a.action.startswith(action or "", autoescape=True), "thing": _a.thing == thing,
-        "since": _a.at >= since, "until": _a.at < until, "before": _a.id < before}
-    given = dict(groups=groups, group=group, actor=actor, action=action, thing=thing, since=since, until=until,
-                 before=before)
-    query = query.where(*(condition for key, condition in wanted.items() if given[key] is not None))
-    return [AuditRow(*row) for row in tx.execute(query.order_by(_a.id.desc()).limit(limit)).tuples()]
+    compared: list[tuple[Any, Any, Callable[[Any, Any], Any]]] = [
+        (_a.group_id, groups, operators.in_op), (t.groups.c.name, group, eq), (_a.actor, actor, eq),
+        (_a.thing, thing, eq), (_a.at, since, ge), (_a.at, until, lt), (_a.id, before, lt)]
+    query = query.where(*(by(column, value) for column, value, by in compared if value is not None))
+    if action is not None:
+        query = query.where(_a.action.startswith(action, autoescape=True))
+    return [AuditRow(*row) for row in tx.execute(query.order_by(_a.id.desc()).limit(limit))]
 
 
 def _json(value: Mapping[str, Any] | None) -> str:

@@ -75,7 +75,9 @@ def owned(tx: Tx, group_id: int) -> dict[str, int]:
 
 
 def remove(tx: Tx, group_id: int) -> None:
-    """Remove a group that owns nothing, its members' roles, and what it is recorded to have captured."""
+    """Remove a group that owns nothing, its members' roles, links and tokens into it, and what it is recorded to have
+    captured."""
     tx.execute(delete(t.captures).where(t.captures.c.group_id == group_id))
-    tx.execute(delete(t.group_permissions).where(t.group_permissions.c.group_id == group_id))
+    for table in (t.group_permissions, t.invitations, t.api_tokens):
+        tx.execute(delete(table).where(table.c.group_id == group_id))
     tx.execute(delete(t.groups).where(t.groups.c.id == group_id))

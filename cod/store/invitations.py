@@ -35,7 +35,7 @@ def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[
     query = _SELECT.where(_i.used_at.is_(None), _i.expires_at > now).order_by(_i.id.desc())
     if groups is not None:
         query = query.where(_i.group_id.in_(groups))
-    return [Invitation(*row) for row in tx.execute(query).tuples()]
+    return [Invitation(*row) for row in tx.execute(query)]
 
 
 def spend(tx: Tx, invitation_id: int, now: float) -> bool:
@@ -52,8 +52,3 @@ def remove(tx: Tx, invitation_id: int) -> bool:
 def remove_of_user(tx: Tx, user_id: int) -> None:
     """Make worthless what was to give that user a new password."""
     tx.execute(delete(t.invitations).where(_i.user_id == user_id, _i.used_at.is_(None)))
-
-
-def remove_of_group(tx: Tx, group_id: int) -> None:
-    """Remove those into a group that goes."""
-    tx.execute(delete(t.invitations).where(_i.group_id == group_id))

@@ -23,7 +23,7 @@ def every(tx: Tx, groups: Collection[int] | None = None) -> list[User]:
     query = select(*_COLUMNS).order_by(_u.name)
     if groups is not None:
         query = query.where(_u.id.in_(select(_p.user_id).where(_p.group_id.in_(groups))))
-    return [User(*row) for row in tx.execute(query).tuples()]
+    return [User(*row) for row in tx.execute(query)]
 
 
 def get(tx: Tx, user_id: int) -> User | None:
@@ -74,7 +74,7 @@ def admins(tx: Tx) -> int:
 
 def roles(tx: Tx, user_id: int) -> dict[int, Role]:
     """What the user is, by group id."""
-    rows = tx.execute(select(_p.group_id, _p.role).where(_p.user_id == user_id)).tuples()
+    rows = tx.execute(select(_p.group_id, _p.role).where(_p.user_id == user_id))
     return {group: Role(role) for group, role in rows}
 
 
@@ -87,7 +87,7 @@ def members(tx: Tx, *, group_id: int | None = None, user_id: int | None = None) 
         query = query.where(_p.group_id == group_id)
     if user_id is not None:
         query = query.where(_p.user_id == user_id)
-    return [Member(*row[:4], Role(row[4])) for row in tx.execute(query).tuples()]
+    return [Member(*row[:4], Role(row[4])) for row in tx.execute(query)]
 
 
 def owners(tx: Tx, group_id: int) -> int:

@@ -21,7 +21,7 @@ _COLUMNS = [_w[f.name] for f in fields(WebSession)]
 def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
     """(failures, last, when the next is listened to) by key, of those that there are; locked until the commit."""
     query = select(_s.key, _s.failures, _s.last_at, _s.open_at).where(_s.key.in_(sorted(keys))).with_for_update()
-    return {key: (failures, last, opens) for key, failures, last, opens in tx.execute(query).tuples()}
+    return {key: (failures, last, opens) for key, failures, last, opens in tx.execute(query)}
 
 
 def put(tx: Tx, counts: Mapping[str, tuple[int, float, float] | None]) -> None:
@@ -65,7 +65,7 @@ def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
     """The user's sessions that go on, the newest first."""
     query = (select(*_COLUMNS).where(_w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle)
              .order_by(_w.id.desc()))
-    return [WebSession(*row) for row in tx.execute(query).tuples()]
+    return [WebSession(*row) for row in tx.execute(query)]
 
 
 def seen(tx: Tx, session_id: int, now: float) -> None:

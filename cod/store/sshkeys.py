@@ -17,7 +17,7 @@ _COLUMNS = [_k[f.name] for f in fields(SshKey)]
 def of_user(tx: Tx, user_id: int) -> list[SshKey]:
     """The user's keys, in the order in which they came."""
     return [SshKey(*row) for row in
-            tx.execute(select(*_COLUMNS).where(_k.user_id == user_id).order_by(_k.id)).tuples()]
+            tx.execute(select(*_COLUMNS).where(_k.user_id == user_id).order_by(_k.id))]
 
 
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
@@ -27,7 +27,7 @@ def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
              .join(t.group_permissions, _p.user_id == _u.id)
              .where(_p.group_id == group_id, _p.role.in_([Role.OWNER, Role.MEMBER]), _u.disabled_at.is_(None))
              .order_by(_u.name, _k.id))
-    return [(row[0], SshKey(*row[1:])) for row in tx.execute(query).tuples()]
+    return [(row[0], SshKey(*row[1:])) for row in tx.execute(query)]
 
 
 def add(tx: Tx, key: SshKey) -> SshKey:

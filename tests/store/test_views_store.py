@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from cod.flows import groups as group_flows
 from cod.flows import tokens, views
-from cod.model import Binding, Node, Refused, RequestTuple, Subnet, ipv4
+from cod.model import Binding, Node, Refused, RequestTuple, Subnet, Who, ipv4
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, groups, nodes, requests, templates, vclusters
 from cod.store.engine import Tx
@@ -156,15 +156,15 @@ def test_counts_are_those_of_the_rows(tx: Tx) -> None:
 
 
 def test_a_tokens_digest_is_kept_not_the_token(tx: Tx) -> None:
-    made = tokens.create(tx, "ci", "cod_secret", "admin", 60.0, NOW)
-    assert made.expires_at == NOW + 60
-    assert tokens.caller(tx, "cod_secret", NOW + 59) == made
-    assert tokens.caller(tx, "cod_secret", NOW + 60) is None
-    assert tokens.caller(tx, tokens.digest("cod_secret"), NOW) is None
+    tokens.create(tx, "ci", "cod_secret", "admin", 60.0, NOW)
+    assert tokens.every(tx)[0].expires_at == NOW + 60
+    assert tokens.caller(tx, "cod_secret", "192.0.2.1", NOW + 59) == Who("token:ci", admin=True, address="192.0.2.1")
+    assert tokens.caller(tx, "cod_secret", "", NOW + 60) is None
+    assert tokens.caller(tx, tokens.digest("cod_secret"), "", NOW) is None
     with pytest.raises(Refused, match="already"):
         tokens.create(tx, "ci", "cod_other", "read", None, NOW)
     tokens.revoke(tx, "ci")
-    assert tokens.caller(tx, "cod_secret", NOW) is None
+    assert tokens.caller(tx, "cod_secret", "", NOW) is None
     assert tokens.every(tx) == []
 
 

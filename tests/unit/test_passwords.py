@@ -1,0 +1,42 @@
+"""What is kept of a password."""
+
+from __future__ import annotations
+
+import time
+
+from argon2 import PasswordHasher
+
+from cod import passwords
+
+
+def test_a_password_matches_its_own_hash_alone() -> None:
+    kept = passwords.hashed("correct horse battery")
+    assert kept.startswith("$argon2id$v=19$m=65536,t=3,p=4$")
+    assert len(kept) <= 200  # users.password
+    assert kept != passwords.hashed("correct horse battery")
+    assert passwords.matches(kept, "correct horse battery")
+    assert not passwords.matches(kept, "correct horse batter")
+    assert not passwords.matches("rubbish", "correct horse battery")
+
+
+def test_accents_are_the_same_however_they_are_typed() -> None:
+    assert passwords.matches(passwords.hashed("caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait"),
+                             "cafe\N{COMBINING ACUTE ACCENT} au lait")
+
+
+def test_where_there_is_no_password_nothing_matches_and_it_takes_as_long() -> None:
+    kept = passwords.hashed("correct horse battery")
+    assert not passwords.matches("", "nobody's")
+    spent = []
+    for each in (kept, ""):
+        started = time.process_time()
+        passwords.matches(each, "wrong")
+        spent.append(time.process_time() - started)
+    assert spent[1] > spent[0] / 4  # not three orders of magnitude less
+
+
+def test_a_hash_of_other_parameters_is_told_and_still_good() -> None:
+    weak = PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(b"correct horse battery")
+    assert passwords.matches(weak, "correct horse battery")
+    assert passwords.outdated(weak)
+    assert not passwords.outdated(passwords.hashed("x"))
