@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cod.sim.run import Simulation
-from cod.sim.svg import Axis, Line, areas, lines
+from cod.svg import Axis, Line, areas, lines
 
 STATES = (("active", "active"), ("moving", "in motion"), ("warm", "warm reserve"), ("cold", "cold reserve"),
           ("aside", "set aside"))

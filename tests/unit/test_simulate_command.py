@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cod.cli import simulate as command
 from cod.cli.root import cod
 from cod.sim.plots import metric, of_sweep
-from cod.sim.svg import Axis, Line, areas, lines
+from cod.svg import Axis, Line, areas, lines
 from tests.unit.swf_lines import HEADER, line
 
 SMALL = """

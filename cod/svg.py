@@ -1,4 +1,5 @@
-"""Charts as SVG: lines, stacked areas, one or two axes upwards. Text in, text out; equal input, equal bytes."""
+"""Charts as SVG: lines, stacked areas, one or two axes upwards; spans of time in rows. Text in, text out; equal input,
+equal bytes. A document stands alone, black on white; `inline` makes it a part of a page, whose style colours it."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from html import escape
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 78, 78, 48, 62
+WIDE_LEFT, NARROW_RIGHT, ROW = 130, 20, 20
 # Told apart by people who see colours otherwise, too (Okabe and Ito's palette).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b")
 
@@ -70,6 +72,45 @@ def areas(title: str, stacked: Sequence[tuple[str, Points]], x: Axis, y: Axis) -
     return _document([*parts, *_legend([label for label, _ in stacked])])
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when until when, of what sort (its colour), and what is said of it."""
+
+    start: float
+    end: float
+    sort: str
+    about: str
+
+
+def spans(title: str, rows: Sequence[tuple[str, Sequence[Span]]], x: Axis) -> str:
+    """A row for each label, with its spans; sorts get their colours in the order in which they come."""
+    every = [span for _, row in rows for span in row]
+    sorts = list(dict.fromkeys(span.sort for span in every))
+    across = _Scale(x, [at for span in every for at in (span.start, span.end)], WIDE_LEFT, WIDTH - NARROW_RIGHT)
+    floor = TOP + ROW * len(rows)
+    parts = [_text(WIDTH / 2, 22, title, "middle", 15), *_below(across, floor)]
+    for place, (label, row) in enumerate(rows):
+        y = TOP + ROW * place
+        parts.append(_text(WIDE_LEFT - 8, y + ROW - 6, label, "end"))
+        parts += [_span(span, across, y, sorts.index(span.sort)) for span in row]
+    return _document([*parts, *_legend(sorts, floor + BOTTOM)], floor + BOTTOM)
+
+
+def _span(span: Span, across: _Scale, y: float, sort: int) -> str:
+    start, end = across(span.start), across(span.end)
+    return (f'<rect x="{start:.1f}" y="{y + 2}" width="{max(end - start, 1):.1f}" height="{ROW - 4}" '
+            f'fill="{COLOURS[sort % len(COLOURS)]}"><title>{escape(span.about)}</title></rect>')
+
+
+def inline(document: str, about: str) -> str:
+    """The drawing as an element of a page: without a ground of its own, as wide as there is room, and `about` for
+    those who hear pages."""
+    head, _, rest = document.partition("\n")
+    _ground, _, rest = rest.partition("\n")
+    box = head[head.index("viewBox"):head.index(" width=")]
+    return f'<svg class="chart" role="img" aria-label="{escape(about)}" {box}>\n{rest}'
+
+
 # ---------------------------------------------------------------- parts
 
 
@@ -119,10 +160,7 @@ def _frame(title: str, across: _Scale, up: _Scale, right: _Scale | None) -> Iter
         place = up(value)
         yield f'<line x1="{LEFT}" y1="{place:.1f}" x2="{WIDTH - RIGHT}" y2="{place:.1f}" stroke="#dddddd"/>'
         yield _text(LEFT - 8, place + 4, text, "end")
-    for value, text in across.ticks():
-        place, floor = across(value), HEIGHT - BOTTOM
-        yield f'<line x1="{place:.1f}" y1="{floor}" x2="{place:.1f}" y2="{floor + 5}" stroke="#333"/>'
-        yield _text(place, floor + 19, text, "middle")
+    yield from _below(across, HEIGHT - BOTTOM)
     if right is not None:
         for value, text in right.ticks():
             yield _text(WIDTH - RIGHT + 8, right(value) + 4, text, "start")
@@ -132,12 +170,19 @@ def _frame(title: str, across: _Scale, up: _Scale, right: _Scale | None) -> Iter
     yield _upright(18, up.axis.title)
 
 
-def _legend(labels: Sequence[str]) -> Iterable[str]:
+def _below(across: _Scale, floor: float) -> Iterable[str]:
+    for value, text in across.ticks():
+        place = across(value)
+        yield f'<line x1="{place:.1f}" y1="{floor}" x2="{place:.1f}" y2="{floor + 5}" stroke="#333"/>'
+        yield _text(place, floor + 19, text, "middle")
+
+
+def _legend(labels: Sequence[str], height: float = HEIGHT) -> Iterable[str]:
     place = float(LEFT)
     for number, label in enumerate(labels):
         colour = COLOURS[number % len(COLOURS)]
-        yield f'<rect x="{place:.1f}" y="{HEIGHT - 18}" width="12" height="10" fill="{colour}"/>'
-        yield _text(place + 17, HEIGHT - 9, label, "start")
+        yield f'<rect x="{place:.1f}" y="{height - 18}" width="12" height="10" fill="{colour}"/>'
+        yield _text(place + 17, height - 9, label, "start")
         place += 34 + 6.6 * len(label)
 
 
@@ -151,7 +196,7 @@ def _upright(x: float, text: str) -> str:
             f"{escape(text)}</text>")
 
 
-def _document(parts: Iterable[str]) -> str:
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-            f'height="{HEIGHT}" font-family="sans-serif" fill="#222">')
-    return "\n".join([head, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>', *parts, "</svg>", ""])
+def _document(parts: Iterable[str], height: int = HEIGHT) -> str:
+    head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+            f'height="{height}" font-family="sans-serif" fill="#222">')
+    return "\n".join([head, f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", ""])
