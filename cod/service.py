@@ -249,13 +249,17 @@ def _nmp(g: Ground, addresses: list[str]) -> Any:
 
 
 def images(ground: Ground) -> list[Any]:
-    """The HTTP boot and image server, and what takes new images in."""
+    """The HTTP boot and image server, and what takes new images and captured disks in."""
+    from cod.net.captures import Captures
     from cod.net.http import HttpServer
     from cod.net.ingest import Ingester
 
     g, settings, addresses = ground, ground.settings, sorted({subnet.server for subnet in ground.site.subnets})
+    captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
     return [
-        HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, g.site.http_port, g.clock),
+        captures,
+        HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, g.site.http_port, g.clock,
+                   captures=captures),
         Ingester(g.reactor, g.pool, settings.images, settings.incoming, settings.name, g.clock),
     ]
 

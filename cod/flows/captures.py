@@ -14,10 +14,23 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from cod import news
-from cod.model import Capture, CapturedPartition, CaptureView, Effect, Ingested, Node, Refused, Result, Site
+from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
 from cod.policy import capture, lifecycle, names, template
+from cod.policy.uploads import check_quota
 from cod.states import CaptureState, NodeEvent, NodeState, Step
-from cod.store import captures, groups, images, nodes, notices, reservations, sessions, steps, templates, vclusters
+from cod.store import (
+    captures,
+    groups,
+    images,
+    nodes,
+    notices,
+    reservations,
+    sessions,
+    steps,
+    templates,
+    uploads,
+    vclusters,
+)
 from cod.store.engine import Tx
 
 
@@ -39,7 +52,7 @@ def want(
     capture.check(node, _configuration(tx, node.template_id))
     owner = _owner(tx, node, group)
     wanted = image if template is None else template
-    _check_free(tx, node, image, wanted, owner)
+    _check_free(tx, image, wanted, owner, site.images)
     captures.put(tx, node.id, image=image, template=wanted, group_id=owner, source_id=source,
                  state=CaptureState.WANTED, secret=secret, actor=actor, asked_at=now)
     moved = _set_out(tx, node, site, now, actor)
@@ -67,9 +80,10 @@ def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
     return holder.group_id if holder else node.cached_group_id
 
 
-def _check_free(tx: Tx, node: Node, image: str, wanted: str, owner: int | None) -> None:
+def _check_free(tx: Tx, image: str, wanted: str, owner: int | None, rules: ImageRules) -> None:
     names.check_image(image)
     images.check_free(tx, image, owner)
+    _check_quota(tx, owner, 1, rules)
     if wanted:
         names.check_image(wanted)
         revisions = templates.revisions(tx, wanted)
@@ -139,6 +153,26 @@ def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
     return row
 
 
+def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> int | None:
+    """Bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
+    row = receiving(tx, order=order, address=address, secret=secret)
+    quota = _quota(tx, row.group_id, rules)
+    return None if quota is None or row.group_id is None else max(quota - uploads.taken(tx, row.group_id), 0)
+
+
+def _quota(tx: Tx, group_id: int | None, rules: ImageRules) -> int | None:
+    if group_id is None:
+        return None
+    own = groups.get(tx, group_id).image_quota
+    return rules.quota if own is None else own
+
+
+def _check_quota(tx: Tx, group_id: int | None, size: int, rules: ImageRules) -> None:
+    quota = _quota(tx, group_id, rules)
+    if quota is not None and group_id is not None:
+        check_quota(quota, uploads.taken(tx, group_id), size, groups.get(tx, group_id).name)
+
+
 def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:
     """The image is about to be published under that digest: its folder is not to be swept away. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
@@ -147,7 +181,7 @@ def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -
 
 def keep(
     tx: Tx, *, order: str, address: str, secret: str, ingested: Ingested, partitions: Sequence[CapturedPartition],
-    now: float,
+    rules: ImageRules, now: float,
 ) -> Result:
     """The image is published: now it and its template can be seen. Repeating it does no harm. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
@@ -155,6 +189,7 @@ def keep(
         return Result(None)
     node = nodes.get(tx, row.node_id, lock=True)
     assert node is not None
+    _check_quota(tx, row.group_id, ingested.stored, rules)
     captures.end(tx, node.id, CaptureState.DONE, "", now)
     images.make_room(tx, row.image, row.group_id)
     images.add(tx, name=row.image, group_id=row.group_id, state="ready", created_at=now, **asdict(ingested))

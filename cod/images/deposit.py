@@ -189,6 +189,17 @@ def _unpacked(frame: bytes, length: int) -> bytes:
         raise Refused("invalid", f"a chunk cannot be unpacked: {error}", "body") from None
 
 
+def published(root: Path, digest: str) -> Ingested:
+    """What `seal` returned for an image that is published by now. Raises OSError, or ValueError if it is damaged."""
+    found = manifest.decode((root / digest / "manifest.json").read_bytes())
+    head = bytes(CHUNK)
+    if found.chunks and found.chunks[0].raw_offset == 0:
+        with (root / digest / "data.zst").open("rb") as data:
+            data.seek(found.chunks[0].offset)
+            head = _unpacked(data.read(found.chunks[0].length), found.chunks[0].raw_length)
+    return Ingested("capture", formats.content_of(head), found.size, found.used, found.stored, "", digest)
+
+
 # ---------------------------------------------------------------- folders
 
 

@@ -1,4 +1,4 @@
-"""The boot and image server: HTTP/1.1, GET and HEAD, file bodies by sendfile.
+"""The boot and image server: HTTP/1.1, GET and HEAD, file bodies by sendfile; captured disks come in by PUT.
 
 =============================================  ==================================================
 ``/boot/{mac}/script.ipxe``                    the node's boot script
@@ -6,6 +6,7 @@
 ``/files/{path}``                              the boot root
 ``/images/{digest}/manifest.json``             the image store
 ``/images/{digest}/data.zst``, ``.../file``    the same
+``/captures/{order}``                          disks that are being saved as images: `net.captures`
 =============================================  ==================================================
 """
 
@@ -33,6 +34,7 @@ from twisted.python.failure import Failure
 from cod.model import Refused, Site
 from cod.net.bootdocs import BootDocs, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
+from cod.net.captures import Captures
 from cod.net.httpconn import DEFAULTS, Connection, Limits
 from cod.pool import Pool
 from cod.wire.http import BadTarget, path_parts
@@ -41,7 +43,7 @@ REQUESTS = prometheus.Counter("cod_http_requests_total", "HTTP requests by first
                               ["kind", "status"])
 OPEN = prometheus.Gauge("cod_http_connections", "open connections to the boot and image server")
 
-KINDS = ("boot", "files", "images")
+KINDS = ("boot", "files", "images", "captures")
 IMAGE_FILES = ("manifest.json", "data.zst", "file")
 TYPES = {"json": "application/json", "ipxe": "text/plain", "txt": "text/plain"}
 STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400}
@@ -54,12 +56,14 @@ class HttpServer(Service):
 
     files_root   the boot root; images_root  the image store, a folder for each digest
     clock        wall time, for the flows and the Date header
+    captures     takes captured disks; None: nobody does
     port         0 takes any free one (tests); `port` then says which
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, files_root: Path, images_root: Path, addresses: Sequence[str],
         port: int, clock: Callable[[], float] = time.time, *, limits: Limits = DEFAULTS,
+        captures: Captures | None = None,
     ) -> None:
         self.reactor = reactor
         self.limits = limits
@@ -68,6 +72,7 @@ class HttpServer(Service):
         self._files = BootFiles(files_root)
         self._images = BootFiles(images_root)
         self._docs = BootDocs(pool, site, clock)
+        self._captures = captures
         self._addresses = list(addresses) or [""]
         self._clock = clock
         self._date = (0, "")
@@ -131,6 +136,11 @@ class HttpServer(Service):
 
     # ------------------------------------------------------------ routes
 
+    def takes_body(self, request: h11.Request) -> bool:
+        """Only captures have bodies."""
+        sent = request.method in (b"PUT", b"POST")
+        return sent and self._captures is not None and request.target.startswith(b"/captures/")
+
     def respond(self, connection: Connection, request: h11.Request) -> None:
         """Answer a request, now or when its flow is done."""
         try:
@@ -139,6 +149,10 @@ class HttpServer(Service):
             parts = [""]
         kind = parts[0] if parts[0] in KINDS else "none"
         try:
+            if kind == "captures" and self._captures is not None:
+                self._captures.respond(connection, request, parts[1:]).addCallback(
+                    lambda answer: self._answer(connection, kind, *answer))
+                return
             self._route(connection, request.method, kind, parts[1:])
         except NoSuchFile:
             self._answer(connection, kind, 404, "no such file\n")

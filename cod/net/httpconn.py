@@ -17,6 +17,7 @@ from typing import Protocol as Interface
 
 import h11
 import prometheus_client as prometheus
+from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
@@ -27,6 +28,10 @@ from cod.wire.http import answer
 BYTES = prometheus.Counter("cod_http_bytes_total", "bytes of files that were given to the network", ["kind"])
 
 log = logging.getLogger("cod.http")
+
+
+class BodyLost(Exception):
+    """A request's body did not come, or was longer than what was granted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,11 @@ DEFAULTS = Limits()
 
 
 class Server(Interface):
-    """What a connection needs from its server: its limits, reactor seconds, the Date header, and the answers."""
+    """What a connection needs from its server: its limits, reactor seconds, the Date header, and the answers.
+
+    takes_body  is the request answered before its body has come, by somebody who may ask for that (`Connection.body`)?
+                The bodies of all others are not read.
+    """
 
     limits: Limits
     reactor: Any
@@ -55,6 +64,7 @@ class Server(Interface):
     def date(self) -> str: ...
     def joined(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
+    def takes_body(self, request: h11.Request) -> bool: ...
     def respond(self, connection: Connection, request: h11.Request) -> None: ...
 
 
@@ -70,9 +80,12 @@ class Connection(Protocol):
         self._sending: SendFile | None = None
         self._kind = ""
         self._seen = -1  # how far `_sending` was at the last look
-        self._busy = False
+        self._busy = self._lost = False
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head)
         self._request: h11.Request | None = None
+        self._body = bytearray()
+        self._room = 0  # bytes that the body may have
+        self._wanted: Deferred[bytes] | None = None
 
     def connectionMade(self) -> None:
         """Answers are written whole, so Nagle's algorithm could only delay them."""
@@ -81,8 +94,9 @@ class Connection(Protocol):
 
     def connectionLost(self, reason: Failure = Failure(ConnectionError())) -> None:  # noqa: B008
         """Whatever was under way is dropped."""
-        self._busy = True
+        self._busy = self._lost = True
         self._count()
+        self._lose_body("the connection ended")
         self._server.left(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -111,7 +125,11 @@ class Connection(Protocol):
                 return
             if isinstance(event, h11.Request):
                 self._request = event
-            elif isinstance(event, h11.EndOfMessage | h11.Data):  # nothing here takes a body: answer without reading it
+                if self._server.takes_body(event):
+                    self._begin()
+            elif self._wanted is not None and isinstance(event, h11.EndOfMessage | h11.Data):
+                self._take(event)
+            elif isinstance(event, h11.EndOfMessage | h11.Data):  # nobody takes its body: answer without reading it
                 self._begin()
             else:  # the client closed its side, or asked for another protocol
                 self.transport.loseConnection()
@@ -126,12 +144,56 @@ class Connection(Protocol):
                 status_code=status, headers=[("Content-Length", "0"), ("Connection", "close")])))
         self.transport.loseConnection()
 
+    # ------------------------------------------------------------ bodies
+
+    def body(self, room: int) -> Deferred[bytes]:
+        """The request's body, of at most `room` bytes; fails with `BodyLost`. Only before the answer."""
+        wanted: Deferred[bytes] = Deferred()
+        self._body.clear()
+        self._room, self._wanted = room, wanted
+        if self._lost:
+            self._lose_body("the connection ended")
+            return wanted
+        self.patience(self._server.limits.stall)
+        if self._http.they_are_waiting_for_100_continue:
+            self.transport.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+        self._busy = False
+        self.transport.resumeProducing()
+        self._server.reactor.callLater(0, self._advance)
+        return wanted
+
+    def patience(self, seconds: float) -> None:
+        """So long nothing need happen."""
+        self.deadline = self._server.seconds() + seconds
+
+    def _take(self, event: h11.EndOfMessage | h11.Data) -> None:
+        assert self._wanted is not None
+        if isinstance(event, h11.Data):
+            self._body += event.data
+            self.patience(self._server.limits.stall)
+            if len(self._body) <= self._room:
+                return
+            self._pause()
+            self._lose_body("it is too long")
+            return
+        self._pause()
+        wanted, self._wanted = self._wanted, None
+        wanted.callback(bytes(self._body))
+
+    def _pause(self) -> None:
+        self._busy = True
+        self.transport.pauseProducing()
+
+    def _lose_body(self, why: str) -> None:
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            wanted.errback(BodyLost(why))
+
     # ------------------------------------------------------------ answering
 
     def _begin(self) -> None:
         assert self._request is not None
-        self._busy = True
-        self.transport.pauseProducing()
+        self._pause()
         self.deadline = self._server.seconds() + self._server.limits.stall
         self._server.respond(self, self._request)
 

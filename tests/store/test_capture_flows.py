@@ -52,7 +52,7 @@ def asking(lab: Lab, **more: str) -> dict[str, str]:
 
 def keep(lab: Lab, **more: str) -> None:
     captures.note_digest(lab.tx, digest=SAVED.digest, **asking(lab, **more))
-    captures.keep(lab.tx, ingested=SAVED, partitions=PARTS, now=lab.now, **asking(lab, **more))
+    captures.keep(lab.tx, ingested=SAVED, partitions=PARTS, rules=lab.site.images, now=lab.now, **asking(lab, **more))
 
 
 def show(lab: Lab) -> Any:
@@ -393,6 +393,23 @@ def test_digests_that_are_about_to_be_seen_are_not_swept(lab: Lab) -> None:
     assert captures.orders(lab.tx) == set()
 
 
+def test_a_quota_holds_before_meanwhile_and_after(lab: Lab) -> None:
+    active(lab)
+    image = images.add(lab.tx, name="old", state="ready", format="raw", created_at=0.0, stored=100,
+                       group_id=show_group(lab))
+    group_rows.change(lab.tx, show_group(lab), image_quota=100)
+    with pytest.raises(Refused, match="too much for group physics"):
+        want(lab)
+    group_rows.change(lab.tx, show_group(lab), image_quota=SAVED.stored)
+    want(lab)
+    lab.boots(1)
+    assert captures.room(lab.tx, rules=lab.site.images, **asking(lab)) == SAVED.stored - 100
+    with pytest.raises(Refused, match="too much for group physics"):
+        keep(lab)
+    images.remove(lab.tx, image.id)
+    keep(lab)
+
+
 # ---------------------------------------------------------------- killed at each statement
 
 
@@ -403,7 +420,8 @@ class Killed(Exception):
 WAYS: dict[str, Callable[[Tx, Any], object]] = {
     "want": lambda tx, lab: captures.want(tx, name="node1", image="mine", secret=SECRET, site=lab.site, now=lab.now,
                                           actor="x"),
-    "keep": lambda tx, lab: captures.keep(tx, ingested=SAVED, partitions=PARTS, now=lab.now, **asking(lab)),
+    "keep": lambda tx, lab: captures.keep(tx, ingested=SAVED, partitions=PARTS, rules=lab.site.images,
+                                          now=lab.now, **asking(lab)),
     "cancel": lambda tx, lab: captures.cancel(tx, name="node1", site=lab.site, now=lab.now, actor="x"),
     "deadline": lambda tx, lab: deadlines.run(tx, lab.site, lab.now + 1000),
 }
