@@ -28,6 +28,7 @@ from cod.net.apirequest import ApiRequest
 from cod.net.events import EventStream
 from cod.net.portal import ACTIONS, PAGES, visits
 from cod.net.portal.front import Portal
+from cod.net.signin import SignIn
 from cod.pool import Pool
 
 SWEEP = 60.0  # seconds between looks for uploads that nobody needs any more
@@ -59,7 +60,7 @@ class Api(http.HTTPFactory):
         self.real_reactor = reactor
         self.streams: set[EventStream] = set()
         self.portal = None if local else Portal(self, PAGES, ACTIONS)
-        self.visitors: dict[str, Who] = {}
+        self.signin = SignIn(reactor, pool, site, clock)
         self.uploading: set[Path] = set()
 
     def log(self, request: http.Request) -> None:
@@ -80,16 +81,23 @@ class Api(http.HTTPFactory):
         """Who sent `request`. Raises `Wrong` (401)."""
         if self.local:
             return Who(f"user:{_peer_name(request)}", admin=True, local=True)
-        session = visits.cookies(request.getHeader("cookie")).get(visits.SESSION, "")
-        if session in self.visitors and request.getHeader("authorization") is None:
-            return self.visitors[session]
-        kind, _, token = (request.getHeader("authorization") or "").partition(" ")
+        shown = request.getHeader("authorization")
+        cookie = visits.cookies(request.getHeader("cookie")).get(visits.SESSION)
+        if shown is None and cookie:
+            return await self._by_cookie(request, cookie)
+        kind, _, token = (shown or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise Wrong(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
         who: Who | None = await self.pool.read(tokens.caller, token.strip(), _address(request), self.clock())
         if who is None:
             raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired or revoked")
         return who
+
+    async def _by_cookie(self, request: Arriving, cookie: str) -> Who:
+        request.session = await self.signin.session(cookie, address=_address(request))
+        if request.session is None:
+            raise Wrong(401, "unauthorised", "you are not signed in any more")
+        return request.session.who
 
 
 def _address(request: Arriving) -> str:

@@ -18,6 +18,7 @@ from twisted.web import http
 
 from cod import states
 from cod.flows.replies import Changed
+from cod.flows.signin import Session
 from cod.model import Refused, Who
 from cod.pool import Pool
 
@@ -57,7 +58,9 @@ class Arriving(http.Request):
         self._started = api.real_reactor.seconds()
         self._upload: Path | None = None
         self._refusal: Wrong | None = None
+        self._stranger: Wrong | None = None
         self._who: Who | None = None
+        self.session: Session | None = None
         self._received = 0
         self._limit = JSON_LIMIT
         self._gone = False
@@ -84,11 +87,16 @@ class Arriving(http.Request):
         try:
             self._who = await self.api.caller(self)
         except Wrong as wrong:
-            self._refuse(wrong)
+            if wrong.status == 401 and self.getHeader("authorization") is None:
+                self._stranger = wrong  # who may see the pages for signing in, and send their forms
+            else:
+                self._refuse(wrong)
         except Exception as error:
             self._refuse(unexpected(error))
 
     def _open_upload(self, _none: None) -> None:
+        if self._stranger:
+            self._refuse(self._stranger)
         if self._who is not None and not self._who.writes:
             self._refuse(Wrong(403, "forbidden", READS_ONLY))
         if self._refusal is None and not self._gone:

@@ -37,11 +37,11 @@ class ApiRequest(Arriving):
     """One request, answered when it is all there."""
 
     async def _answer(self) -> None:
-        if self.api.portal and is_page(self.path):
-            return self._send_page(await self.api.portal.answer(self._asked(), self._page_refusal()))
+        if self.api.portal and is_page(self.path) and self.getHeader("authorization") is None:
+            return self._send_page(await self.api.portal.answer(self._asked(), self._refusal))
         try:
-            if self._refusal:
-                raise self._refusal
+            if wrong := self._refusal or self._stranger:
+                raise wrong
             assert self._who is not None
             await self._dispatch(self._who)
         except Wrong as wrong:
@@ -90,7 +90,7 @@ class ApiRequest(Arriving):
 
     def _send_reply(self, route: Route, body: bytes) -> None:
         """Or, where the client has it already, nothing."""
-        if route.changes:
+        if route.method != "GET":
             return self._send(route.status, body)
         self._headers["ETag"] = tag(body)
         if fits(self.getHeader("if-none-match"), body):
@@ -119,11 +119,7 @@ class ApiRequest(Arriving):
     def _asked(self) -> Asked:
         path, _, query = self.uri.decode("latin-1").partition("?")
         return Asked(self._verb(), unquoted(path), query, self.getHeader, _whole(self.content),
-                     visits.visit(self._who, self.getHeader("cookie")), self.getClientAddress().host)
-
-    def _page_refusal(self) -> Wrong | None:
-        """What has been wrong with a request for a page so far; that nobody is signed in is not."""
-        return None if self._refusal and self._refusal.status == 401 else self._refusal
+                     visits.visit(self.session, self.getHeader("cookie")), str(self.channel.transport.getPeer().host))
 
     def _send_page(self, answer: Answer) -> None:
         self._headers |= SECURITY | answer.headers

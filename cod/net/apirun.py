@@ -14,11 +14,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from cod.ca import Ca
-from cod.flows.access import guarded
+from cod.flows.access import guarded, noted
 from cod.model import Result, Site, Who
 from cod.net.apibody import READS_ONLY, Wrong
 from cod.net.apicondition import Conditions
+from cod.net.changes import change
 from cod.net.routes import Ask, Route
+from cod.net.signin import SignIn
 from cod.pool import Pool
 
 
@@ -33,6 +35,7 @@ class Ground(Protocol):
     webhook_key: bytes
     authority: Ca | None
     real_reactor: Any
+    signin: SignIn
 
 
 NONE = Conditions()
@@ -60,7 +63,10 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
 async def carry_out(ground: Ground, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
     """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
     was asked under the same key before."""
-    flow = conditions.around(route, ask, route.call(ask))
+    flow = route.call(ask)
+    if route.changes and not route.quiet:
+        flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
+    flow = conditions.around(route, ask, flow)
     value = await (ground.pool.run if route.changes else ground.pool.read)(
         partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask)))
     if isinstance(value, Result):

@@ -13,8 +13,11 @@ from urllib.parse import urlencode, urlsplit
 
 from lxml import html
 
+from cod.flows.signin import digest
 from cod.model import Role, Who
-from tests.net.apiserver import Served
+from cod.store import people, signins
+from cod.store.engine import Tx
+from tests.net.apiserver import NOW, Served
 
 ANN = Who("user:ann", user_id=1, admin=True)
 
@@ -68,8 +71,16 @@ class Browser:
         return self._follow(self.ask("GET", path + (f"?{urlencode(query)}" if query else "")))
 
     def post(self, path: str, fields: Mapping[str, Any] | list[tuple[str, str]]) -> Shown:
-        kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{self.host}"}
-        return self._follow(self.ask("POST", path, urlencode(fields).encode(), kind))
+        return self._follow(self.ask("POST", path, self.body(fields), self.form))
+
+    @staticmethod
+    def body(fields: Mapping[str, Any] | list[tuple[str, str]]) -> bytes:
+        return urlencode(fields).encode()
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The headers of a form that is sent."""
+        return {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{self.host}"}
 
     def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Shown:
         """One request; redirects are not followed."""
@@ -110,11 +121,19 @@ class Browser:
 
 
 def signed_in(served: Served, who: Who = ANN) -> Browser:
-    """A browser that is signed in as `who`."""
+    """A browser that is signed in as `who`, a user who is made so, with the roles that it has."""
     browser = Browser(served.server.ports[0])
     browser.cookies["__Host-cod"] = secret = secrets.token_urlsafe(32)
-    served.server._apis[1].visitors[secret] = who
+    served.tx(_session, who, digest(secret))
     return browser
+
+
+def _session(tx: Tx, who: Who, cookie: str) -> None:
+    name = who.name.removeprefix("user:")
+    user = people.by_name(tx, name) or people.add(tx, name, NOW, admin=who.admin)
+    for group, role in who.roles.items():
+        people.set_role(tx, group, user.id, role)
+    signins.add(tx, cookie, user.id, NOW, expires_at=NOW + 86400, address="127.0.0.1", browser="test")
 
 
 def member(name: str, **roles: str) -> Who:

@@ -55,6 +55,8 @@ class Form:
     csrf    the token that proves that it comes from a page of ours, masked for this page
     key     makes sending it twice harmless
     errors  by field; '' is about the whole form
+    shown   the fields whose errors have been shown where they are
+    mark    sets it apart from other forms of its page: its fields' ids begin with it
     """
 
     path: str
@@ -62,6 +64,12 @@ class Form:
     key: str
     typed: Fields | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set)
+    mark: str = ""
+
+    def id(self, name: str) -> str:
+        """The id of a field's element."""
+        return f"{self.mark}-{name}" if self.mark else name
 
     def value(self, name: str, default: Any = "") -> str:
         """What the field shows: what was typed, else `default`."""
@@ -74,12 +82,13 @@ class Form:
         return default if self.typed is None else value in self.typed.all(name)
 
     def error(self, name: str) -> str:
-        """What is wrong with the field, or one within it ('tuples.0.count' of 'tuples'); '' for nothing."""
+        """What is wrong with the field; '' for nothing. The field shows it, so that the form need not."""
+        self.shown.add(name)
         return self.errors.get(name, "")
 
-    def others(self, *shown: str) -> list[str]:
-        """Sentences about what none of the fields `shown` is about."""
-        return [text for name, text in self.errors.items() if name not in shown]
+    def unshown(self) -> list[str]:
+        """Sentences that no field has shown: about the whole form, or about what it has no field for."""
+        return [text for name, text in self.errors.items() if name not in self.shown]
 
 
 # ---------------------------------------------------------------- fields -> body

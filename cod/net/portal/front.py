@@ -6,6 +6,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -24,10 +25,12 @@ from cod.net.portal import links, nav, visits
 from cod.net.portal.answers import Answer, Asked, packed, redirect
 from cod.net.portal.assets import Assets
 from cod.net.portal.forms import Fields, Form, body_of
-from cod.net.portal.pages import Action, Page
+from cod.net.portal.pages import Action, Door, Page
 from cod.net.portal.render import Templates
 from cod.net.routes import Ask, Route
 
+AGAIN = {409, 412, 422}  # statuses with which a form is shown again
+DOOR_AGAIN = AGAIN | {401, 404, 429, 503}
 NOBODY = Who("nobody", writes=False)
 
 log = logging.getLogger("cod.portal")
@@ -36,7 +39,7 @@ log = logging.getLogger("cod.portal")
 class Portal:
     """Pages and actions on `ground`."""
 
-    def __init__(self, ground: Ground, pages: tuple[Page, ...], actions: tuple[Action, ...]) -> None:
+    def __init__(self, ground: Ground, pages: tuple[Page, ...], actions: tuple[Action | Door, ...]) -> None:
         self.ground, self.pages, self.actions = ground, pages, actions
         web = data.path("web")
         self.assets = Assets(web / "assets")
@@ -97,7 +100,7 @@ class Portal:
     async def _shown(
         self, asked: Asked, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None
     ) -> Answer:
-        pairs = dict(parse_qsl(asked.query, keep_blank_values=True, max_num_fields=50)) if asked.method == "GET" else {}
+        pairs = dict(parse_qsl(asked.query, max_num_fields=50)) if asked.method == "GET" else {}
         part = pairs.pop("part", "")
         query = None if page.query is None else apirun.checked(page.query, pairs)
         ask = self._ask(asked, names, query=query)
@@ -121,11 +124,13 @@ class Portal:
         """What every template is given; see `net.portal`."""
         visit = asked.visit
 
-        def forms(path: str) -> Form:
-            return form if form and form.path == path else Form(path, visit.csrf(), secrets.token_hex(16))
+        def forms(path: str, mark: str = "") -> Form:
+            made = form if form and form.path == path else Form(path, visit.csrf(), secrets.token_hex(16))
+            return replace(made, mark=mark)
 
         return {
-            "me": visit.who, "site": self.ground.site, "now": self.ground.clock(), "path": asked.path, "place": place,
+            "me": visit.who, "user": visit.session and visit.session.user, "site": self.ground.site,
+            "now": self.ground.clock(), "path": asked.path, "place": place,
             "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
             "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
             "part": "", "can": partial(_can, visit.who),
@@ -138,6 +143,13 @@ class Portal:
             answer.cookies.append(visits.flash(""))
         return answer
 
+    def rendered(
+        self, asked: Asked, template: str, place: str = "", form: Form | None = None, status: int = 200, **values: Any
+    ) -> Answer:
+        """A template with values, as the answer to a POST: for what is shown once, such as secrets."""
+        text = self.templates.page(template, self._context(asked, place, form) | values)
+        return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
+
     # ------------------------------------------------ actions
 
     async def _post(self, asked: Asked) -> Answer:
@@ -148,19 +160,21 @@ class Portal:
                    Wrong(404, "not_found", "There is no such page."))
         fields = Fields.read(asked.body, asked.header("content-type") or "")
         self._genuine(asked, fields)
-        if asked.visit.who is None:
+        if asked.visit.who is None and not (isinstance(action, Door) and action.public):
             return self._to_sign_in(asked)
         try:
+            if isinstance(action, Door):
+                return await action.opened(self, asked, fields)
             return await self._done(asked, action, names, fields)
         except Wrong as wrong:
             refused = wrong
         except Exception as error:
             refused = unexpected(error)
-        if refused.status in (409, 422):
+        if refused.status in (DOOR_AGAIN if isinstance(action, Door) else AGAIN):
             return await self._again(asked, action, names, fields, refused)
         raise refused
 
-    def _action(self, path: str) -> tuple[Action | None, dict[str, str]]:
+    def _action(self, path: str) -> tuple[Action | Door | None, dict[str, str]]:
         for action in self.actions:
             names = routes.matched(action.path, path)
             if names is not None:
@@ -188,21 +202,19 @@ class Portal:
             self.ground, route, ask, value)
         log.info("%s %s: %s", who.name, asked.method, route.summary)
         if action.shows:
-            values = self._context(asked, action.page) | {"ask": ask, "reply": reply}
-            return Answer(200, self.templates.page(action.shows, values).encode(), secret=True)
+            return self.rendered(asked, action.shows, action.page, ask=ask, reply=reply)
         said = action.said(ask, reply)
         return redirect(action.then(ask, reply), *([visits.flash(said)] if said else []))
 
     async def _again(
-        self, asked: Asked, action: Action, names: Mapping[str, str], fields: Fields, wrong: Wrong
+        self, asked: Asked, action: Action | Door, names: Mapping[str, str], fields: Fields, wrong: Wrong
     ) -> Answer:
         """The page with the form, with what was typed and what is wrong with it."""
         path = links.fill(action.page, names)
         page, page_names = self._page(routes.unquoted(path))
         if page is None:
             raise wrong
-        form = Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, wrong.faults or {"": wrong.detail})
-        return await self._shown(asked, page, page_names, wrong.status, form)
+        return await self._shown(asked, page, page_names, wrong.status, filled(asked, fields, wrong))
 
     # ------------------------------------------------ what went wrong
 
@@ -222,6 +234,11 @@ def same_origin(header: Any) -> bool:
 
 def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
     return who is not None and offered(who, Right(right), group_id)
+
+
+def filled(asked: Asked, fields: Fields, wrong: Wrong) -> Form:
+    """The form that was sent, to be shown again."""
+    return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, wrong.faults or {"": wrong.detail})
 
 
 def _key(who: Who, path: str, fields: Fields) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 
+from cod.net.portal.answers import Answer, Asked
 from cod.net.portal.forms import Fields
 from cod.net.portal.links import fill
 from cod.net.routes import ANYBODY, Ask, Claims, Flow, Route
@@ -60,6 +61,21 @@ class Action:
     body: Callable[[Fields], Any] | None = None
     names: Callable[[Mapping[str, str], Fields], Mapping[str, str]] = lambda names, fields: names
     shows: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What a POST does that is no route of the API: what makes, changes or ends a browser's session.
+
+    opened  answers, from the portal, the question and the form's fields; what it refuses is shown at the form
+    page    path of the page with the form
+    public  for those who are not signed in, too
+    """
+
+    path: str
+    page: str
+    opened: Callable[[Any, Asked, Fields], Awaitable[Answer]]
+    public: bool = False
 
 
 def api(method: str, path: str) -> Route:

@@ -6,6 +6,10 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from cod.model import dotted
+
+__all__ = ["clock", "count", "dotted", "duration", "percent", "size", "when"]
+
 NONE = Markup("&ndash;")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, unquote
 
+from cod.flows.signin import Session
 from cod.model import Who
 
 SESSION, VISIT, FLASH = "__Host-cod", "__Host-cod-visit", "__Host-cod-flash"
@@ -25,16 +26,23 @@ LONGEST_FLASH = 1000  # characters
 class Visit:
     """A browser's cookies and whom they stand for.
 
-    session  the session's secret; '': not signed in
+    session  the session that it is signed in with
+    cookie   that session's secret; '': not signed in
     token    the secret that its forms' tokens belong to: the session's or the visit's
     fresh    the token is new: the browser has to be given it
+    flash    the message that the last page left for this one
     """
 
-    who: Who | None
-    session: str
+    session: Session | None
+    cookie: str
     token: str
     fresh: bool = False
     flash: str = ""
+
+    @property
+    def who(self) -> Who | None:
+        """Who asks, where somebody is signed in."""
+        return self.session.who if self.session else None
 
     def csrf(self) -> str:
         """A token for a form, different each time."""
@@ -58,12 +66,12 @@ def cookies(header: str | None) -> dict[str, str]:
         return {}
 
 
-def visit(who: Who | None, header: str | None) -> Visit:
+def visit(session: Session | None, header: str | None) -> Visit:
     """The visit that a request with that Cookie header belongs to."""
     found = cookies(header)
-    session = found.get(SESSION, "") if who else ""
-    token = session or found.get(VISIT, "")
-    return Visit(who, session, token or secrets.token_urlsafe(_SIZE), not token,
+    secret = found.get(SESSION, "") if session else ""
+    token = secret or found.get(VISIT, "")
+    return Visit(session, secret, token or secrets.token_urlsafe(_SIZE), not token,
                  unquote(found.get(FLASH, ""), errors="replace")[:LONGEST_FLASH])
 
 
