@@ -68,8 +68,9 @@ def main() -> None:
     nmplimits.RATE = nmplimits.BURST = 1e9
     nmplimits.BYTES = 1e12, 1e12
     nmplimits.COSTLY = {}
-    server = NmpServer(reactor, pool, site, "cod1", listen, lambda transport: nmptls.Shown(nmptls.identity(transport).serial, "", True),
-                       time.time, lambda effects: None)
+    server = NmpServer(
+        reactor, pool, site, "cod1", listen, lambda peer: nmptls.Shown(nmptls.identity(peer).serial, "", True),
+        time.time, lambda effects: None)
     server.startService()
     reactor.callWhenRunning(lambda: (StandardIO(Report(server)), print("ready", flush=True)))
     reactor.run()

@@ -52,14 +52,18 @@ def enrolled(engine: Engine, ca: Ca, name: str = "pool", when: datetime | None =
 class Client:
     """A VCM by hand."""
 
-    def __init__(self, server: NmpServer, ca: Ca, issued: Issued | None, folder: Path, *, buffer: int = 0) -> None:
-        """`issued` None: without TLS, to the server's last port; `buffer`: bytes that its socket takes in unread."""
+    def __init__(
+        self, server: NmpServer, ca: Ca, issued: Issued | None, folder: Path, *, buffer: int = 0, bare: bool = False
+    ) -> None:
+        """`issued` None: without TLS, to the server's last port, or, if `bare`, with TLS and no certificate; `buffer`:
+        bytes that its socket takes in unread."""
         plain = socket.socket()
         if buffer:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         plain.settimeout(5)
-        plain.connect(("127.0.0.1", port(server) if issued else server.ports[-1].getHost().port))
-        self.socket = _context(ca, issued, folder).wrap_socket(plain, server_hostname=SERVER_NAME) if issued else plain
+        tls = bool(issued) or bare
+        plain.connect(("127.0.0.1", port(server) if tls else server.ports[-1].getHost().port))
+        self.socket = _context(ca, issued, folder).wrap_socket(plain, server_hostname=SERVER_NAME) if tls else plain
         self.socket.settimeout(10)
         self._decoder, self._number = Decoder(), 0
         self._messages: list[Message] = []
@@ -99,9 +103,10 @@ class Client:
         self.socket.close()
 
 
-def _context(ca: Ca, issued: Issued, folder: Path) -> ssl.SSLContext:
-    for name, content in (("c.crt", issued.certificate), ("c.key", issued.key), ("ca.crt", ca.certificate)):
-        (folder / name).write_bytes(content)
-    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    context.load_cert_chain(folder / "c.crt", folder / "c.key")
+def _context(ca: Ca, issued: Issued | None, folder: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=ca.certificate.decode())
+    if issued is not None:
+        for name, content in (("c.crt", issued.certificate), ("c.key", issued.key)):
+            (folder / name).write_bytes(content)
+        context.load_cert_chain(folder / "c.crt", folder / "c.key")
     return context

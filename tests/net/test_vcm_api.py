@@ -19,6 +19,7 @@ from cod.client import ApiError
 from cod.flows import vclusters, vcms
 from cod.model import Site
 from cod.pool import Pool
+from cod.store import tables as t
 from cod.vcm import settings
 from tests.net.apiserver import NOW, READER, Served, serving
 from tests.store import manager_world as world
@@ -105,7 +106,62 @@ def test_who_may_and_for_what(served: Served) -> None:
         served.local.delete("/vclusters/none/vcm")
 
 
+@pytest.fixture
+def headed(served: Served) -> Served:
+    """The vcluster's template writes a seed."""
+    served.tx(lambda tx: tx.execute(t.config_templates.update().values(
+        document='<template name="head"><image target="disk" name="debian"/><personalise seed="nocloud"/></template>')))
+    return served
+
+
+def test_inside_its_vcluster_nothing_is_issued_yet(headed: Served) -> None:
+    made = headed.local.post("/vclusters/pool/vcm", {"inside": True})
+    assert (made["head"], made["primed"]) == ("n1", False)
+    assert {made[name] for name in ("serial", "key", "certificate", "authority", "configuration")} == {""}
+    shown = headed.local.get("/vclusters/pool/vcm")
+    assert (shown["head"], shown["serial"], shown["address"]) == ("n1", "", None)
+
+
+@pytest.mark.parametrize(("body", "says"), [
+    ({"inside": True, "plain": True}, "known by its certificate"),
+    ({"inside": True, "address": "10.77.9.9"}, "comes from its node"),
+    ({"inside": True, "head": "N 1"}, "DNS label"),
+])
+def test_inside_and_what_does_not_go_with_it(headed: Served, body: dict[str, Any], says: str) -> None:
+    with pytest.raises(ApiError, match=says):
+        headed.local.post("/vclusters/pool/vcm", body)
+
+
+def test_a_template_without_a_seed_cannot_bring_an_invitation(served: Served) -> None:
+    with pytest.raises(ApiError, match="writes no seed"):
+        served.local.post("/vclusters/pool/vcm", {"inside": True})
+
+
 # ---------------------------------------------------------------- the command line
+
+
+def test_inside_nothing_is_written_here(
+    headed: Served, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    said = run(headed, "vcm", "enroll", "pool", "--inside", "--head", "n2")
+    assert said == "n2 of pool finds configuration and invitation in its seed when it is primed\n"
+    headed.tx(world.run_pass, site, NOW)
+    assert "primed before" in run(headed, "vcm", "enroll", "pool", "--inside")
+    assert "n1 (has no certificate yet)" in " ".join(run(headed, "vcm", "list").split())
+    assert set(tmp_path.iterdir()) == before
+    for words in (["--head", "n1"], ["--inside", "--plain"], ["--inside", "--into", "x"]):
+        assert "--head goes with --inside" in run(headed, "vcm", "enroll", "pool", *words, code=2)
+
+
+def test_a_file_that_is_replaced_is_never_half_there_or_readable_for_others(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "vcm.key").write_text("old")
+    (tmp_path / "vcm.key").chmod(0o644)
+    reader = (tmp_path / "vcm.key").open()
+    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    assert reader.read() == "old"  # who was reading it reads the old one to its end
+    assert stat.S_IMODE((tmp_path / "vcm.key").stat().st_mode) == 0o600
 
 
 def test_a_folder_that_a_vcm_can_be_started_with(served: Served, tmp_path: Path) -> None:
@@ -123,7 +179,9 @@ def test_enrolling_anew_leaves_the_configuration(served: Served, tmp_path: Path)
     run(served, "vcm", "enroll", "pool", "--into", tmp_path)
     first = (tmp_path / "vcm.crt").read_text()
     (tmp_path / "vcm.toml").write_text("# mine")
-    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    said = run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    assert f"left {tmp_path}/vcm.toml as it was" in said
+    assert "wrote vcm.key, vcm.crt, ca.crt to" in said
     assert (tmp_path / "vcm.toml").read_text() == "# mine"
     assert (tmp_path / "vcm.crt").read_text() != first
 
