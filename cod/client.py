@@ -1,24 +1,37 @@
 """A small client of the REST API, over the server's UNIX socket or HTTP(S). Standard library only.
 
     with Client("/var/lib/cod/run/api.sock") as cod:
-        for node in cod.get("/nodes", state="inactive")["items"]:
+        for node in cod.items("/nodes", state="inactive"):
             print(node["name"])
+
+What is safe to repeat is repeated when the connection breaks or the server says that it is busy: questions, and
+creations, each of which goes out under an Idempotency-Key. A change of what may have been changed by others:
+
+    group, tag = cod.seen("/groups/physics")
+    cod.patch("/groups/physics", {"priority": group["priority"] + 1}, match=tag)  # ApiError 412 if somebody was quicker
 """
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
+import secrets
 import socket
+import ssl
+import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
 PREFIX = "/api/v1"
+PAGE = 1000  # items that are asked for at a time
+PAUSES = (0.2, 0.5, 1.0, 2.0)  # seconds before each repetition while the server is busy
 SITE_FILE = "/etc/cod/site.toml"
 
 
@@ -61,16 +74,58 @@ class _Unix(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def _query(query: dict[str, Any]) -> str:
+    said = {key: str(value).lower() if isinstance(value, bool) else value
+            for key, value in query.items() if value is not None}
+    return f"?{urlencode(said)}" if said else ""
+
+
 def path(*parts: str | int) -> str:
     """A path with each part quoted: path('nodes', 'n1', 'power')."""
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
-class Client:
-    """Requests to one server. `server`: path of a UNIX socket, or http(s)://HOST:PORT; `timeout` in seconds."""
+class _Tls(http.client.HTTPSConnection):
+    """HTTP over TLS, to a server whose certificate is known by its SHA-256, if `pin` says it, and not by who signed
+    it."""
 
-    def __init__(self, server: str, token: str | None = None, timeout: float = 60.0) -> None:
+    def __init__(self, host: str, port: int | None, timeout: float | None, context: ssl.SSLContext, pin: str) -> None:
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._pin = pin
+
+    def connect(self) -> None:
+        """Connect, and look at the certificate before anything is sent."""
+        super().connect()
+        shown = self.sock.getpeercert(binary_form=True) or b""
+        if self._pin and hashlib.sha256(shown).hexdigest() != self._pin:
+            self.close()
+            raise ssl.SSLError("the server's certificate is not the one that is known")
+
+
+def _trust(ca_file: str | None, pin: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file or None)
+    if pin:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+class Client:
+    """Requests to one server.
+
+    server   path of a UNIX socket, or http(s)://HOST:PORT
+    token    a bearer token
+    timeout  seconds for one answer
+    ca_file  who signs the server's certificate (PEM); None: as the system has it
+    pin      SHA-256 of the server's certificate, hex (colons may be in it): that one and no other is believed
+    sleep    waits between repetitions
+    """
+
+    def __init__(
+        self, server: str, token: str | None = None, timeout: float = 60.0, *, ca_file: str | None = None,
+        pin: str = "", sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.server, self._token, self._timeout = server, token, timeout
+        self._ca_file, self._pin, self._sleep = ca_file, pin.replace(":", "").lower(), sleep
         self._connection: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> Client:
@@ -87,45 +142,58 @@ class Client:
 
     def get(self, path: str, **query: Any) -> Any:
         """GET; query parameters that are None are left out."""
-        query = {key: str(value).lower() if isinstance(value, bool) else value
-                 for key, value in query.items() if value is not None}
-        return self.call("GET", path + (f"?{urlencode(query)}" if query else ""))
+        return self.seen(path, **query)[0]
+
+    def seen(self, path: str, **query: Any) -> tuple[Any, str]:
+        """GET: the thing, and the tag that changes of it may be bound to."""
+        reply = self._send("GET", path + _query(query), None, {})
+        value = self._read(reply)
+        return value, reply.getheader("ETag") or ""
+
+    def items(self, path: str, **query: Any) -> Iterator[Any]:
+        """The items of a list, one after the other; parts of it are asked for as they are needed."""
+        query.setdefault("limit", PAGE)
+        while True:
+            part = self.get(path, **query)
+            yield from part["items"]
+            if not part.get("next"):
+                return
+            query["after"] = part["next"]
 
     def every(self, path: str, **query: Any) -> list[Any]:
-        """All items of a list, page by page."""
-        items: list[Any] = []
-        while True:
-            page = self.get(path, **query)
-            items += page["items"]
-            if not page.get("next"):
-                return items
-            query["after"] = page["next"]
+        """All items of a list."""
+        return list(self.items(path, **query))
 
-    def post(self, path: str, body: Any = None, key: str | None = None) -> Any:
-        """POST; `key` is an Idempotency-Key."""
-        return self.call("POST", path, {} if body is None else body, key)
+    def newest(self, path: str, count: int, **query: Any) -> list[Any]:
+        """The newest so many items of a list that begins with the newest, oldest first."""
+        return list(islice(self.items(path, limit=min(count, PAGE), **query), count))[::-1]
 
-    def patch(self, path: str, body: Any) -> Any:
+    def post(self, path: str, body: Any = None, key: str | None = None, match: str | None = None) -> Any:
+        """POST. `key`: the question's own Idempotency-Key, where the caller may ask it again; `match`: see `seen`."""
+        return self.call("POST", path, {} if body is None else body, key, match)
+
+    def patch(self, path: str, body: Any, match: str | None = None) -> Any:
         """PATCH."""
-        return self.call("PATCH", path, body)
+        return self.call("PATCH", path, body, match=match)
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str, match: str | None = None) -> Any:
         """DELETE."""
-        return self.call("DELETE", path)
+        return self.call("DELETE", path, match=match)
 
-    def call(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, key: str | None = None, match: str | None = None) -> Any:
         """One request with a JSON body; the JSON reply, or None where there is none. Raises ApiError, Unreachable."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
-        if key:
-            headers["Idempotency-Key"] = key
+        if method == "POST":
+            headers["Idempotency-Key"] = key or secrets.token_hex(16)
+        if match:
+            headers["If-Match"] = match
         return self._read(self._send(method, path, None if body is None else json.dumps(body), headers))
 
     def upload(self, path: str, file: BinaryIO, **query: Any) -> Any:
         """PUT a file's content."""
-        query = {key: value for key, value in query.items() if value is not None}
         size = os.fstat(file.fileno()).st_size
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        return self._read(self._send("PUT", path + (f"?{urlencode(query)}" if query else ""), file, headers))
+        return self._read(self._send("PUT", path + _query(query), file, headers))
 
     def events(self, after: int | None = None) -> Iterator[tuple[str, Any]]:
         """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or 'notice'."""
@@ -146,29 +214,50 @@ class Client:
             self.close()
 
     def _connect(self) -> http.client.HTTPConnection:
-        if self.server.startswith(("http://", "https://")):
-            url = urlsplit(self.server)
-            kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-            return kind(url.hostname or "localhost", url.port, timeout=self._timeout)
+        url = urlsplit(self.server)
+        host = url.hostname or "localhost"
+        if url.scheme == "https":
+            return _Tls(host, url.port, self._timeout, _trust(self._ca_file, self._pin), self._pin)
+        if url.scheme == "http":
+            return http.client.HTTPConnection(host, url.port, timeout=self._timeout)
         return _Unix(self.server.removeprefix("unix:"), self._timeout)
 
     def _send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """The answer, once there is one that is not "busy", or nobody would gain by waiting longer."""
+        again = method == "GET" or "Idempotency-Key" in headers
+        for pause in PAUSES if again else ():
+            fresh = self._connection is None
+            try:
+                reply = self._once(method, path, body, headers)
+            except Unreachable:
+                if fresh:
+                    raise
+                continue  # a kept connection that the server has closed meanwhile
+            if reply.status != 503:
+                return reply
+            reply.read()
+            self._sleep(pause)
+        return self._once(method, path, body, headers)
+
+    def _once(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        fresh = self._connection is None
         self._connection = self._connection or self._connect()
         try:
             self._connection.request(method, PREFIX + path, body, headers)
             return self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            if not fresh and method == "GET":  # a kept connection that the server has closed meanwhile
-                return self._send(method, path, body, headers)
-            if isinstance(error, PermissionError):
-                raise Unreachable(f"{self.server} is its owner's alone: be root, or use --server http://... and a token"
-                                  ) from None
-            raise Unreachable(f"no server answers at {self.server} ({error or type(error).__name__}); "
-                              "is `cod serve` running?") from None
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        if isinstance(error, PermissionError):
+            return Unreachable(f"{self.server} is its owner's alone: be root, or use --server http://... and a token")
+        if isinstance(error, ssl.SSLError):
+            return Unreachable(f"{self.server} cannot be trusted ({error.reason or error}): name who signs its "
+                               "certificate (--ca-file, COD_CA_FILE) or the certificate itself (--pin, COD_PIN)")
+        return Unreachable(f"no server answers at {self.server} ({error or type(error).__name__}); "
+                           "is `cod serve` running?")
 
     def _read(self, reply: http.client.HTTPResponse) -> Any:
         try:

@@ -26,13 +26,14 @@ def conflict_table(values: list[Any]) -> Any:
 
 
 @conflict.command("list")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="The newest so many.")
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
-    """List conflicts, newest first.
+def list_(ctx: click.Context, limit: int, as_json: bool) -> None:
+    """List the newest conflicts, newest first.
 
     \b
     Example:
       cod conflict list --json
     """
-    shown(ctx, client(ctx).every("/conflicts"), conflict_table, as_json)
+    shown(ctx, client(ctx).newest("/conflicts", limit)[::-1], conflict_table, as_json)

@@ -54,7 +54,7 @@ def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: in
     Example:
       cod notice list --vcluster web --json
     """
-    shown(ctx, client(ctx).get("/notices", group=group, vcluster=vcluster, limit=limit)["items"], notice_table, as_json)
+    shown(ctx, client(ctx).newest("/notices", limit, group=group, vcluster=vcluster), notice_table, as_json)
 
 
 @notice.command()

@@ -33,11 +33,14 @@ def request_table(values: list[Any]) -> Any:
 @request.command("list")
 @click.option("--vcluster", help="Only this vcluster's.")
 @click.option("--state", help="pending, granted, rejected or withdrawn.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="The newest so many.")
 @as_json
 @watching
 @click.pass_context
-def list_(ctx: click.Context, vcluster: str | None, state: str | None, as_json: bool, watch: bool) -> None:
-    """List requests, oldest first.
+def list_(
+    ctx: click.Context, vcluster: str | None, state: str | None, limit: int, as_json: bool, watch: bool
+) -> None:
+    """List the newest requests, oldest first.
 
     \b
     Example:
@@ -46,7 +49,7 @@ def list_(ctx: click.Context, vcluster: str | None, state: str | None, as_json: 
     api = client(ctx)
 
     def ask() -> list[Any]:
-        return api.every("/requests", vcluster=vcluster, state=state)
+        return api.newest("/requests", limit, vcluster=vcluster, state=state)
 
     if as_json:
         print_json(ask())

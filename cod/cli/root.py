@@ -85,14 +85,18 @@ class Root(click.Group):
 @click.option("--server", metavar="URL", help="UNIX socket or http(s)://HOST:PORT; else $COD_SERVER, else "
               "the site file's.")
 @click.option("--token", metavar="TOKEN", envvar="COD_TOKEN", help="Bearer token; better given as $COD_TOKEN.")
+@click.option("--ca-file", metavar="FILE", envvar="COD_CA_FILE", help="Who signs the server's certificate (PEM).")
+@click.option("--pin", metavar="SHA256", envvar="COD_PIN", help="The server's certificate itself, by its SHA-256.")
 @click.version_option(None, "-V", "--version", package_name="cod", message="%(prog)s %(version)s")
 @click.pass_context
-def cod(ctx: click.Context, site: str | None, server: str | None, token: str | None) -> None:
+def cod(
+    ctx: click.Context, site: str | None, server: str | None, token: str | None, ca_file: str | None, pin: str | None
+) -> None:
     """Cluster-on-Demand: shares a pool of bare-metal machines as virtual clusters.
 
     \b
     Example:
       cod init --dir /tmp/site && cod --site /tmp/site/site.toml serve
     """
-    ctx.obj = {"site": site, "server": server, "token": token}
+    ctx.obj = {"site": site, "server": server, "token": token, "ca_file": ca_file, "pin": pin}
 

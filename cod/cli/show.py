@@ -19,7 +19,8 @@ watching = click.option("--watch", is_flag=True, help="Keep the view up to date 
 def client(ctx: click.Context) -> Client:
     """A client of the server that the command line names."""
     said = ctx.find_root().obj
-    made = Client(said["server"] or find_server(said["site"]), said["token"])
+    made = Client(said["server"] or find_server(said["site"]), said["token"], ca_file=said["ca_file"],
+                  pin=said["pin"] or "")
     ctx.call_on_close(made.close)
     return made
 

@@ -71,9 +71,9 @@ def _ask(api: Client, name: str) -> Any:
 
 
 def _check_not_rejected(api: Client, name: str, ended: bool) -> None:
-    requests = api.get("/requests", vcluster=name)["items"]
-    if requests and requests[-1]["state"] == "rejected":
-        raise ApiError(409, "conflict", f"{name}: {requests[-1]['reason']}")
+    for request in api.newest("/requests", 1, vcluster=name):
+        if request["state"] == "rejected":
+            raise ApiError(409, "conflict", f"{name}: {request['reason']}")
     if ended:
         raise ApiError(409, "conflict", f"{name} has ended")
 

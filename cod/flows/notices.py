@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from cod import news
-from cod.model import Effect, Notice, NoticeView, Refused, Result, Send
+from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
 from cod.policy import delivery as policy
 from cod.policy.delivery import Target, addresses, host, may_reach
-from cod.store import groups
+from cod.store import groups, lists
 from cod.store import notices as store
 from cod.store.engine import Tx
 
@@ -80,11 +81,10 @@ def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, no
 
 
 def every(
-    tx: Tx, *, group: str | None = None, vcluster: str | None = None, after: int | None = None, limit: int = 1000,
-    groups: frozenset[int] | None = None,
-) -> list[NoticeView]:
-    """Notices, oldest first: those with ids after `after`, or the newest ones without it."""
-    return store.every(tx, group=group, vcluster=vcluster, after=after, limit=limit, groups=groups)
+    tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: Any
+) -> Listed[NoticeView]:
+    """Notices to these groups (None: all), the newest first. For filters see `store.lists.notices`."""
+    return lists.notices(tx, page, groups, **filters)
 
 
 def one(tx: Tx, notice_id: int) -> NoticeView:

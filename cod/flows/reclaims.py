@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import Effect, Node, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
+from cod.model import ALL, Effect, Listed, Node, Page, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
 from cod.policy import lifecycle
 from cod.states import ReclaimState
-from cod.store import nodes, reclaims, reservations, steps, vclusters, views
+from cod.store import lists, nodes, reclaims, reservations, steps, vclusters, views
 from cod.store.engine import Tx
 
 
 def every(
-    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
-    groups: frozenset[int] | None = None,
-) -> list[ReclaimView]:
-    """The newest reclaims, oldest first; filtered by what is not None."""
-    return views.reclaims(tx, vcluster=vcluster, state=state, limit=limit, groups=groups)
+    tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: str | None
+) -> Listed[ReclaimView]:
+    """Reclaims from vclusters of these groups (None: all), the newest first."""
+    return lists.reclaims(tx, page, groups, **filters)
 
 
 def show(tx: Tx, reclaim_id: int) -> ReclaimView:
     """One reclaim. Raises `Refused` ('not_found')."""
-    found = views.reclaims(tx, reclaim_id=reclaim_id)
+    found = views.reclaims(tx, reclaim_id)
     if not found:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
     return found[0]

@@ -99,4 +99,4 @@ def _repeated(tx: Tx, before: Request, vcluster: str) -> RequestView:
 
 
 def _shown(tx: Tx, request: Request) -> RequestView:
-    return views.requests(tx, request_id=request.id)[0]
+    return views.requests(tx, request.id)[0]

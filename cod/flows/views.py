@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cod.model import Binding, NodeView, NoticeView, Policy, Refused, RequestView, VclusterView
-from cod.store import bindings, conflicts, nodes, notices, views
+from cod.model import ALL, Binding, Listed, NodeView, NoticeView, Page, Policy, Refused, RequestView, VclusterView
+from cod.store import bindings, conflicts, happenings, lists, notices, views
 from cod.store.engine import Tx
+
+SHOWN = 100  # transitions that are shown with a node
 
 
 def node_list(
-    tx: Tx, *, state: str | None = None, vcluster: str | None = None, type: str | None = None,
-    block: str | None = None, after: str = "", limit: int = 1000, policy: Policy | None = None,
-    groups: frozenset[int] | None = None,
-) -> list[NodeView]:
-    """Nodes by name, those after the name `after`, that these groups hold (None: all); with `policy`, until when they
-    are immune."""
-    return views.nodes(tx, state=state, vcluster=vcluster, type=type, block=block, after=after, limit=limit,
-                       policy=policy, groups=groups)
+    tx: Tx, *, page: Page = ALL, policy: Policy | None = None, groups: frozenset[int] | None = None,
+    **filters: str | None,
+) -> Listed[NodeView]:
+    """Nodes that these groups hold (None: all), by name; with `policy`, until when they are immune. For filters see
+    `store.lists.nodes`."""
+    return lists.nodes(tx, page, groups, policy=policy, **filters)
 
 
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
@@ -30,17 +30,35 @@ def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
 
 
 def node_in_full(
-    tx: Tx, name: str, policy: Policy | None = None
+    tx: Tx, name: str, policy: Policy | None = None, groups: frozenset[int] | None = None
 ) -> tuple[NodeView, list[Binding], list[dict[str, Any]], list[dict[str, Any]]]:
-    """One node with its bindings, its history (oldest transition first), and the newest conflicts about its MACs."""
+    """One node with its bindings, the newest `SHOWN` transitions (oldest first; of these groups, if there are any:
+    while they held it), and, for everybody's, the newest conflicts about its MACs."""
     view = node(tx, name, policy)
-    return (view, bindings.of_node(tx, view.node.id), nodes.history(tx, view.node.id),
-            conflicts.every(tx, 20, macs=view.macs))
+    history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
+    return (view, bindings.of_node(tx, view.node.id), history[::-1],
+            conflicts.every(tx, 20, macs=view.macs) if groups is None else [])
 
 
-def vcluster_list(tx: Tx, *, ended: bool = False, groups: frozenset[int] | None = None) -> list[VclusterView]:
+def node_history(
+    tx: Tx, *, name: str, page: Page = ALL, groups: frozenset[int] | None = None
+) -> Listed[dict[str, Any]]:
+    """A node's transitions, the newest first; of these groups (None: all), while they held it."""
+    return lists.history(tx, page, groups, node=name)
+
+
+def vcluster_history(
+    tx: Tx, *, name: str, page: Page = ALL, groups: frozenset[int] | None = None
+) -> Listed[dict[str, Any]]:
+    """The transitions of a vcluster's nodes while it held them, the newest first."""
+    return lists.history(tx, page, groups, vcluster=name)
+
+
+def vcluster_list(
+    tx: Tx, *, page: Page = ALL, ended: bool = False, groups: frozenset[int] | None = None, **filters: str | None
+) -> Listed[VclusterView]:
     """Vclusters by name, of these groups (None: all); those that have ended too if `ended`."""
-    return views.vclusters(tx, ended=ended, groups=groups)
+    return lists.vclusters(tx, page, groups, ended=ended, **filters)
 
 
 def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterView, list[NodeView]]:
@@ -57,29 +75,28 @@ def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
 
 
 def request_list(
-    tx: Tx, *, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
-    groups: frozenset[int] | None = None,
-) -> list[RequestView]:
-    """The newest requests, of these groups (None: all), oldest first."""
-    return views.requests(tx, vcluster=vcluster, state=state, limit=limit, groups=groups)
+    tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: str | None
+) -> Listed[RequestView]:
+    """Requests of these groups (None: all), the newest first."""
+    return lists.requests(tx, page, groups, **filters)
 
 
 def request(tx: Tx, request_id: int) -> RequestView:
     """One request."""
-    found = views.requests(tx, request_id=request_id)
+    found = views.requests(tx, request_id)
     if not found:
         raise Refused("not_found", f"there is no request {request_id}", "id")
     return found[0]
 
 
-def conflict_list(tx: Tx, limit: int = 200) -> list[dict[str, Any]]:
-    """The newest address and identity conflicts, newest first."""
-    return conflicts.every(tx, limit)
+def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Listed[dict[str, Any]]:
+    """Address and identity conflicts, newest first."""
+    return lists.conflicts(tx, page, kind=kind)
 
 
 def last_event(tx: Tx) -> int:
     """Id of the newest transition."""
-    return views.last_event(tx)
+    return happenings.last_event(tx)
 
 
 def told_until(tx: Tx, after: int | None) -> int:
@@ -94,9 +111,9 @@ def happened(
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[NoticeView]]:
     """Transitions after the one with the id `after`, the progress of disks being written now, and the notices after the
     one with the id `told`."""
-    return views.events(tx, after), views.progress(tx), notices.every(tx, after=told, limit=500)
+    return happenings.events(tx, after), happenings.progress(tx), notices.every(tx, after=told, limit=500)
 
 
 def counts(tx: Tx) -> list[tuple[str, str, int]]:
     """(what, label, count) for the metrics."""
-    return views.counts(tx)
+    return happenings.counts(tx)

@@ -10,6 +10,7 @@ Import records from here: which file of the package they are in does not matter.
 from cod.model.addresses import *
 from cod.model.machines import *
 from cod.model.messages import *
+from cod.model.paging import *
 from cod.model.people import *
 from cod.model.results import *
 from cod.model.sharing import *

@@ -95,7 +95,7 @@ class RequestView:
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
     """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go unless others are
-    given instead; `block` is '' for nodes in no block.
+    given instead; `block` is '' for nodes in no block; `taker_group` owns `wanted_by`.
     """
 
     reclaim: Reclaim
@@ -104,6 +104,7 @@ class ReclaimView:
     type: str
     block: str
     chosen: tuple[str, ...]
+    taker_group: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Conditions:
 
 def keyed(route: Route) -> bool:
     """Does `Idempotency-Key` mean anything to that route?"""
-    return route.method == "POST" and route.work is None and not route.upload
+    return route.changes and route.method == "POST" and route.work is None and not route.upload
 
 
 @cache

@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from cod.ca import Ca
 from cod.flows.access import Claim
-from cod.model import Right, Site, Who
+from cod.model import Page, Right, Site, Who
+from cod.model import part as part_of
 
 Flow = Callable[..., Any]
 
@@ -91,6 +92,8 @@ class Route:
     local    only for the local administrator on the UNIX socket
     secret   it shows a secret: not for a token that may only read
     upload   the body is a file, not JSON
+    quiet    it changes nothing, though its question needs a body: whoever may look may ask
+    action   its name in the audit, where `net.changes.action` does not find a good one
     """
 
     method: str
@@ -107,11 +110,13 @@ class Route:
     local: bool = False
     secret: bool = False
     upload: bool = False
+    quiet: bool = False
+    action: str = ""
 
     @property
     def changes(self) -> bool:
         """Does it change anything (so that a token that may only read is refused)?"""
-        return self.method != "GET"
+        return self.method != "GET" and not self.quiet
 
 
 def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Ask], Flow], **rest: Any) -> Route:
@@ -129,7 +134,19 @@ def nothing(value: Any) -> Flow:
 
 def listed(reply: type[BaseModel], item: Callable[[Any], BaseModel]) -> Callable[[Any], BaseModel]:
     """The shape of a list reply whose items are shaped by `item`."""
-    return lambda values: reply(items=[item(each) for each in values])
+    def shape(values: Any) -> BaseModel:
+        part = {name: getattr(values, name, None) for name in ("next", "total") if name in reply.model_fields}
+        return reply(items=[item(each) for each in values], **part)
+    return shape
+
+
+def in_parts(
+    flow: Flow, page: Page, texts: Callable[[Any], Iterable[str]], default: str = "name",
+    **keys: Callable[[Any], Any],
+) -> Flow:
+    """A flow that returns a short list, as one that returns the part of it that is asked for. `keys`: what it can be
+    ordered by; `default` among them is unique; `texts` are searched for `q`."""
+    return lambda tx: part_of(flow(tx), page, keys, default, keys[default.removeprefix("-")], texts)
 
 
 def number(text: str) -> int:

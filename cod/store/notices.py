@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import delete, exists, func, insert, or_, select, update
+from sqlalchemy import Select, delete, exists, func, insert, or_, select, update
 
 from cod import news
 from cod.model import Group, Notice, NoticeView, Send, Vcluster
 from cod.store import groups
 from cod.store import tables as t
 from cod.store.access import theirs
-from cod.store.engine import Tx, new_id
+from cod.store.engine import Tx, new_id, slices
 
 _n = t.notices.c
 _s = t.notice_sends.c
@@ -138,29 +138,37 @@ def forget(tx: Tx, group_id: int) -> None:
 
 
 def every(
-    tx: Tx, *, group: str | None = None, vcluster: str | None = None, after: int | None = None,
-    notice_id: int | None = None, limit: int = 1000, groups: frozenset[int] | None = None,
+    tx: Tx, *, group: str | None = None, after: int | None = None, notice_id: int | None = None, limit: int = 1000,
+    groups: frozenset[int] | None = None,
 ) -> list[NoticeView]:
     """Notices with their deliveries, oldest first: those with ids after `after`, or the newest ones without it."""
-    query = select(*_NOTICE, t.groups.c.name, t.vclusters.c.name).select_from(
-        t.notices.outerjoin(t.groups, _n.group_id == t.groups.c.id)
-        .outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id))
-    wanted = {t.groups.c.name: group, t.vclusters.c.name: vcluster, _n.id: notice_id}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
-                        *theirs(_n.group_id, groups))
+    wanted = {t.groups.c.name: group, _n.id: notice_id}
+    rows = query(groups).where(*(column == value for column, value in wanted.items() if value is not None))
+    rows = rows if notice_id is not None else rows.where(_n.events.is_(None))
     if after is None:
-        rows = tx.execute(query.order_by(_n.id.desc()).limit(limit)).all()[::-1]
-    else:
-        rows = list(tx.execute(query.where(_n.id > after).order_by(_n.id).limit(limit)).all())
+        return seen(tx, tx.execute(rows.order_by(_n.id.desc()).limit(limit)).all()[::-1])
+    return seen(tx, tx.execute(rows.where(_n.id > after).order_by(_n.id).limit(limit)).all())
+
+
+def query(groups: frozenset[int] | None) -> Select[Any]:
+    """The rows that `seen` takes, without an order: notices to these groups (None: all)."""
+    return select(*_NOTICE, t.groups.c.name, t.vclusters.c.name).select_from(
+        t.notices.outerjoin(t.groups, _n.group_id == t.groups.c.id)
+        .outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id)).where(*theirs(_n.group_id, groups))
+
+
+def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
+    """Notices for people from rows of `query`."""
     sends = _sends(tx, [row[0] for row in rows])
     return [NoticeView(Notice(*row[:-2]), row[-2], row[-1], tuple(sends.get(row[0], ()))) for row in rows]
 
 
 def _sends(tx: Tx, ids: list[int]) -> dict[int, list[Send]]:
     found: dict[int, list[Send]] = {}
-    for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(ids)).order_by(_s.id)):
-        send = Send(*row)
-        found.setdefault(send.notice_id, []).append(send)
+    for part in slices(ids):
+        for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(part)).order_by(_s.id)):
+            send = Send(*row)
+            found.setdefault(send.notice_id, []).append(send)
     return found
 
 

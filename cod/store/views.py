@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Column, Integer, Select, and_, func, literal, select, union_all
-from sqlalchemy import cast as sql_cast
+from sqlalchemy import Column, Select, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import (
@@ -46,15 +45,20 @@ def _revision(name: str | None, revision: int | None) -> str | None:
 
 
 def nodes(
-    tx: Tx, *, name: str | None = None, state: str | None = None, vcluster: str | None = None, type: str | None = None,
-    block: str | None = None, after: str = "", limit: int = 1000, policy: Policy | None = None,
-    groups: frozenset[int] | None = None,
+    tx: Tx, *, name: str | None = None, vcluster: str | None = None, type: str | None = None, limit: int = 1000,
+    policy: Policy | None = None, groups: frozenset[int] | None = None,
 ) -> list[NodeView]:
-    """Nodes for people, by name, those after the name `after`; filtered by what is not None.
+    """Nodes for people, by name; filtered by what is not None.
 
     groups  only nodes that vclusters of these groups hold
     policy  with it, until when nodes are immune is said too
     """
+    query = node_query(groups, {t.nodes.c.name: name, t.vclusters.c.live_name: vcluster, t.node_types.c.name: type})
+    return node_views(tx, list(tx.execute(query.order_by(t.nodes.c.name).limit(limit))), policy)
+
+
+def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
+    """The rows that `node_views` takes, without an order; filtered by what in `wanted` is not None."""
     query = (
         select(*_NODE, t.node_blocks.c.name, t.groups.c.priority, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
         .select_from(t.nodes)
@@ -63,13 +67,17 @@ def nodes(
         .outerjoin(t.vclusters, t.nodes.c.vcluster_id == t.vclusters.c.id)
         .outerjoin(t.groups, t.vclusters.c.group_id == t.groups.c.id)
         .outerjoin(t.config_templates, t.nodes.c.template_id == t.config_templates.c.id)
-        .where(t.nodes.c.name > after).order_by(t.nodes.c.name).limit(limit)
     )
-    wanted = {t.nodes.c.name: name, t.nodes.c.state: state, t.vclusters.c.live_name: vcluster,
-              t.node_types.c.name: type, t.node_blocks.c.name: block}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
-                        *theirs(t.vclusters.c.group_id, groups))
-    rows = tx.execute(query).all()
+    return query.where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
+
+
+def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
+    """Conditions for what is not None."""
+    return [column == value for column, value in wanted.items() if value is not None]
+
+
+def node_views(tx: Tx, rows: Sequence[Any], policy: Policy | None) -> list[NodeView]:
+    """Nodes for people from rows of `node_query`."""
     found = [Node(*row[: len(_NODE)]) for row in rows]
     macs, addresses = _macs(tx, found), _addresses(tx, found)
     return [
@@ -118,20 +126,27 @@ def vclusters(
     tx: Tx, *, name: str | None = None, ended: bool = False, groups: frozenset[int] | None = None
 ) -> list[VclusterView]:
     """Vclusters for people, by name, of these groups (None: all); those that have ended only if `ended`."""
+    query = vcluster_query(groups, ended, {t.vclusters.c.name: name})
+    return vcluster_views(tx, list(tx.execute(query.order_by(t.vclusters.c.name, t.vclusters.c.id))))
+
+
+def vcluster_query(groups: frozenset[int] | None, ended: bool, wanted: Mapping[Column[Any], object]) -> Select[Any]:
+    """The rows that `vcluster_views` takes, without an order."""
     query = (
         select(*_VCLUSTER, t.groups.c.name, *_REVISION)
         .join_from(t.vclusters, t.groups, t.vclusters.c.group_id == t.groups.c.id)
         .join(t.config_templates, t.vclusters.c.template_id == t.config_templates.c.id)
-        .where(*theirs(t.vclusters.c.group_id, groups)).order_by(t.vclusters.c.name, t.vclusters.c.id)
+        .where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
     )
-    if not ended:
-        query = query.where(t.vclusters.c.live_name.is_not(None))
-    if name is not None:
-        query = query.where(t.vclusters.c.name == name)
-    states = _states_by_vcluster(tx)
+    return query if ended else query.where(t.vclusters.c.live_name.is_not(None))
+
+
+def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
+    """Vclusters for people from rows of `vcluster_query`."""
+    states = _states_by_vcluster(tx, [row[0] for row in rows])
     return [
         VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}))
-        for row in tx.execute(query)
+        for row in rows
     ]
 
 
@@ -142,26 +157,30 @@ def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
             for row in tx.execute(select(v.id, v.name).where(v.id.in_(part)))}
 
 
-def _states_by_vcluster(tx: Tx) -> dict[int, dict[str, int]]:
-    n = t.nodes
+def _states_by_vcluster(tx: Tx, ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    n = t.nodes.c
     states: dict[int, dict[str, int]] = {}
-    query = select(n.c.vcluster_id, n.c.state, func.count()).where(n.c.vcluster_id.is_not(None))
-    for vcluster_id, state, count in tx.execute(query.group_by(n.c.vcluster_id, n.c.state)):
-        states.setdefault(vcluster_id, {})[state] = count
+    for part in slices(ids):
+        query = select(n.vcluster_id, n.state, func.count()).where(n.vcluster_id.in_(part))
+        for vcluster_id, state, count in tx.execute(query.group_by(n.vcluster_id, n.state)):
+            states.setdefault(vcluster_id, {})[state] = count
     return states
 
 
-def requests(
-    tx: Tx, *, request_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
-    groups: frozenset[int] | None = None,
-) -> list[RequestView]:
-    """The newest node requests for people, of these groups (None: all), oldest first."""
-    r = t.node_requests
-    query = select(*_REQUEST, t.vclusters.c.name).join_from(r, t.vclusters, r.c.vcluster_id == t.vclusters.c.id)
-    wanted = {r.c.id: request_id, t.vclusters.c.name: vcluster, r.c.state: state}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
-                        *theirs(t.vclusters.c.group_id, groups))
-    rows = tx.execute(query.order_by(r.c.id.desc()).limit(limit)).all()[::-1]
+def requests(tx: Tx, request_id: int) -> list[RequestView]:
+    """The node request with that id, for people; nothing where there is none."""
+    return request_views(tx, list(tx.execute(request_query(None, {t.node_requests.c.id: request_id}))))
+
+
+def request_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
+    """The rows that `request_views` takes, without an order."""
+    query = select(*_REQUEST, t.vclusters.c.name).join_from(
+        t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id)
+    return query.where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
+
+
+def request_views(tx: Tx, rows: Sequence[Any]) -> list[RequestView]:
+    """Requests for people from rows of `request_query`."""
     tuples = _tuples(tx, [row[0] for row in rows])
     views = []
     for row in rows:
@@ -184,25 +203,33 @@ def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]
     return tuples
 
 
-def reclaims(
-    tx: Tx, *, reclaim_id: int | None = None, vcluster: str | None = None, state: str | None = None, limit: int = 1000,
-    groups: frozenset[int] | None = None,
-) -> list[ReclaimView]:
-    """The newest reclaims for people, from vclusters of these groups (None: all), oldest first."""
+_holder, _taker = t.vclusters.alias(), t.vclusters.alias()
+
+
+def reclaims(tx: Tx, reclaim_id: int) -> list[ReclaimView]:
+    """The reclaim with that id, for people; nothing where there is none."""
+    return reclaim_views(tx, list(tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id}))))
+
+
+def reclaim_query(
+    groups: frozenset[int] | None, wanted: Mapping[Column[Any], object], vcluster: str | None = None
+) -> Select[Any]:
+    """The rows that `reclaim_views` takes, without an order: reclaims from vclusters of these groups (None: all), and
+    from that one."""
     r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
-    holder, taker = t.vclusters.alias(), t.vclusters.alias()
     query = (
-        select(*_RECLAIM, holder.c.name, taker.c.name, k.name, func.coalesce(b.name, ""))
-        .join_from(t.reclaims, holder, r.vcluster_id == holder.c.id).join(t.node_types, r.type_id == k.id)
-        .join(t.node_requests, r.request_id == q.id).join(taker, q.vcluster_id == taker.c.id)
+        select(*_RECLAIM, _holder.c.name, _taker.c.name, k.name, func.coalesce(b.name, ""), _taker.c.group_id)
+        .join_from(t.reclaims, _holder, r.vcluster_id == _holder.c.id).join(t.node_types, r.type_id == k.id)
+        .join(t.node_requests, r.request_id == q.id).join(_taker, q.vcluster_id == _taker.c.id)
         .outerjoin(t.node_blocks, r.block_id == b.id)
     )
-    wanted = {r.id: reclaim_id, holder.c.name: vcluster, r.state: state}
-    query = query.where(*(column == value for column, value in wanted.items() if value is not None),
-                        *theirs(holder.c.group_id, groups))
-    rows = tx.execute(query.order_by(r.id.desc()).limit(limit)).all()[::-1]
+    return query.where(*only(wanted), *only({_holder.c.name: vcluster}), *theirs(_holder.c.group_id, groups))
+
+
+def reclaim_views(tx: Tx, rows: Sequence[Any]) -> list[ReclaimView]:
+    """Reclaims for people from rows of `reclaim_query`."""
     chosen = _chosen(tx, [row[0] for row in rows])
-    return [ReclaimView(Reclaim(*row[:-4]), row[-4], row[-3], row[-2], row[-1], tuple(chosen.get(row[0], ())))
+    return [ReclaimView(Reclaim(*row[:-5]), row[-5], row[-4], row[-3], row[-2], tuple(chosen.get(row[0], ())), row[-1])
             for row in rows]
 
 
@@ -216,59 +243,6 @@ def _chosen(tx: Tx, ids: list[int]) -> dict[int, list[str]]:
         for reclaim_id, name in tx.execute(query.where(s.reclaim_id.in_(part))):
             names.setdefault(reclaim_id, []).append(name)
     return names
-
-
-# ---------------------------------------------------------------- what happens
-
-
-def last_event(tx: Tx) -> int:
-    """Id of the newest row of the history; 0 when there is none."""
-    return tx.scalar(select(func.max(t.node_history.c.id))) or 0
-
-
-def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
-    """Transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by name."""
-    h = t.node_history
-    query = (
-        select(h, t.nodes.c.name.label("node"), t.vclusters.c.name.label("vcluster"))
-        .join_from(h, t.nodes, h.c.node_id == t.nodes.c.id)
-        .outerjoin(t.vclusters, h.c.vcluster_id == t.vclusters.c.id)
-        .where(h.c.id > after).order_by(h.c.id).limit(limit)
-    )
-    return [dict(row._mapping) for row in tx.execute(query)]
-
-
-def progress(tx: Tx) -> list[Mapping[str, Any]]:
-    """How far the nodes are whose disks are being written or read now."""
-    n = t.nodes
-    query = select(
-        n.c.name.label("node"), n.c.state, n.c.progress_done.label("done"), n.c.progress_total.label("total"),
-        n.c.progress_rate.label("rate"))
-    return [dict(row._mapping) for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))]
-
-
-def counts(tx: Tx) -> list[tuple[str, str, int]]:
-    """(what, label, count): nodes by state, bindings by kind, requests by state … in one statement."""
-    parts: Iterable[tuple[str, ColumnElement[Any] | Column[Any], Any]] = (
-        ("nodes", t.nodes.c.state, None),
-        ("bindings", t.bindings.c.kind, t.bindings.c.state.in_(("bound", "offered"))),
-        ("requests", t.node_requests.c.state, None),
-        ("vclusters", t.vclusters.c.state, None),
-        ("images", t.images.c.state, None),
-        ("conflicts", t.conflicts.c.kind, None),
-        ("power_actions", literal("open"), t.power_actions.c.done_at.is_(None)),
-        ("sessions", literal("open"), None),
-    )
-    n = t.nodes.c
-    rate = select(literal("disk_bytes_per_second"), n.state, sql_cast(func.sum(n.progress_rate), Integer))
-    tables = {"sessions": t.sessions, "power_actions": t.power_actions}
-    selects = []
-    for what, label, where in parts:
-        query = select(literal(what), label, sql_cast(func.count(), Integer))
-        query = query.select_from(tables[what]) if what in tables else query.group_by(label)
-        selects.append(query if where is None else query.where(and_(where)))
-    selects.append(rate.where(n.progress_total > 0).group_by(n.state))
-    return [(what, label, count) for what, label, count in tx.execute(union_all(*selects))]
 
 
 def vcms(tx: Tx, groups: frozenset[int] | None = None) -> list[VcmView]:

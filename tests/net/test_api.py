@@ -51,7 +51,7 @@ def refused(call: Callable[..., Any], *args: Any, **kwargs: Any) -> ApiError:
 
 
 def test_the_local_administrator_needs_no_token(served: Served) -> None:
-    assert served.local.get("/nodes") == {"items": [], "next": None}
+    assert served.local.get("/nodes") == {"items": [], "next": None, "total": 0}
     assert served.socket.stat().st_mode & 0o777 == 0o600
 
 
@@ -165,7 +165,7 @@ def test_a_rule_that_says_no_is_a_conflict(served: Served) -> None:
 def test_a_bug_is_not_told_to_the_client(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     from cod.flows import views
 
-    monkeypatch.setattr(views, "conflict_list", lambda tx: 1 / 0)
+    monkeypatch.setattr(views, "conflict_list", lambda tx, **_: 1 / 0)
     status, _, problem = raw(served, "GET", "/api/v1/conflicts")
     assert (status, problem["code"]) == (500, "internal")
     assert "division" not in json.dumps(problem)
@@ -234,7 +234,8 @@ def test_nodes_are_listed_page_by_page_and_filtered(served: Served) -> None:
     for number in range(5):
         add_node(served, f"n{number}", number, state="inactive" if number % 2 else "new")
     page = served.local.get("/nodes", limit=2)
-    assert ([n["name"] for n in page["items"]], page["next"]) == (["n0", "n1"], "n1")
+    assert ([n["name"] for n in page["items"]], page["total"]) == (["n0", "n1"], 5)
+    assert [n["name"] for n in served.local.get("/nodes", limit=2, after=page["next"])["items"]] == ["n2", "n3"]
     assert [n["name"] for n in served.local.every("/nodes", limit=2)] == ["n0", "n1", "n2", "n3", "n4"]
     assert [n["name"] for n in served.local.every("/nodes", state="inactive")] == ["n1", "n3"]
     assert served.local.get("/nodes", limit=5)["next"] is None

@@ -104,8 +104,8 @@ def test_notices_are_listed_and_shown(served: Served) -> None:
     served.local.post("/groups", {"name": "other"})
     ids = [tell(served, "site"), tell(served, "other"), tell(served, None)]
     api = served.remote(READER)
-    assert [each["id"] for each in api.get("/notices")["items"]] == ids
-    assert [each["id"] for each in api.get("/notices", after=ids[0])["items"]] == ids[1:]
+    assert [each["id"] for each in api.get("/notices")["items"]] == ids[::-1]
+    assert [each["id"] for each in api.get("/notices", above=ids[0], sort="id")["items"]] == ids[1:]
     assert [each["id"] for each in api.get("/notices", group="other")["items"]] == ids[1:2]
     assert api.get("/notices", vcluster="none")["items"] == []
     shown = api.get(f"/notices/{ids[0]}")
@@ -117,8 +117,8 @@ def test_notices_are_listed_and_shown(served: Served) -> None:
     assert (of_site["to"], api.get(f"/notices/{ids[2]}")["group"]) == ("the site's administrators", None)
     for wrong in ("/notices/0", "/notices/x", "/notices/99999999999999999999"):
         assert refused(api.get, wrong).status == 404
-    assert refused(api.get, "/notices?after=-1").status == 422
-    assert refused(api.get, f"/notices?after={10**30}").status == 422
+    assert refused(api.get, "/notices?above=-1").status == 422
+    assert refused(api.get, f"/notices?above={10**30}").status == 422
 
 
 def test_how_deliveries_stand(served: Served) -> None:

@@ -77,7 +77,7 @@ def test_requests_say_whether_they_wait_and_spread(served: Served) -> None:
     said(served, "vcluster", "create", "b", "--size", "1", "--template", "debian")
     said(served, "vcluster", "resize", "loser", "5", "--spread")
     served.local.post("/vclusters/loser/requests", {"tuples": [{"count": 1}], "wait": False})
-    asked = served.local.get("/requests")["items"][-4:]
+    asked = served.local.get("/requests")["items"][3::-1]
     assert [(one["vcluster"], one["may_wait"], one["may_spread"]) for one in asked] == [
         ("a", False, True), ("b", True, False), ("loser", True, True), ("loser", False, False)]
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from cod.flows import groups as group_flows
 from cod.flows import tokens, views
-from cod.model import Binding, Node, Refused, RequestTuple, Subnet, Who, ipv4
+from cod.model import Binding, Node, Page, Refused, RequestTuple, Subnet, Who, ipv4
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, groups, nodes, requests, templates, vclusters
 from cod.store.engine import Tx
@@ -73,10 +73,12 @@ def test_pages_together_are_the_list(engine: Engine, limit: int) -> None:
         for number in range(10):
             add_node(tx, number, state="inactive" if number % 3 else "new")
         found: list[str] = []
-        after = ""
-        while len(found) < 10 and (page := views.node_list(tx, state="inactive", after=after, limit=limit)):
+        after: str | None = ""
+        while len(found) < 10 and after is not None:
+            page = views.node_list(tx, state="inactive", page=Page(limit, after=after))
             found += [view.node.name for view in page]
-            after = found[-1]
+            after = page.next
+            assert page.total == 6
         assert found == ["n01", "n02", "n04", "n05", "n07", "n08"]
         transaction.rollback()
 
@@ -85,7 +87,7 @@ def test_more_nodes_than_a_statement_has_variables_are_listed(tx: Tx) -> None:
     for number in range(600):
         nodes.add(tx, name=f"n{number:04d}", boot_mac=f"52:54:00:00:{number // 256:02x}:{number % 256:02x}", now=NOW,
                   cause="", actor="")
-    found = views.node_list(tx, limit=1000)
+    found = views.node_list(tx, page=Page(1000))
     assert len(found) == 600
     assert all(len(view.macs) == 1 for view in found)
 
@@ -110,11 +112,11 @@ def test_vclusters_count_their_nodes_by_state_and_vanish_when_ended(tx: Tx) -> N
 def test_requests_come_with_their_tuples_in_order(tx: Tx) -> None:
     add_vcluster(tx, "blue")
     add_vcluster(tx, "red")
-    one, two = views.request_list(tx)
+    two, one = views.request_list(tx)
     assert (one.vcluster, two.vcluster) == ("blue", "red")
     assert [(t.count, t.attributes) for t in one.request.tuples] == [(1, "<requires/>"), (2, "")]
     assert one.templates == ("web@1", "web@1")
-    assert views.request_list(tx, limit=1) == [two]
+    assert views.request_list(tx, page=Page(1)) == [two]
     assert views.request_list(tx, vcluster="blue") == [one]
     assert views.request_list(tx, state="granted") == []
     assert views.request(tx, two.request.id) == two

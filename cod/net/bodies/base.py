@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from cod.model import LONGEST, Page
 
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
 TemplateName = Annotated[str, Field(min_length=1, max_length=80, description="'name' or 'name@revision'")]
@@ -26,7 +28,34 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Paged(Query):
+    """Which part of a list, in which order. See docs/api.md."""
+
+    limit: int = Field(default=100, ge=1, le=LONGEST, description="items in one answer at most")
+    after: str = Field(default="", max_length=600, description="the `next` of the answer before")
+    q: str = Field(default="", max_length=100, description="only what has this in a name or a sentence, whatever the "
+                   "case")
+
+    @property
+    def page(self) -> Page:
+        """As flows want it."""
+        return Page(self.limit, getattr(self, "sort", ""), self.after, self.q)
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """What else is asked for."""
+        return self.model_dump(exclude={"limit", "sort", "after", "q"})
+
+
 class Reply(BaseModel):
     """A reply's body, made from a record's attributes."""
 
     model_config = ConfigDict(from_attributes=True)
+
+
+class Part(Reply):
+    """A part of a list. `next`: the `after` of the next part, null on the last; `total`: items of all parts, null where
+    there are too many to count."""
+
+    next: str | None
+    total: int | None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.net.bodies.base import Body, DnsLabel, Reply
+from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reply
 from cod.net.bodies.nodes import NodeReply
 
 Mark = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -78,8 +78,14 @@ class TypeReply(Reply):
         return cls(**_type(view))
 
 
-class TypeList(Reply):
-    """Node types, by name."""
+class TypeQuery(Paged):
+    """Which node types to list."""
+
+    sort: Literal["name", "-name", "cost", "-cost", "nodes", "-nodes", "created_at", "-created_at"] = "name"
+
+
+class TypeList(Part):
+    """Node types."""
 
     items: list[TypeReply]
 
@@ -131,8 +137,14 @@ class BlockReply(Reply):
         return cls(name=view.name, nodes=sum(view.types.values()), types=dict(view.types))
 
 
-class BlockList(Reply):
-    """Blocks, by name."""
+class BlockQuery(Paged):
+    """Which blocks to list."""
+
+    sort: Literal["name", "-name", "nodes", "-nodes"] = "name"
+
+
+class BlockList(Part):
+    """Blocks."""
 
     items: list[BlockReply]
 

@@ -8,19 +8,27 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.net.bodies.base import Body, DnsLabel, Query, Reason, Reply
+from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reason, Reply
 from cod.net.bodies.server import ConflictReply
 
 
-class NodeQuery(Query):
+class NodeQuery(Paged):
     """Which nodes to list."""
 
-    state: str | None = Field(default=None, max_length=16)
+    state: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
     vcluster: str | None = Field(default=None, max_length=63)
     type: str | None = Field(default=None, max_length=63)
     block: str | None = Field(default=None, max_length=63)
-    after: str = Field(default="", max_length=63, description="names after this one: the last page's `next`")
-    limit: int = Field(default=1000, ge=1, le=10_000)
+    group: str | None = Field(default=None, max_length=63, description="those that vclusters of this group hold")
+    power: Literal["on", "off", "unknown"] | None = None
+    sort: Literal["name", "-name", "state", "-state", "since", "-since", "type", "-type", "block", "-block", "vcluster",
+                  "-vcluster"] = "name"
+
+
+class HistoryQuery(Paged):
+    """Which transitions to list: the newest first."""
+
+    sort: Literal["id", "-id"] = "-id"
 
 
 class NodePatch(Body):
@@ -135,8 +143,22 @@ class Transition(Reply):
     rate: float | None
 
 
+class Move(Transition):
+    """A transition of one of several nodes. `vcluster`: its holder afterwards."""
+
+    node: str
+    vcluster: str | None
+
+
+class HistoryList(Part):
+    """Transitions, the newest first."""
+
+    items: list[Move]
+
+
 class NodeInFull(NodeReply):
-    """A node with its last hardware report (XML), bindings, history (oldest first), and conflicts (newest first)."""
+    """A node with its last hardware report (XML), its bindings, its newest transitions (oldest first), and conflicts
+    about it (newest first)."""
 
     attributes: str | None
     bindings: list[BindingReply]
@@ -158,11 +180,10 @@ class NodeInFull(NodeReply):
         )
 
 
-class NodeList(Reply):
-    """One page of nodes, by name; `next` is the `after` of the next page, or null on the last."""
+class NodeList(Part):
+    """Nodes."""
 
     items: list[NodeReply]
-    next: str | None
 
 
 def _node(view: model.NodeView) -> dict[str, Any]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from cod import model
 from cod.flows.notices import host
-from cod.net.bodies.base import Query, Reply
+from cod.net.bodies.base import Paged, Part, Reply
 
 ADMINISTRATORS = "the site's administrators"
 
 
-class NoticeQuery(Query):
+class NoticeQuery(Paged):
     """Which notices to list."""
 
     group: str | None = Field(default=None, max_length=63)
     vcluster: str | None = Field(default=None, max_length=63)
-    after: int | None = Field(default=None, ge=0, le=2**62,
-                              description="those with ids after this one, oldest first; left out: the newest")
-    limit: int = Field(default=1000, ge=1, le=10_000)
+    kind: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    above: int | None = Field(default=None, ge=0, le=2**62, description="those with ids after this one")
+    sort: Literal["id", "-id"] = "-id"
 
 
 class SendReply(Reply):
@@ -63,7 +65,7 @@ class NoticeReply(Reply):
         return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
 
 
-class NoticeList(Reply):
-    """Notices, oldest first."""
+class NoticeList(Part):
+    """Notices, the newest first."""
 
     items: list[NoticeReply]

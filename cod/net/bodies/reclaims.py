@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from cod import model
-from cod.net.bodies.base import Body, Query, Reply
+from cod.net.bodies.base import Body, Paged, Part, Reply
 
 
-class ReclaimQuery(Query):
+class ReclaimQuery(Paged):
     """Which reclaims to list."""
 
     vcluster: str | None = Field(default=None, max_length=63, description="only those that take nodes from it")
     state: str | None = Field(default=None, max_length=16, description="open, done or cancelled")
-    limit: int = Field(default=1000, ge=1, le=10_000)
+    sort: Literal["id", "-id", "deadline", "-deadline"] = "-id"
 
 
 class ReclaimAnswer(Body):
@@ -56,7 +56,7 @@ class ReclaimReply(Reply):
                    type=view.type, block=view.block, chosen=list(view.chosen))
 
 
-class ReclaimList(Reply):
-    """The newest reclaims, oldest first."""
+class ReclaimList(Part):
+    """Reclaims, the newest first."""
 
     items: list[ReclaimReply]

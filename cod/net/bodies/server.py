@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from cod import model
-from cod.net.bodies.base import Query, Reply
+from cod.net.bodies.base import Paged, Part, Query, Reply
 
 
 class ConflictReply(Reply):
@@ -29,7 +29,14 @@ class ConflictReply(Reply):
         return cls(**own | {"address": None if row["address"] is None else model.dotted(row["address"])})
 
 
-class ConflictList(Reply):
+class ConflictQuery(Paged):
+    """Which conflicts to list."""
+
+    kind: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    sort: Literal["id", "-id"] = "-id"
+
+
+class ConflictList(Part):
     """The newest conflicts first."""
 
     items: list[ConflictReply]

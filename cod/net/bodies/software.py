@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cod.net.bodies.base import Body, Query, Reply, Sha256
+from cod.net.bodies.base import Body, Paged, Part, Query, Reply, Sha256
 
 
 class ImageAdd(Body):
@@ -41,8 +41,14 @@ class ImageReply(Reply):
     reason: str
 
 
-class ImageList(Reply):
-    """Images, by name."""
+class ImageQuery(Paged):
+    """Which images to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at", "stored", "-stored", "state", "-state"] = "name"
+
+
+class ImageList(Part):
+    """Images."""
 
     items: list[ImageReply]
 
@@ -62,8 +68,10 @@ class TemplateDocument(Body):
     group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
 
 
-class TemplateQuery(Query):
+class TemplateQuery(Paged):
     """Which templates to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
 
     name: str = Field(default="", max_length=63, description="all revisions of this one, not the newest of each")
 
@@ -84,7 +92,7 @@ class TemplateInFull(TemplateReply):
     document: str
 
 
-class TemplateList(Reply):
+class TemplateList(Part):
     """Templates."""
 
     items: list[TemplateReply]

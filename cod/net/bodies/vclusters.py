@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.net.bodies.base import Body, DnsLabel, Query, Reply, Seconds, TemplateName, Xml
+from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reply, Seconds, TemplateName, Xml
 from cod.net.bodies.nodes import NodeReply
 
 
@@ -24,8 +24,13 @@ class VclusterCreate(Body):
     wait: bool = Field(default=True, description="false: it is rejected if it cannot be had at once")
 
 
-class VclusterQuery(Query):
+class VclusterQuery(Paged):
     """Which vclusters to list."""
+
+    group: str | None = Field(default=None, max_length=63)
+    state: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    sort: Literal["name", "-name", "group", "-group", "state", "-state", "size", "-size", "created_at", "-created_at",
+                  "expires_at", "-expires_at"] = "name"
 
     ended: bool = Field(default=False, description="also those that have ended")
 
@@ -92,8 +97,8 @@ class VclusterInFull(VclusterReply):
         return cls(**_vcluster(parts[0]), nodes=[NodeReply.of(each) for each in parts[1]])
 
 
-class VclusterList(Reply):
-    """Vclusters, by name."""
+class VclusterList(Part):
+    """Vclusters."""
 
     items: list[VclusterReply]
 
@@ -105,12 +110,13 @@ def _vcluster(view: model.VclusterView) -> dict[str, Any]:
     return own | {"group": view.group, "template": view.template, "states": dict(view.states)}
 
 
-class RequestQuery(Query):
+class RequestQuery(Paged):
     """Which requests to list."""
 
     vcluster: str | None = Field(default=None, max_length=63)
-    state: str | None = Field(default=None, max_length=16)
-    limit: int = Field(default=1000, ge=1, le=10_000)
+    group: str | None = Field(default=None, max_length=63)
+    state: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    sort: Literal["id", "-id", "priority", "-priority"] = "-id"
 
 
 class TupleAsk(Body):
@@ -165,8 +171,8 @@ class RequestReply(Reply):
         return cls(**own, vcluster=view.vcluster, tuples=tuples)
 
 
-class RequestList(Reply):
-    """The newest requests, oldest first."""
+class RequestList(Part):
+    """Requests, the newest first."""
 
     items: list[RequestReply]
 
@@ -230,7 +236,13 @@ class GroupReply(Reply):
     created_at: float
 
 
-class GroupList(Reply):
-    """Groups, by name."""
+class GroupQuery(Paged):
+    """Which groups to list."""
+
+    sort: Literal["name", "-name", "priority", "-priority", "created_at", "-created_at"] = "name"
+
+
+class GroupList(Part):
+    """Groups."""
 
     items: list[GroupReply]

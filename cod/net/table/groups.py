@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from cod.flows import groups, notices
 from cod.flows.access import Claim
 from cod.model import Right
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, ANYBODY, Ask, listed, manage, number, route, see
+from cod.net.routes import ADMINS, ANYBODY, Ask, in_parts, listed, manage, number, route, see
 from cod.wire import webhook
 
 
@@ -26,8 +27,11 @@ def _changes(ask: Ask) -> list[Claim]:
 
 
 GROUPS = (
-    route("GET", "/groups", ANYBODY, "List groups", lambda a: partial(groups.every, only=a.who.groups),
-          shape=listed(b.GroupList, b.GroupReply.model_validate), reply=b.GroupList),
+    route("GET", "/groups", ANYBODY, "List groups",
+          lambda a: in_parts(partial(groups.every, only=a.who.groups), a.query.page, lambda one: (one.name,),
+                             name=attrgetter("name"), priority=attrgetter("priority"),
+                             created_at=attrgetter("created_at")),
+          shape=listed(b.GroupList, b.GroupReply.model_validate), reply=b.GroupList, query=b.GroupQuery),
     route("GET", "/groups/{name}", see("group"), "Show a group", lambda a: partial(groups.one, name=a.names["name"]),
           reply=b.GroupReply),
     route("POST", "/groups", ADMINS, "Create a group",
@@ -49,8 +53,8 @@ GROUPS = (
 )
 
 NOTICES = (
-    route("GET", "/notices", ANYBODY, "List notices: the newest, or those after one; oldest first",
-          lambda a: partial(notices.every, groups=a.who.groups, **a.query.model_dump()),
+    route("GET", "/notices", ANYBODY, "List notices",
+          lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
           shape=listed(b.NoticeList, b.NoticeReply.of), reply=b.NoticeList, query=b.NoticeQuery),
     route("GET", "/notices/{id}", see("notice", "id"), "Show a notice and how its deliveries stand",
           lambda a: partial(notices.one, notice_id=number(a.names["id"])), reply=b.NoticeReply),

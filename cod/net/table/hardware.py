@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
 from cod.flows import blocks, types
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, route
+from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, route
 
 
 def _type_changes(ask: Ask) -> Flow:
@@ -15,9 +17,16 @@ def _type_changes(ask: Ask) -> Flow:
     return partial(types.change, name=ask.names["name"], site=ask.site, **said)
 
 
+def _texts(view: Any) -> list[str]:
+    return [view.type.name, *(value for _, value in view.facts)]
+
+
 TYPES = (
-    route("GET", "/types", ANYBODY, "List node types with their nodes by state", lambda a: types.every,
-          shape=listed(b.TypeList, b.TypeReply.of), reply=b.TypeList),
+    route("GET", "/types", ANYBODY, "List node types with their nodes by state",
+          lambda a: in_parts(types.every, a.query.page, _texts, name=attrgetter("type.name"),
+                             cost=attrgetter("type.cost"), created_at=attrgetter("type.created_at"),
+                             nodes=lambda one: sum(one.states.values())),
+          shape=listed(b.TypeList, b.TypeReply.of), reply=b.TypeList, query=b.TypeQuery),
     route("POST", "/types/refresh", ADMINS, "Work out nodes' types anew by the site's rules, some nodes at a time",
           lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
           reply=b.TypeRefreshed, body=b.TypeRefresh),
@@ -29,8 +38,10 @@ TYPES = (
           lambda a: partial(types.delete, name=a.names["name"]), status=204),
 )
 BLOCKS = (
-    route("GET", "/blocks", ANYBODY, "List blocks with their nodes by type", lambda a: blocks.every,
-          shape=listed(b.BlockList, b.BlockReply.of), reply=b.BlockList),
+    route("GET", "/blocks", ANYBODY, "List blocks with their nodes by type",
+          lambda a: in_parts(blocks.every, a.query.page, lambda one: (one.name,), name=attrgetter("name"),
+                             nodes=lambda one: sum(one.types.values())),
+          shape=listed(b.BlockList, b.BlockReply.of), reply=b.BlockList, query=b.BlockQuery),
     route("POST", "/blocks", ADMINS, "Create a block", lambda a: partial(blocks.create, name=a.body.name),
           reply=b.BlockReply, body=b.BlockCreate, status=201),
     route("GET", "/blocks/proposal", ADMINS,

@@ -7,24 +7,7 @@ from typing import Any
 
 from cod.flows import nodes, views
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, route, see, use
-
-
-def _page(ask: Ask) -> Flow:
-    return partial(_one_more, limit=ask.query.limit, policy=ask.site.policy, groups=ask.who.groups,
-                   **ask.query.model_dump(exclude={"limit"}))
-
-
-def _one_more(tx: Any, *, limit: int, **filters: Any) -> tuple[list[Any], int]:
-    """One row more than asked for tells whether there is a next page."""
-    return views.node_list(tx, limit=limit + 1, **filters), limit
-
-
-def _node_page(found: tuple[list[Any], int]) -> b.NodeList:
-    rows, limit = found
-    more = len(rows) > limit
-    return b.NodeList(items=[b.NodeReply.of(row) for row in rows[:limit]],
-                      next=rows[limit - 1].node.name if more else None)
+from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, route, see, use
 
 
 def _on_node(flow: Flow, ask: Ask) -> Flow:
@@ -40,9 +23,16 @@ def _changes(body: Any) -> dict[str, Any]:
 
 
 NODES = (
-    route("GET", "/nodes", ANYBODY, "List nodes", _page, shape=_node_page, reply=b.NodeList, query=b.NodeQuery),
+    route("GET", "/nodes", ANYBODY, "List nodes",
+          lambda a: partial(views.node_list, page=a.query.page, policy=a.site.policy, groups=a.who.groups,
+                            **a.query.filters),
+          shape=listed(b.NodeList, b.NodeReply.of), reply=b.NodeList, query=b.NodeQuery),
     route("GET", "/nodes/{name}", see("node"), "Show a node with its report, bindings and history",
-          lambda a: partial(views.node_in_full, name=a.names["name"], policy=a.site.policy), reply=b.NodeInFull),
+          lambda a: partial(views.node_in_full, name=a.names["name"], policy=a.site.policy, groups=a.who.groups),
+          reply=b.NodeInFull),
+    route("GET", "/nodes/{name}/history", see("node"), "List a node's transitions",
+          lambda a: partial(views.node_history, name=a.names["name"], page=a.query.page, groups=a.who.groups),
+          shape=listed(b.HistoryList, b.Move.model_validate), reply=b.HistoryList, query=b.HistoryQuery),
     route("PATCH", "/nodes/{name}", ADMINS, "Rename a node, or change its block or how it is switched",
           lambda a: partial(nodes.change, name=a.names["name"], site=a.site, **_changes(a.body)),
           reply=b.NodeReply, body=b.NodePatch),

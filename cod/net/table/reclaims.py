@@ -10,7 +10,7 @@ from cod.net.routes import ANYBODY, listed, number, route, see, use
 
 RECLAIMS = (
     route("GET", "/reclaims", ANYBODY, "List reclaims",
-          lambda a: partial(reclaims.every, groups=a.who.groups, **a.query.model_dump()),
+          lambda a: partial(reclaims.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
           shape=listed(b.ReclaimList, b.ReclaimReply.of), reply=b.ReclaimList, query=b.ReclaimQuery),
     route("GET", "/reclaims/{id}", see("reclaim", "id"), "Show a reclaim and the nodes that were chosen for it",
           lambda a: partial(reclaims.show, reclaim_id=number(a.names["id"])), reply=b.ReclaimReply),

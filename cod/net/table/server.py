@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
 
 from cod import states
@@ -34,8 +35,9 @@ def _info(site: Site) -> b.ServerInfo:
 
 SERVER = (
     route("GET", "/conflicts", ADMINS,
-          "List address and identity conflicts, newest first", lambda a: views.conflict_list,
-          shape=listed(b.ConflictList, b.ConflictReply.of), reply=b.ConflictList),
+          "List address and identity conflicts, newest first",
+          lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
+          shape=listed(b.ConflictList, b.ConflictReply.of), reply=b.ConflictList, query=b.ConflictQuery),
     route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()), reply=b.Lifecycle),
     route("GET", "/health", ANYBODY, "Does the server answer, and its database?", lambda a: views.counts, shape=_health,
           reply=b.Health),

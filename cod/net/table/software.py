@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from cod import model
@@ -11,7 +12,7 @@ from cod.flows.access import Claim
 from cod.images.verify import verify
 from cod.model import Right
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, route, see, use
+from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, route, see, use
 from cod.net.table.documents import checked
 from cod.wire import xmldoc
 
@@ -52,8 +53,11 @@ def _checks(ask: Ask) -> list[Claim]:
 
 
 IMAGES = (
-    route("GET", "/images", ANYBODY, "List images", lambda a: partial(images.every, groups=a.who.groups),
-          shape=listed(b.ImageList, b.ImageReply.model_validate), reply=b.ImageList),
+    route("GET", "/images", ANYBODY, "List images",
+          lambda a: in_parts(partial(images.every, groups=a.who.groups), a.query.page, lambda one: (one.name,),
+                             name=attrgetter("name"), created_at=attrgetter("created_at"),
+                             stored=attrgetter("stored"), state=attrgetter("state")),
+          shape=listed(b.ImageList, b.ImageReply.model_validate), reply=b.ImageList, query=b.ImageQuery),
     route("GET", "/images/{name}", see("image"), "Show an image", lambda a: partial(images.show, name=a.names["name"]),
           reply=b.ImageReply),
     route("POST", "/images", ADMINS, "Take in a file of the server as an image",
@@ -61,15 +65,17 @@ IMAGES = (
                             plain=a.body.plain, now=a.now),
           reply=b.ImageReply, body=b.ImageAdd, status=202, local=True),
     route("PUT", "/images/{name}/content", ADMINS, "Upload a file and take it in as an image", _uploaded,
-          reply=b.ImageReply, query=b.ImageUpload, status=202, upload=True),
+          reply=b.ImageReply, query=b.ImageUpload, status=202, upload=True, action="image upload"),
     route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
-          lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=b.Verified),
+          lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=b.Verified, quiet=True),
     route("DELETE", "/images/{name}", use("image"), "Delete an image that no template names",
           lambda a: partial(images.delete, name=a.names["name"]), status=204),
 )
 TEMPLATES = (
     route("GET", "/templates", _lists, "List templates: the newest revision of each, or all of one",
-          lambda a: partial(templates.every, name=a.query.name, groups=a.who.groups),
+          lambda a: in_parts(partial(templates.every, name=a.query.name, groups=a.who.groups), a.query.page,
+                             lambda one: (one.name,), name=lambda one: f"{one.name}@{one.revision:09}",
+                             created_at=attrgetter("created_at")),
           shape=listed(b.TemplateList, b.TemplateReply.model_validate), reply=b.TemplateList, query=b.TemplateQuery),
     route("GET", "/templates/{name}", see("template"), "Show a template: 'name' or 'name@revision'",
           lambda a: partial(templates.resolve, name=a.names["name"]), reply=b.TemplateInFull),
@@ -81,7 +87,7 @@ TEMPLATES = (
     route("POST", "/templates/check", _checks, "Say what is wrong with a template's document; nothing is stored",
           lambda a: partial(_check_template, document=a.body.document, group=a.body.group),
           shape=lambda faults: b.TemplateCheck(ok=not faults, faults=faults), reply=b.TemplateCheck,
-          body=b.TemplateDocument),
+          body=b.TemplateDocument, quiet=True),
     route("DELETE", "/templates/{name}", use("template"),
           "Retire a revision, or all of a template's, that nothing uses",
           lambda a: partial(templates.retire, name=a.names["name"], now=a.now),

@@ -36,11 +36,15 @@ def _asks(ask: Ask) -> list[Claim]:
 
 
 VCLUSTERS = (
-    route("GET", "/vclusters", ANYBODY, "List vclusters", lambda a: partial(
-        views.vcluster_list, ended=a.query.ended, groups=a.who.groups),
+    route("GET", "/vclusters", ANYBODY, "List vclusters",
+          lambda a: partial(views.vcluster_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
           shape=listed(b.VclusterList, b.VclusterReply.of), reply=b.VclusterList, query=b.VclusterQuery),
     route("GET", "/vclusters/{name}", see("vcluster"), "Show a vcluster with its nodes",
           lambda a: partial(views.vcluster, name=a.names["name"], policy=a.site.policy), reply=b.VclusterInFull),
+    route("GET", "/vclusters/{name}/history", see("vcluster"),
+          "List the transitions of nodes while a vcluster held them",
+          lambda a: partial(views.vcluster_history, name=a.names["name"], page=a.query.page, groups=a.who.groups),
+          shape=listed(b.HistoryList, b.Move.model_validate), reply=b.HistoryList, query=b.HistoryQuery),
     route("POST", "/vclusters", _creates, "Create a vcluster; its nodes come when the manager grants them",
           _vcluster_wanted, reply=b.VclusterInFull, body=b.VclusterCreate, status=202),
     route("POST", "/vclusters/{name}/resize", use("vcluster"), "Ask for more nodes, or give some back",
@@ -61,7 +65,7 @@ VCLUSTERS = (
 )
 REQUESTS = (
     route("GET", "/requests", ANYBODY, "List requests for nodes",
-          lambda a: partial(views.request_list, groups=a.who.groups, **a.query.model_dump()),
+          lambda a: partial(views.request_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
           shape=listed(b.RequestList, b.RequestReply.of), reply=b.RequestList, query=b.RequestQuery),
     route("GET", "/requests/{id}", see("request", "id"), "Show a request and why it waits",
           lambda a: partial(views.request, request_id=number(a.names["id"])), reply=b.RequestReply),

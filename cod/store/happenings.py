@@ -1,0 +1,63 @@
+"""What happens, in order; how far what takes time has come; and the counts behind the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Column, Integer, and_, func, literal, select, union_all
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.sql.elements import ColumnElement
+
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+
+def last_event(tx: Tx) -> int:
+    """Id of the newest row of the history; 0 when there is none."""
+    return tx.scalar(select(func.max(t.node_history.c.id))) or 0
+
+
+def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
+    """Transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by name."""
+    h = t.node_history
+    query = (
+        select(h, t.nodes.c.name.label("node"), t.vclusters.c.name.label("vcluster"))
+        .join_from(h, t.nodes, h.c.node_id == t.nodes.c.id)
+        .outerjoin(t.vclusters, h.c.vcluster_id == t.vclusters.c.id)
+        .where(h.c.id > after).order_by(h.c.id).limit(limit)
+    )
+    return [dict(row._mapping) for row in tx.execute(query)]
+
+
+def progress(tx: Tx) -> list[Mapping[str, Any]]:
+    """How far the nodes are whose disks are being written or read now."""
+    n = t.nodes
+    query = select(
+        n.c.name.label("node"), n.c.state, n.c.progress_done.label("done"), n.c.progress_total.label("total"),
+        n.c.progress_rate.label("rate"))
+    return [dict(row._mapping) for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))]
+
+
+def counts(tx: Tx) -> list[tuple[str, str, int]]:
+    """(what, label, count): nodes by state, bindings by kind, requests by state … in one statement."""
+    parts: Iterable[tuple[str, ColumnElement[Any] | Column[Any], Any]] = (
+        ("nodes", t.nodes.c.state, None),
+        ("bindings", t.bindings.c.kind, t.bindings.c.state.in_(("bound", "offered"))),
+        ("requests", t.node_requests.c.state, None),
+        ("vclusters", t.vclusters.c.state, None),
+        ("images", t.images.c.state, None),
+        ("conflicts", t.conflicts.c.kind, None),
+        ("power_actions", literal("open"), t.power_actions.c.done_at.is_(None)),
+        ("sessions", literal("open"), None),
+    )
+    n = t.nodes.c
+    rate = select(literal("disk_bytes_per_second"), n.state, sql_cast(func.sum(n.progress_rate), Integer))
+    tables = {"sessions": t.sessions, "power_actions": t.power_actions}
+    selects = []
+    for what, label, where in parts:
+        query = select(literal(what), label, sql_cast(func.count(), Integer))
+        query = query.select_from(tables[what]) if what in tables else query.group_by(label)
+        selects.append(query if where is None else query.where(and_(where)))
+    selects.append(rate.where(n.progress_total > 0).group_by(n.state))
+    return [(what, label, count) for what, label, count in tx.execute(union_all(*selects))]

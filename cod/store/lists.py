@@ -1,0 +1,150 @@
+"""Long lists for people, a part at a time. Everything here takes a `model.Page` and the groups whose things are to be
+seen (None: all), and is filtered by what else is given. Each raises `Refused` for a cursor that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, literal, select
+
+from cod.model import Listed, NodeView, Notice, Page, Policy, ReclaimView, RequestView, Send, VclusterView
+from cod.store import notices as notice_rows
+from cod.store import tables as t
+from cod.store import views
+from cod.store.access import theirs
+from cod.store.engine import Tx
+from cod.store.paging import having, page_of
+from cod.store.views import only
+
+Groups = frozenset[int] | None
+_FAR = 1e12  # where a time is not set, it comes after all others
+
+
+def _several(column: ColumnElement[Any], wanted: str | None) -> list[ColumnElement[bool]]:
+    """Conditions for 'a' or 'a,b'; none for None."""
+    return [] if wanted is None else [column.in_(wanted.split(","))]
+
+
+def nodes(
+    tx: Tx, page: Page, groups: Groups, *, state: str | None = None, vcluster: str | None = None,
+    type: str | None = None, block: str | None = None, power: str | None = None, group: str | None = None,
+    policy: Policy | None = None,
+) -> Listed[NodeView]:
+    """Nodes; `state`: one or several with commas between; `group`: whose vclusters hold them; `policy` as in
+    `views.nodes`."""
+    n, kind, near, v = t.nodes.c, t.node_types.c.name, t.node_blocks.c.name, t.vclusters.c
+    query = views.node_query(groups, {v.live_name: vcluster, kind: type, near: block, n.power: power,
+                                      t.groups.c.name: group})
+    query = query.where(*_several(n.state, state), *having(page.q, n.name, n.hostname, n.boot_mac, v.name, kind, near))
+    keys = {"name": n.name, "state": n.state, "since": n.since, "type": func.coalesce(kind, ""),
+            "block": func.coalesce(near, ""), "vcluster": func.coalesce(v.name, "")}
+    rows = page_of(tx, query, page, keys, "name", n.name)
+    return Listed(views.node_views(tx, rows, policy), rows.next, rows.total)
+
+
+def vclusters(
+    tx: Tx, page: Page, groups: Groups, *, ended: bool = False, state: str | None = None, group: str | None = None
+) -> Listed[VclusterView]:
+    """Vclusters; those that have ended only if `ended`."""
+    v, g = t.vclusters.c, t.groups.c.name
+    query = views.vcluster_query(groups, ended, {g: group})
+    query = query.where(*_several(v.state, state), *having(page.q, v.name, g))
+    keys = {"name": v.name, "group": g, "state": v.state, "size": v.size, "created_at": v.created_at,
+            "expires_at": func.coalesce(v.expires_at, _FAR)}
+    rows = page_of(tx, query, page, keys, "name", v.id)
+    return Listed(views.vcluster_views(tx, rows), rows.next, rows.total)
+
+
+def requests(
+    tx: Tx, page: Page, groups: Groups, *, vcluster: str | None = None, state: str | None = None,
+    group: str | None = None,
+) -> Listed[RequestView]:
+    """Requests for nodes, the newest first."""
+    r, v = t.node_requests.c, t.vclusters.c
+    query = views.request_query(groups, {v.name: vcluster})
+    query = query.where(*_several(r.state, state), *_of_group(v.group_id, group), *having(page.q, v.name, r.reason))
+    rows = page_of(tx, query, page, {"id": r.id, "priority": r.priority}, "-id", r.id)
+    return Listed(views.request_views(tx, rows), rows.next, rows.total)
+
+
+def reclaims(
+    tx: Tx, page: Page, groups: Groups, *, vcluster: str | None = None, state: str | None = None
+) -> Listed[ReclaimView]:
+    """Reclaims from their vclusters, the newest first."""
+    r = t.reclaims.c
+    query = views.reclaim_query(groups, {}, vcluster).where(*_several(r.state, state))
+    rows = page_of(tx, query, page, {"id": r.id, "deadline": r.deadline}, "-id", r.id)
+    return Listed(views.reclaim_views(tx, rows), rows.next, rows.total)
+
+
+def _of_group(column: ColumnElement[Any], group: str | None) -> list[ColumnElement[bool]]:
+    if group is None:
+        return []
+    return [column == select(t.groups.c.id).where(t.groups.c.name == group).scalar_subquery()]
+
+
+def notices(
+    tx: Tx, page: Page, groups: Groups, *, group: str | None = None, vcluster: str | None = None,
+    kind: str | None = None, above: int | None = None,
+) -> Listed[Any]:
+    """Notices for people (`NoticeView`), the newest first; `above`: those with ids after that one."""
+    n, v = t.notices.c, t.vclusters.c
+    query = notice_rows.query(groups).where(
+        n.events.is_(None), *_of_group(n.group_id, group), *only({v.name: vcluster}), *_several(n.kind, kind),
+        *([] if above is None else [n.id > above]), *having(page.q, n.subject, n.about))
+    rows = page_of(tx, query, page, {"id": n.id}, "-id", n.id)
+    return Listed(notice_rows.seen(tx, rows), rows.next, rows.total)
+
+
+def conflicts(tx: Tx, page: Page, *, kind: str | None = None) -> Listed[dict[str, Any]]:
+    """Address and identity trouble, the newest first: dictionaries of the table's columns."""
+    c = t.conflicts.c
+    query = select(*c).where(*_several(c.kind, kind), *having(page.q, c.about, c.mac))
+    rows = page_of(tx, query, page, {"id": c.id}, "-id", c.id)
+    return rows.each(lambda row: dict(zip(c.keys(), row, strict=True)))
+
+
+HISTORY = ("id", "at", "event", "from_state", "to_state", "cause", "actor", "bytes_written", "rate")
+
+
+def history(
+    tx: Tx, page: Page, groups: Groups, *, node: str | None = None, vcluster: str | None = None
+) -> Listed[dict[str, Any]]:
+    """Transitions, the newest first: of a node, or of the nodes that a vcluster held, with both by name. Of these
+    groups: while their vclusters held the node."""
+    h, n, v = t.node_history.c, t.nodes.c, t.vclusters.c
+    query = select(*(h[name] for name in HISTORY), n.name.label("node"), v.name.label("vcluster"))
+    query = query.join_from(t.node_history, t.nodes, h.node_id == n.id)
+    query = query.outerjoin(t.vclusters, h.vcluster_id == v.id).where(*theirs(v.group_id, groups))
+    if node is not None:
+        query = query.where(h.node_id == select(n.id).where(n.name == node).scalar_subquery())
+    if vcluster is not None:
+        query = query.where(h.vcluster_id.in_(select(v.id).where(v.name == vcluster)))
+    query = query.where(*having(page.q, h.cause, h.actor))
+    rows = page_of(tx, query, page, {"id": h.id}, "-id", h.id, count=False)
+    return rows.each(lambda row: dict(zip((*HISTORY, "node", "vcluster"), row, strict=True)))
+
+
+def deliveries(
+    tx: Tx, page: Page, group_id: int, *, state: str | None = None, channel: str | None = None
+) -> Listed[tuple[Send, Notice]]:
+    """What was, or is to be, delivered to a group, the newest first; `state`: waiting, delivered or given up."""
+    s, n = t.notice_sends.c, t.notices.c
+    query = select(*(s[each.name] for each in fields(Send)), *(n[each.name] for each in fields(Notice)))
+    query = query.join_from(t.notice_sends, t.notices, s.notice_id == n.id).where(
+        n.group_id == group_id, *only({s.channel: channel}), *having(page.q, n.subject, s.error), *_outcome(state))
+    rows = page_of(tx, query, page, {"id": s.id}, "-id", s.id)
+    return rows.each(_delivery)
+
+
+def _outcome(state: str | None) -> Sequence[ColumnElement[bool]]:
+    s = t.notice_sends.c
+    return {None: (), "waiting": (s.done_at.is_(None),), "delivered": (s.delivered.is_(True),),
+            "given up": (s.done_at.is_not(None), s.delivered.is_(False))}.get(state, (literal(False),))
+
+
+def _delivery(row: Sequence[Any]) -> tuple[Send, Notice]:
+    many = len(fields(Send))
+    return Send(*row[:many]), Notice(*row[many:])

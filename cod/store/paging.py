@@ -1,0 +1,58 @@
+"""Parts of lists out of the database, by keyset: where a part begins is a condition on the index, not an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+
+from cod.model.paging import COUNTED, Listed, Page, cursor, place
+from cod.store.engine import Tx
+
+
+def page_of(
+    tx: Tx, query: Select[Any], page: Page, keys: Mapping[str, ColumnElement[Any]], default: str,
+    unique: ColumnElement[Any], *, count: bool = True,
+) -> Listed[Any]:
+    """The rows of that part of `query`, which has no order yet.
+
+    keys     what it can be ordered by; none may be null
+    unique   decides between rows that have the same key
+    count    count the whole list, too: up to `COUNTED` rows
+    Raises `Refused`.
+    """
+    name, down = page.key(default)
+    key = keys[name]
+    total = _count(tx, query, unique) if count else None
+    start = place(page, default)
+    beyond = query if start is None else query.where(_beyond(key, unique, *start, down=down))
+    order = [key.desc(), unique.desc()] if down else [key, unique]
+    order = order[:1] if key is unique else order
+    rows = list(tx.execute(beyond.add_columns(key, unique).order_by(*order).limit(page.limit + 1)))
+    more = len(rows) > page.limit
+    shown = rows[:page.limit]
+    after = cursor(page.sort or default, shown[-1][-2], shown[-1][-1]) if more else None
+    return Listed([row[:-2] for row in shown], after, total)
+
+
+def _beyond(key: ColumnElement[Any], unique: ColumnElement[Any], value: Any, last: Any, *, down: bool) -> Any:
+    if key is unique:
+        return key < value if down else key > value
+    if down:
+        return and_(key <= value, or_(key < value, unique < last))
+    return and_(key >= value, or_(key > value, unique > last))
+
+
+def _count(tx: Tx, query: Select[Any], unique: ColumnElement[Any]) -> int | None:
+    some = query.with_only_columns(unique).limit(COUNTED + 1).subquery()
+    total = tx.scalar(select(func.count()).select_from(some)) or 0
+    return total if total <= COUNTED else None
+
+
+def having(q: str, *texts: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    """Conditions that narrow a list to what has `q` in one of these texts, whatever the case."""
+    if not q:
+        return []
+    wanted = q.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return [or_(*(func.lower(text).like(f"%{wanted}%", escape="!") for text in texts))]
