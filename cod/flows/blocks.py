@@ -22,6 +22,11 @@ def every(tx: Tx) -> list[BlockView]:
     return [BlockView(name, types.get(block_id, {})) for block_id, name in found]
 
 
+def names_of(tx: Tx) -> list[str]:
+    """The names of all blocks, in order."""
+    return sorted(blocks.names(tx).values())
+
+
 def show(tx: Tx, *, name: str) -> BlockView:
     """One block."""
     return _view(tx, name, _block(tx, name))

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from cod.model import Effect, Node, NodeView, Policy, Refused, Result, Site
-from cod.policy import lifecycle, names
+from cod.policy import equal, lifecycle, names
 from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
 from cod.store import blocks, nodes, sessions, steps, views
 from cod.store.engine import Tx
+
+
+def hardware(node: Node) -> list[tuple[str, str]]:
+    """What the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
+    return equal.facts(node.attributes) if node.attributes else []
 
 
 def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:

@@ -30,6 +30,11 @@ def every(tx: Tx) -> list[TypeView]:
     return [TypeView(each, states.get(each.id, {}), tuple(equal.facts(each.attributes))) for each in found]
 
 
+def names_of(tx: Tx) -> list[str]:
+    """The names of all types, in order."""
+    return sorted(each.name for each in types.every(tx))
+
+
 def show(
     tx: Tx, *, name: str, site: Site, groups: frozenset[int] | None = None
 ) -> tuple[TypeView, list[NodeView]]:

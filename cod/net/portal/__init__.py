@@ -65,8 +65,8 @@ finds pages and renders them; `net.apirequest` speaks HTTP.
 
 from __future__ import annotations
 
-from cod.net.portal import overview, signing
+from cod.net.portal import hardware, nodes, overview, signing
 from cod.net.portal.pages import Action, Door, Page
 
-PAGES: tuple[Page, ...] = (*overview.PAGES, *signing.PAGES)
-ACTIONS: tuple[Action | Door, ...] = (*overview.ACTIONS, *signing.ACTIONS)
+PAGES: tuple[Page, ...] = (*overview.PAGES, *nodes.PAGES, *hardware.PAGES, *signing.PAGES)
+ACTIONS: tuple[Action | Door, ...] = (*overview.ACTIONS, *nodes.ACTIONS, *hardware.ACTIONS, *signing.ACTIONS)

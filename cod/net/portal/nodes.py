@@ -1,0 +1,74 @@
+"""Pages about nodes: all that one may see, and one with its hardware, its history and what can be done with it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod import states
+from cod.flows import blocks, nodes, types, views
+from cod.flows.access import Claim, allows
+from cod.model import Right
+from cod.net import bodies as b
+from cod.net.portal.pages import Action, Page, api, to, together
+from cod.net.routes import Ask, Flow, see
+
+STATES = [str(state) for state in states.NodeState]
+
+
+def _list(ask: Ask) -> Flow:
+    names = {"types": types.names_of, "blocks": blocks.names_of} if ask.who.admin else {}
+    return together(
+        nodes=partial(views.node_list, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups,
+                      **ask.query.filters),
+        states=lambda tx: STATES, **names)
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        view, bindings, history, conflicts = views.node_in_full(
+            tx, ask.names["name"], ask.site.policy, ask.who.groups)
+        return {"view": view, "node": view.node, "bindings": bindings, "history": history, "conflicts": conflicts,
+                "facts": nodes.hardware(view.node), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
+                "offered": _offered(view.node.state) if ask.who.admin else (),
+                "switches": view.node.power_driver != "none" and allows(
+                    tx, ask.who, Claim(Right.USE, "node", view.node.name)),
+                "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
+
+    return load
+
+
+DRIVERS = ("none", "lab", "ipmi", "redfish", "wol", "pdu")
+# What an administrator is offered, by the event that it is to the node.
+_OFFERS = {"approve": "approved", "quarantine": "quarantined", "restore": "restored", "retire": "retired"}
+
+
+def _offered(state: str) -> tuple[str, ...]:
+    """Which of `_OFFERS` the lifecycle allows in that state."""
+    return tuple(name for name, event in _OFFERS.items()
+                 if (states.NodeState(state), states.NodeEvent(event)) in states.NODE_TRANSITIONS)
+
+
+def _done(sentence: str) -> Any:
+    return lambda ask, reply: sentence.format(reply.name)
+
+
+_PAGE = "/nodes/{name}"
+
+PAGES = (
+    Page("/nodes", "nodes.html", _list, query=b.NodeQuery),
+    Page(_PAGE, "node.html", _one, see("node"), nav="/nodes"),
+)
+ACTIONS = (
+    Action("/nodes/{name}/change", api("PATCH", _PAGE), _PAGE, lambda ask, reply: f"/nodes/{reply.name}",
+           _done("{} is changed.")),
+    Action("/nodes/{name}/approve", api("POST", "/nodes/{name}/approve"), _PAGE, to(_PAGE),
+           _done("{} belongs to the site now.")),
+    Action("/nodes/{name}/power", api("POST", "/nodes/{name}/power"), _PAGE, to(_PAGE),
+           _done("{} is being switched; what its power turns out to be is shown here.")),
+    Action("/nodes/{name}/quarantine", api("POST", "/nodes/{name}/quarantine"), _PAGE, to(_PAGE),
+           _done("{} is set aside.")),
+    Action("/nodes/{name}/restore", api("POST", "/nodes/{name}/restore"), _PAGE, to(_PAGE), _done("{} is back.")),
+    Action("/nodes/{name}/retire", api("POST", "/nodes/{name}/retire"), _PAGE, to(_PAGE),
+           _done("{} is no longer part of the site.")),
+)

@@ -1,0 +1,153 @@
+"""The portal's pages about nodes, types and blocks: what they show and to whom, and what their forms do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from cod.model import Role, Who
+from cod.store import blocks, groups, nodes
+from cod.store import tables as t
+from tests.net.apiserver import NOW, Served
+from tests.net.portalclient import signed_in
+from tests.portal_site import TROUBLE, furnish
+
+
+@pytest.fixture
+def site_of(served: Served) -> Served:
+    """The server, with the small site that has something of everything."""
+
+    def begin(tx: Any) -> None:
+        tx.execute(delete(t.groups))
+        furnish(tx, NOW)
+
+    served.tx(begin)
+    return served
+
+
+def of_group(served: Served, name: str, role: Role, group: str = "physics") -> Who:
+    found = served.tx(groups.by_name, group)
+    return Who(f"user:{name}", user_id=2, roles={found.id: role})
+
+
+def node(served: Served, name: str) -> Any:
+    return served.tx(nodes.by_name, name)
+
+
+def test_an_administrator_sees_all_nodes_and_filters_them(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    page = browser.get("/nodes")
+    assert page.status == 200, page.words
+    assert "36 nodes" in page.words
+    assert "node35" in page.words
+    assert TROUBLE in page.words
+    off = browser.get("/nodes", state="off", sort="-name")
+    names = [each.text_content() for each in off.tree.xpath("//tbody//th")]
+    assert len(names) == 8
+    assert names == sorted(names, reverse=True)
+    assert "No node is like that" in browser.get("/nodes", state="off", type="huge", q="nothing").words
+
+
+def test_pages_of_a_list_follow_each_other(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    seen, path = [], "/nodes?limit=10"
+    for _ in range(4):
+        page = browser.get(path)
+        seen += [each.text_content() for each in page.tree.xpath("//tbody//th")]
+        path = next(iter(page.tree.xpath("//a[@rel='next']/@href")), "")
+    assert path == ""
+    assert seen == sorted({f"node{number:02}" for number in range(1, 37)})
+
+
+def test_an_owner_sees_the_nodes_that_the_group_holds(site_of: Served) -> None:
+    browser = signed_in(site_of, of_group(site_of, "olga", Role.OWNER))
+    page = browser.get("/nodes")
+    assert "node01" in page.words
+    assert "node30" not in page.words
+    own = browser.get("/nodes/node01")
+    assert own.status == 200
+    assert "Administration" not in own.words
+    theirs = browser.get("/nodes/node30")
+    assert theirs.status == 404
+    assert theirs.words.replace("node30", "") == browser.get("/nodes/node99").words.replace("node99", "")
+
+
+def test_a_node_shows_what_it_is_and_what_happened_to_it(site_of: Served) -> None:
+    page = signed_in(site_of).get("/nodes/node01")
+    for text in ("batch", "10.77.129.1", "memory/mib", "History", "prime ordered", "its own system"):
+        assert text in page.words, text
+
+
+def test_setting_a_node_aside_wants_a_reason(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    path = "/nodes/node19/quarantine"
+    page = browser.get("/nodes/node19")
+    refused = page.send(path, reason=" " * 2000)
+    assert refused.status == 422
+    assert node(site_of, "node19").state == "inactive"
+    done = page.send(path, reason="its fan is <loud> & slow")
+    assert "is set aside" in done.words
+    assert "its fan is <loud> & slow" in done.words
+    assert "<loud>" not in done.text
+    assert node(site_of, "node19").state == "quarantined"
+    done.send("/nodes/node19/restore")
+    assert node(site_of, "node19").state == "trampoline"
+
+
+def test_a_node_is_renamed_and_switched_otherwise(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    page = browser.get("/nodes/node20").send("/nodes/node20/change", name="rack4-7", power_driver="ipmi",
+                                            power_address="10.78.0.20", block="rack9")
+    assert page.path == "/nodes/rack4-7"
+    changed = node(site_of, "rack4-7")
+    assert (changed.power_driver, changed.power_address) == ("ipmi", "10.78.0.20")
+    assert "rack9" in site_of.tx(blocks.names).values()
+    taken = page.send("/nodes/rack4-7/change", name="node01")
+    assert taken.status == 409
+    assert "there is a node 'node01' already" in taken.words
+    assert taken.tree.xpath("//input[@name='name']/@value") == ["node01"]  # what was typed is kept
+
+
+def test_a_member_switches_a_node_and_a_viewer_does_not(site_of: Served) -> None:
+    member = signed_in(site_of, of_group(site_of, "mei", Role.MEMBER))
+    done = member.get("/nodes/node01").send("/nodes/node01/power", desired="cycle")
+    assert "being switched" in done.words
+    assert node(site_of, "node01").power_wanted == "cycle"
+    viewer = signed_in(site_of, of_group(site_of, "vic", Role.VIEWER))
+    page = viewer.get("/nodes/node01")
+    assert "Power-cycle" not in page.words
+    refused = viewer.post("/nodes/node01/power", [*member.get("/nodes/node01").fields("/nodes/node01/power")])
+    assert refused.status == 403
+
+
+def test_a_type_is_priced(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    assert "1024" in browser.get("/types").words or "huge" in browser.get("/types").words
+    page = browser.get("/types/huge").send("/types/huge/change", cost="3.5", warm_low="", watts_idle="120")
+    assert "is changed" in page.words
+    assert page.tree.xpath("//input[@name='cost']/@value") == ["3.5"]
+    refused = page.send("/types/huge/change", cost="much")
+    assert refused.status == 422
+    assert refused.tree.xpath("//input[@name='cost']/@value") == ["much"]
+
+
+def test_blocks_are_made_filled_and_emptied(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    page = browser.get("/blocks").send("/blocks", name="row9")
+    assert "row9" in page.words
+    filled = browser.get("/blocks/row9").send("/blocks/row9/add", nodes="node0*\nnode11")
+    assert "10 nodes now" in filled.words
+    refused = filled.send("/blocks/row9/add", nodes="nothing-*")
+    assert refused.status in (404, 422)
+    emptied = browser.get("/blocks/row9").send("/blocks/row9/remove", nodes="node*")
+    assert "0 nodes now" in emptied.words
+    gone = emptied.send("/blocks/row9/delete")
+    assert "row9 is deleted" in gone.words
+
+
+def test_blocks_are_the_administrators(site_of: Served) -> None:
+    browser = signed_in(site_of, of_group(site_of, "olga", Role.OWNER))
+    assert browser.get("/blocks").status == 403
+    assert browser.get("/types").status == 200
