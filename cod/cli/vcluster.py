@@ -97,6 +97,7 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
               help="What its nodes must have (XML).")
 @spread_option
 @now_option
+@click.option("--vcm-inside", is_flag=True, help="Its manager runs on its first node: as `cod vcm enroll --inside`.")
 @click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
 @wait_option
 @as_json

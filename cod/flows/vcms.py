@@ -57,10 +57,17 @@ def enrol(tx: Tx, *, vcluster: str, serial: str, address: str, now: float) -> Vc
     return show(tx, vcluster)
 
 
-def enrol_inside(tx: Tx, *, vcluster: str, head: str | None, now: float) -> tuple[VcmView, bool]:
+def enrol_inside(
+    tx: Tx, *, vcluster: str, head: str | None, now: float, anew: bool = True
+) -> tuple[VcmView, bool]:
     """The VCM runs on the vcluster's node of that host name (None: the first), which is invited when it is primed; and
-    whether that is still to come. Raises `Refused`."""
+    whether that is still to come. Raises `Refused`.
+
+    anew  False: whoever is enrolled already stays
+    """
     found = _vcluster(tx, vcluster)
+    if not anew and vcms.get(tx, found.id) is not None:
+        return show(tx, vcluster), False
     held = {node.hostname: node.state for node in nodes.every(tx, vcluster_id=found.id) if node.hostname}
     if head is not None:
         names.check_label(head)

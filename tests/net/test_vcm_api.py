@@ -132,6 +132,21 @@ def test_inside_and_what_does_not_go_with_it(headed: Served, body: dict[str, Any
         headed.local.post("/vclusters/pool/vcm", body)
 
 
+def test_created_with_its_vcm_before_its_head_can_be_primed(headed: Served) -> None:
+    body = {"name": "batch", "size": 1, "template": "debian", "vcm_inside": True}
+    headed.local.post("/vclusters", body, key="once")
+    first = headed.local.get("/vclusters/batch/vcm")
+    assert (first["head"], first["serial"]) == ("n1", "")
+    headed.local.post("/vclusters", body, key="once")  # its answer was lost
+    assert headed.local.get("/vclusters/batch/vcm") == first
+    document = '<template name="head"><image target="disk" name="debian"/></template>'
+    headed.tx(lambda tx: tx.execute(t.config_templates.update().values(document=document)))
+    with pytest.raises(ApiError, match="writes no seed"):
+        headed.local.post("/vclusters", {**body, "name": "other"})
+    with pytest.raises(ApiError, match="there is no vcluster"):
+        headed.local.get("/vclusters/other/vcm")  # all or nothing
+
+
 def test_a_template_without_a_seed_cannot_bring_an_invitation(served: Served) -> None:
     with pytest.raises(ApiError, match="writes no seed"):
         served.local.post("/vclusters/pool/vcm", {"inside": True})

@@ -22,6 +22,8 @@ class VclusterCreate(Body):
     lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
     spread: bool = Field(default=False, description="its nodes may be of several types and blocks")
     wait: bool = Field(default=True, description="false: it is rejected if it cannot be had at once")
+    vcm_inside: bool = Field(default=False, description="its manager runs on its first node, which finds what "
+                             "that needs when it is primed")
 
 
 class VclusterQuery(Paged):

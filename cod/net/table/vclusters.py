@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from cod.flows import requests, vclusters, views
+from cod.flows import requests, vclusters, vcms, views
 from cod.flows.access import Claim
-from cod.model import Right
+from cod.model import Refused, Right
 from cod.net import bodies as b
 from cod.net.routes import ANYBODY, Ask, Flow, listed, number, route, see, use
 from cod.net.table.documents import checked
@@ -14,7 +15,21 @@ from cod.net.table.documents import checked
 
 def _vcluster_wanted(ask: Ask) -> Flow:
     checked(ask.body.attributes, "requires", "attributes")
-    return partial(vclusters.create, key=ask.key, site=ask.site, now=ask.now, **ask.body.model_dump())
+    words = ask.body.model_dump()
+    inside = words.pop("vcm_inside")
+    create: Flow = partial(vclusters.create, key=ask.key, site=ask.site, now=ask.now, **words)
+    if not inside:
+        return create
+    if ask.authority is None or not ask.site.nmp_port:
+        raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file", "vcm_inside")
+
+    def with_vcm(tx: Any) -> Any:
+        """In one transaction: before its node is primed."""
+        made = create(tx)
+        vcms.enrol_inside(tx, vcluster=ask.body.name, head=None, now=ask.now, anew=False)
+        return made
+
+    return with_vcm
 
 
 def _nodes_wanted(ask: Ask) -> Flow:
@@ -26,7 +41,8 @@ def _nodes_wanted(ask: Ask) -> Flow:
 
 
 def _creates(ask: Ask) -> list[Claim]:
-    return [Claim(Right.USE, "group", ask.body.group), Claim(Right.SEE, "template", ask.body.template)]
+    right = Right.MANAGE if ask.body.vcm_inside else Right.USE  # as for enrolling a VCM
+    return [Claim(right, "group", ask.body.group), Claim(Right.SEE, "template", ask.body.template)]
 
 
 def _asks(ask: Ask) -> list[Claim]:
