@@ -144,7 +144,7 @@ def test_created_with_its_vcm_before_its_head_can_be_primed(headed: Served) -> N
     with pytest.raises(ApiError, match="writes no seed"):
         headed.local.post("/vclusters", {**body, "name": "other"})
     with pytest.raises(ApiError, match="there is no vcluster"):
-        headed.local.get("/vclusters/other/vcm")  # all or nothing
+        headed.local.get("/vclusters/other")  # all or nothing
 
 
 def test_a_template_without_a_seed_cannot_bring_an_invitation(served: Served) -> None:
