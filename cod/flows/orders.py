@@ -24,7 +24,7 @@ from cod.orders import Deposit, Order
 from cod.policy import capture, inside, lifecycle, prime, template
 from cod.policy.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
-from cod.store import captures, images, sessions, steps, templates, vclusters, vcms
+from cod.store import captures, images, sessions, sshkeys, steps, templates, vclusters, vcms
 from cod.store.engine import Tx
 
 _ACTIONS = {
@@ -55,18 +55,20 @@ def current(
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
-    order = _prime(tx, node, order_id, template.parse(wanted.document), site, f"http://{server}:{site.http_port}/images")
+    keys = [key.line for _user, key in sshkeys.of_group(tx, wanted.group_id)]
+    order = _prime(tx, node, order_id, template.parse(wanted.document), site,
+                   f"http://{server}:{site.http_port}/images", keys)
     if inviter is None or not order.seed:
         return order
-    return replace(order, seed={**order.seed, **_inside(tx, node, order_id, site, server, inviter, now)})
+    return replace(order, seed=prime.with_more(order.seed, _inside(tx, node, order_id, site, server, inviter, now)))
 
 
 def _prime(
-    tx: Tx, node: Node, order_id: str, configuration: template.Configuration, site: Site, base: str
+    tx: Tx, node: Node, order_id: str, configuration: template.Configuration, site: Site, base: str, keys: Sequence[str]
 ) -> Order:
     there = images.named(tx, template.image_names(configuration))
     parts = prime.resolve(configuration, node.attributes or "", there, base, site.types)
-    seed = prime.seed_files(configuration, instance=order_id, hostname=node.hostname or node.name)
+    seed = prime.seed_files(configuration, instance=order_id, hostname=node.hostname or node.name, keys=keys)
     # A disk that was wiped and not written since needs no second wipe; anything else does.
     return Order(order_id, "prime", disk=parts.disk, wipe=node.disk != Disk.CLEAN, verify=parts.verify,
                  table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed)

@@ -7,7 +7,7 @@ into places to fetch from.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cod.model import Image, Refused, TypeRules
@@ -84,20 +84,40 @@ def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
 
 
 def seed_files(
-    configuration: Configuration, *, instance: str, hostname: str, keys: Iterable[str] = ()
+    configuration: Configuration, *, instance: str, hostname: str, keys: Sequence[str] = ()
 ) -> dict[str, str]:
     """Files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
 
     instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
-    keys      public ssh keys of the default user
+    keys      lines of root's authorized_keys. cloud-init takes them from the meta data, for its default user and,
+              since the vendor data allows it, for root; images that read their seed themselves find them in a file
     """
     if not configuration.seed:
         return {}
     meta = {"instance-id": instance, "local-hostname": hostname}
-    return {  # JSON is YAML, and quotes by itself
+    files = {  # JSON is YAML, and quotes by itself
         "meta-data": json.dumps(meta | ({"public-keys": list(keys)} if keys else {})) + "\n",
         "user-data": configuration.user_data or "#cloud-config\n{}\n",
     }
+    if keys:
+        files |= {"authorized_keys": "".join(f"{key}\n" for key in keys), "vendor-data": _ROOT_LETS_IN}
+    return files
+
+
+_ROOT_LETS_IN = '#cloud-config\n{"disable_root": false}\n'
+
+
+def with_more(seed: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """A seed with more files; where both have vendor data, cloud-init gets both, as parts of one (MIME)."""
+    both = [files["vendor-data"] for files in (seed, more) if "vendor-data" in files]
+    joined = {"vendor-data": _multipart(both)} if len(both) > 1 else {}
+    return {**seed, **more, **joined}
+
+
+def _multipart(parts: Iterable[str]) -> str:
+    kinds = {"#!": "text/x-shellscript", "#c": "text/cloud-config"}
+    shown = "".join(f"--==COD==\nContent-Type: {kinds[part[:2]]}\n\n{part}\n" for part in parts)
+    return f'Content-Type: multipart/mixed; boundary="==COD=="\nMIME-Version: 1.0\n\n{shown}--==COD==--\n'
 
 
 # ---------------------------------------------------------------- are the images there?

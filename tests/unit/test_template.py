@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from email import message_from_string
 
 import pytest
 from hypothesis import given
@@ -229,4 +230,17 @@ def test_seeds() -> None:
     assert files == {
         "meta-data": '{"instance-id": "1.2", "local-hostname": "n1", "public-keys": ["ssh-ed25519 AAA"]}\n',
         "user-data": "#cloud-config\n{}\n",
+        "authorized_keys": "ssh-ed25519 AAA\n", "vendor-data": '#cloud-config\n{"disable_root": false}\n',
     }
+
+
+def test_vendor_data_of_two_kinds_travel_together() -> None:
+    seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
+    script = {"vendor-data": "#!/bin/sh\necho\n", "invitation": "x"}
+    bare = prime.with_more(prime.seed_files(seeded, instance="1", hostname="n1"), script)
+    assert bare["vendor-data"] == script["vendor-data"]
+    both = prime.with_more(prime.seed_files(seeded, instance="1", hostname="n1", keys=["k"]), script)
+    assert both["invitation"] == "x"
+    parts = [(part.get_content_type(), part.get_payload()) for part in message_from_string(both["vendor-data"]).walk()]
+    assert parts[1:] == [("text/cloud-config", '#cloud-config\n{"disable_root": false}\n'),
+                         ("text/x-shellscript", "#!/bin/sh\necho\n")]

@@ -76,7 +76,7 @@ VCMS = (
     route("POST", "/vclusters/{name}/vcm", manage("vcluster"),
           "Enrol a manager for a vcluster: a key and a certificate, shown once. "
           "Whoever was enrolled before may not speak for it any more", _enrol,
-          shape=lambda enrolled: enrolled, reply=b.VcmEnrolled, body=b.VcmEnrol, status=201),
+          shape=lambda enrolled: enrolled, reply=b.VcmEnrolled, body=b.VcmEnrol, status=201, action="vcm enrol"),
     route("DELETE", "/vclusters/{name}/vcm", manage("vcluster"), "Let nobody speak for a vcluster any more",
           lambda a: partial(vcms.revoke, vcluster=a.names["name"]), status=204),
 )

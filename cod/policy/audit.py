@@ -1,0 +1,61 @@
+"""What an audit row says of a change: which values were others before, without secrets. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+SECRET = frozenset({"password", "old", "new", "token", "secret", "key", "link", "certificate", "authority"})
+"""Names of values that are not written down; of some only because they say nothing to people."""
+NOISE = frozenset({"history", "report", "bindings", "last_seen", "reported_at", "progress_done", "progress_rate"})
+"""Values that move by themselves."""
+LONGEST = 300  # characters of one text, items of one list
+
+
+def changed(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """What differs, as it was and as it is. None: there was no such thing, or there is none any more."""
+    if before is None or after is None:
+        return tidy(before), tidy(after)
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return tidy({name: before.get(name) for name in names}), tidy({name: after.get(name) for name in names})
+
+
+def tidy(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Fit to be written down: no secrets, no noise, nothing that is very long."""
+    if values is None:
+        return None
+    return {name: _webhook(value) if name == "webhook" else _short(value)
+            for name, value in values.items() if name not in SECRET | NOISE}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]}… ({len(value)} characters)"
+    if isinstance(value, Mapping):
+        return tidy(value)
+    if isinstance(value, list | tuple):
+        items = [each["name"] if isinstance(each, Mapping) and "name" in each else _short(each) for each in value]
+        return items if len(items) <= LONGEST else [*items[:LONGEST], f"… ({len(items)} in all)"]
+    return value
+
+
+def _webhook(url: Any) -> Any:
+    """Its path and query often are a secret; that it is another one is told by a digest."""
+    if not isinstance(url, str) or not url:
+        return url
+    digest = hashlib.blake2b(url.encode(errors="replace"), digest_size=4).hexdigest()
+    return f"{urlsplit(url).scheme}://{urlsplit(url).hostname}/… ({digest})"
+
+
+def named(*sources: Mapping[str, Any] | None) -> str:
+    """What a thing is called, by what is known of it: a name, or else a number."""
+    for wanted in ("name", "vcluster", "user", "fingerprint", "id"):
+        for source in sources:
+            if source and source.get(wanted) not in (None, ""):
+                return str(source[wanted])
+    return ""
+
