@@ -42,6 +42,21 @@ def recognise(head: bytes) -> str:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "raw")
 
 
+def look(head: bytes, length: int, limit: int) -> tuple[str, int]:
+    """What a file of `length` bytes is by its first kilobytes, and the bytes of the image in it, 0 if they do not say.
+
+    limit  bytes that the image may have
+    Raises Refused for what will not be taken in. Nothing else of the file is looked at.
+    """
+    form = recognise(head)
+    if form == "qcow2":
+        return form, check_qcow2(head, limit)
+    size = length if form == "raw" else 0
+    if size > limit:
+        raise Refused("invalid", f"the image has {size} bytes; at most {limit} are accepted", "file")
+    return form, size
+
+
 def content_of(head: bytes) -> str:
     """'disk' or 'partition', from a raw image's first kilobytes: a disk has a GPT or plausible MBR (UEFI 2.10, 5.2)."""
     if head[512:520] == b"EFI PART" or head[4096:4104] == b"EFI PART":

@@ -1,0 +1,135 @@
+"""The file of an upload while somebody writes it: one writer at a time, its sha256 worked out on the way.
+
+Everything here blocks, for a moment or for as long as a disk takes: callers are threads, for each file one at a time.
+The writer's lock is the kernel's (flock), so it ends with its process, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+SLICE = 1 << 26  # bytes that are read again in one go, so that a thread is soon free for others
+HEAD = 8192  # bytes in which formats show themselves
+_BLOCK = 1 << 20
+_CATCH_UP = 4  # bytes read again for each byte that comes, while the sum is behind
+
+
+class Busy(Exception):
+    """Somebody else writes the file."""
+
+
+class Sum:
+    """sha256 of a file's first `done` bytes; what is in the file beyond them is read when there is time."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self._state = hashlib.sha256()
+
+    def add(self, data: memoryview, at: int) -> None:
+        """`data` was written at `at`."""
+        if at == self.done:
+            self._state.update(data)
+            self.done += len(data)
+
+    def follow(self, file: int, end: int, most: int = SLICE) -> bool:
+        """Read at most `most` bytes of what was not summed before `end`; was that all?"""
+        until = min(end, self.done + most)
+        while self.done < until:
+            block = os.pread(file, min(_BLOCK, until - self.done), self.done)
+            if not block:
+                raise OSError("the file became shorter while it was read")
+            self.add(memoryview(block), self.done)
+        return self.done == end
+
+    def copy(self) -> Sum:
+        """The same sum, to go back to."""
+        other = Sum()
+        other.done, other._state = self.done, self._state.copy()
+        return other
+
+    def hexdigest(self) -> str:
+        """The sha256 of those `done` bytes."""
+        return self._state.hexdigest()
+
+
+class Incoming:
+    """The file at `path`, held for writing: made if there is none. Raises Busy, or OSError.
+
+    sum  what is known of its beginning from before, or a new one
+    end  where the next bytes go
+    """
+
+    def __init__(self, path: Path, known: Sum | None = None) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path, self.sum, self.end = path, known or Sum(), 0
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise Busy from None
+        self.length = os.fstat(self._file).st_size
+        if self.length:
+            self.flush()  # what a process that died has written: now it is on the disk
+        else:
+            _flush_folder(path.parent)
+
+    def start(self, offset: int) -> None:
+        """Go on from `offset`: what is behind it is forgotten."""
+        if offset < self.length:
+            os.ftruncate(self._file, offset)
+        if self.sum.done > offset:
+            self.sum = Sum()
+        self.end = self.length = offset
+
+    def write(self, pieces: Iterable[bytes]) -> None:
+        """Append. Raises OSError when the disk is full; what went in before that is counted."""
+        rest = memoryview(b"".join(pieces))
+        budget = _CATCH_UP * len(rest)
+        while rest:
+            count = os.pwrite(self._file, rest, self.end)
+            self.sum.add(rest[:count], self.end)
+            self.end += count
+            rest = rest[count:]
+        self.sum.follow(self._file, self.end, budget)
+
+    def back(self, offset: int, known: Sum) -> None:
+        """Forget what was written from `offset` on; `known` is a copy of the sum from then."""
+        os.ftruncate(self._file, offset)
+        self.end, self.sum = offset, known
+
+    def flush(self) -> None:
+        """Have everything written on the disk before this returns."""
+        os.fdatasync(self._file)
+
+    def sum_up(self) -> bool:
+        """Go on with the sum where it is behind; is it there?"""
+        return self.sum.follow(self._file, self.end)
+
+    def head(self) -> bytes:
+        """The first bytes."""
+        return os.pread(self._file, HEAD, 0)
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._file)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def boot_id() -> str:
+    """This boot of this host, as the kernel names it; '' where it does not."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:36]
+    except OSError:
+        return ""
