@@ -65,8 +65,10 @@ finds pages and renders them; `net.apirequest` speaks HTTP.
 
 from __future__ import annotations
 
-from cod.net.portal import hardware, nodes, overview, signing
+from cod.net.portal import hardware, nodes, overview, policy, reserve, signing, vclusters
 from cod.net.portal.pages import Action, Door, Page
 
-PAGES: tuple[Page, ...] = (*overview.PAGES, *nodes.PAGES, *hardware.PAGES, *signing.PAGES)
-ACTIONS: tuple[Action | Door, ...] = (*overview.ACTIONS, *nodes.ACTIONS, *hardware.ACTIONS, *signing.ACTIONS)
+PAGES: tuple[Page, ...] = (
+    *overview.PAGES, *vclusters.PAGES, *nodes.PAGES, *hardware.PAGES, *reserve.PAGES, *policy.PAGES, *signing.PAGES)
+ACTIONS: tuple[Action | Door, ...] = (
+    *overview.ACTIONS, *vclusters.ACTIONS, *nodes.ACTIONS, *hardware.ACTIONS, *signing.ACTIONS)
