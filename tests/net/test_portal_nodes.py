@@ -151,3 +151,20 @@ def test_blocks_are_the_administrators(site_of: Served) -> None:
     browser = signed_in(site_of, of_group(site_of, "olga", Role.OWNER))
     assert browser.get("/blocks").status == 403
     assert browser.get("/types").status == 200
+
+
+def test_reserve_and_energy(site_of: Served) -> None:
+    page = signed_in(site_of).get("/energy")
+    assert page.status == 200, page.words
+    assert "kWh saved" in page.words
+    assert "the reserve" in page.words
+    assert len(page.tree.xpath("//figure//*[local-name()='svg']")) == 1
+    assert signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/energy").status == 403
+
+
+def test_policy_and_the_next_pass(site_of: Served) -> None:
+    page = signed_in(site_of).get("/policy")
+    assert page.status == 200, page.words
+    assert "staging" in page.words  # waits
+    assert "Immunity of nodes just given" in page.words
+    assert signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/policy").status == 403
