@@ -17,8 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from cod import model
-from cod.sitefile import SiteFile, SmtpTable, SubnetTable
+from cod.sitefile import ApiTable, SiteFile, SmtpTable, SubnetTable
 from cod.sitevalues import SMTP_PORTS, address_and_port
+from cod.webcert import WebCertificate
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
@@ -37,7 +38,10 @@ class Settings:
 
     name     this server among those that share its database; the same after a restart
     keep_history  seconds for which what happened is kept; 0: for ever
-    listen   (address, port) pairs of the REST API over TCP; the UNIX socket is always there
+    listen   (address, port) pairs of the portal and the REST API over TCP; the UNIX socket is always there
+    names    host names of the portal and the API, the first of which goes into links
+    certificate  the site's own, of the portal; None: COD makes one
+    plain    without TLS
     """
 
     path: Path
@@ -49,6 +53,9 @@ class Settings:
     log_format: str
     upload_limit: int
     keep_history: float = 365 * 86400.0
+    names: tuple[str, ...] = ()
+    certificate: WebCertificate | None = None
+    plain: bool = False
 
     @property
     def boot(self) -> Path:
@@ -74,6 +81,11 @@ class Settings:
     def authority(self) -> Path:
         """The site's certificate authority for its VCMs; servers that share a database share it, too."""
         return self.data / "ca"
+
+    @property
+    def web(self) -> Path:
+        """The certificate of the portal that COD has made, and its key."""
+        return self.data / "web"
 
     @property
     def run(self) -> Path:
@@ -156,10 +168,17 @@ def _settings(file: SiteFile, path: Path) -> Settings:
         log_format=server.log_format,
         upload_limit=file.api.upload_limit,
         keep_history=server.keep_history * 86400.0,
+        names=file.api.names or (socket.gethostname().lower(),),
+        certificate=_certificate(file.api),
+        plain=file.api.plain,
     )
     if len(os.fsencode(settings.socket)) > LONGEST_SOCKET:
         raise ConfigError(path, [f"server.data_dir: {settings.socket} is too long for a UNIX socket; choose another"])
     return settings
+
+
+def _certificate(api: ApiTable) -> WebCertificate | None:
+    return WebCertificate(api.certificate, api.key) if api.certificate and api.key else None
 
 
 def _site(file: SiteFile) -> model.Site:

@@ -70,3 +70,16 @@ def _make(path: Path, line: str) -> None:
         raise Unreadable(f"the secret file {path} cannot be made: {error.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put `content` into the file, whole or not at all, for its owner alone. Raises OSError."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -19,10 +19,12 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cod import config, logs, secretfile, supervisor
+from cod import config, logs, secretfile, supervisor, webcert
 from cod.ca import Ca
 from cod.config import ConfigError, Settings
 from cod.model import Inviter, Site
@@ -105,6 +107,10 @@ def _prepare(site: Site, settings: Settings) -> None:
         counters.mkdir(exist_ok=True)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
         Ca(settings.authority, site.name)
+        if not settings.plain:
+            webcert.check(_web_certificate(site, settings))
+    except webcert.Unusable as error:
+        raise Unusable(str(error)) from None
     except OSError as error:
         raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None
     except secretfile.Unreadable as error:
@@ -178,6 +184,9 @@ class Running:
             return
         take_over(self._ground.site, site)
         logs.set_level(settings.log_level)
+        for service in self._started:
+            if hasattr(service, "reread"):
+                service.reread()
         log.info("read the site file again")
 
 
@@ -291,13 +300,23 @@ def manager(ground: Ground) -> list[Any]:
 
 
 def web(ground: Ground) -> list[Any]:
-    """The REST API: the UNIX socket, and TCP where the site file says so."""
+    """The portal and the REST API: the UNIX socket, and TLS where the site file says so."""
     from cod.net.api import ApiServer
+    from cod.net.webtls import WebTls
 
     settings = ground.settings
     return [ApiServer(ground.reactor, ground.pool, ground.site, settings.socket, settings.listen,
                       settings.images, settings.incoming, settings.upload_limit, ground.wake.effects, ground.clock,
-                      secretfile.key(settings.webhook_key), Ca(settings.authority, ground.site.name))]
+                      secretfile.key(settings.webhook_key), Ca(settings.authority, ground.site.name),
+                      None if settings.plain else WebTls(partial(_web_certificate, ground.site, settings)),
+                      settings.names)]
+
+
+def _web_certificate(site: Site, settings: Settings) -> webcert.WebCertificate:
+    """The site's own, or the one that COD has made, made anew if need be."""
+    listening = [address for address, _ in settings.listen if not ip_address(address).is_unspecified]
+    names = [*settings.names, "localhost", *(subnet.server for subnet in site.subnets), *listening]
+    return settings.certificate or webcert.self_signed(settings.web, names)
 
 
 PARTS: dict[str, Callable[[Ground], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}

@@ -6,7 +6,7 @@ What a value may be is in `cod.sitevalues`, which rules span keys in `cod.siteru
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, ip_address
 from pathlib import Path
 from string import Formatter
 from typing import Literal
@@ -23,6 +23,7 @@ from cod.sitevalues import (
     AbsolutePath,
     Attribute,
     FileName,
+    HostName,
     MailAddress,
     Mark,
     NotNegative,
@@ -70,10 +71,17 @@ class ServerTable(Table):
 
 
 class ApiTable(Table):
-    """The REST API. A UNIX socket for the local administrator (run/api.sock) is always there."""
+    """The portal and the REST API. A UNIX socket for the local administrator (run/api.sock) is always there."""
 
-    listen: tuple[str, ...] = Field((), description="ADDRESS:PORT pairs for TCP; callers show a token (`cod token "
-                                    "create`). There is no TLS here: put a proxy in front of other than loopback")
+    listen: tuple[str, ...] = Field((), description="ADDRESS:PORT pairs for the portal and for programs, over TLS; "
+                                    "people sign in, programs show a token (`cod token create`)")
+    names: tuple[HostName, ...] = Field((), description="the server's names as browsers know it (not its addresses); "
+                                        "the first goes into links. None: the host's")
+    certificate: AbsolutePath | None = Field(None, description="PEM file of the site's own certificate with those that "
+                                             "sign it; re-read on SIGHUP. Not set: COD makes one, DATA_DIR/web/web.crt")
+    key: AbsolutePath | None = Field(None, description="PEM file of its key")
+    plain: bool = Field(False, description="without TLS; for loopback alone, behind a proxy on the same host that has "
+                        "TLS")
     upload_limit: int = Field(256 * 2**30, gt=0, description="largest image upload, bytes")
 
     @field_validator("listen")
@@ -82,6 +90,14 @@ class ApiTable(Table):
         for pair in listen:
             address_and_port(pair)
         return listen
+
+    @model_validator(mode="after")
+    def _coherent(self) -> ApiTable:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key should be set both, or neither")
+        if self.plain and not all(ip_address(address_and_port(pair)[0]).is_loopback for pair in self.listen):
+            raise ValueError("plain should be true only where every address in listen is a loopback address")
+        return self
 
 
 class BootTable(Table):

@@ -24,6 +24,7 @@ NotNegative = Annotated[float, Field(ge=0, le=4_000_000_000, allow_inf_nan=False
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]  # as a group may have
 Mark = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
 Pool = tuple[IPv4Address, IPv4Address]
+HostName = Annotated[str, Field(pattern=DOMAIN, max_length=253)]
 
 
 def _file_name(name: str) -> str:

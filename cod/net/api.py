@@ -1,6 +1,7 @@
-"""The REST API's server: HTTP in front of the table in `net.table`.
+"""The web server: HTTP in front of the API's table in `net.table` and the portal's pages.
 
-A local administrator comes through a UNIX socket that only root can open; others show a bearer token.
+A local administrator comes through a UNIX socket that only root can open; programs show a bearer token, browsers the
+cookie of a session.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.web import http
 
+from cod import webcert
 from cod.ca import Ca
 from cod.flows import images, tokens
 from cod.model import Image, Site, Who
@@ -29,9 +31,12 @@ from cod.net.events import EventStream
 from cod.net.portal import ACTIONS, PAGES, visits
 from cod.net.portal.front import Portal
 from cod.net.signin import SignIn
+from cod.net.webtls import WebTls
 from cod.pool import Pool
 
 SWEEP = 60.0  # seconds between looks for uploads that nobody needs any more
+DAY = 86400.0
+BACKLOG = 512  # connections that wait to be taken
 
 log = logging.getLogger("cod.api")
 
@@ -46,14 +51,17 @@ class Api(http.HTTPFactory):
     metrics       makes the text of `/metrics`, or None
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
+    names         host names of the server, beside its addresses
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, *, local: bool, images: Path, incoming: Path, upload_limit: int,
         wake: Callable[[Any], object], metrics: Callable[[], Deferred[bytes]] | None = None,
         clock: Callable[[], float] = time.time, webhook_key: bytes = b"", authority: Ca | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         super().__init__(timeout=60, reactor=reactor)
+        self.names = frozenset(name.lower() for name in names)
         self.webhook_key, self.authority = webhook_key, authority
         self.pool, self.site, self.local, self.clock, self.wake = pool, site, local, clock, wake
         self.images, self.incoming, self.upload_limit, self.metrics = images, incoming, upload_limit, metrics
@@ -118,18 +126,19 @@ class ApiServer(Service):
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, path: Path, listen: Sequence[tuple[str, int]], images: Path,
         incoming: Path, upload_limit: int, wake: Callable[[Any], object], clock: Callable[[], float] = time.time,
-        webhook_key: bytes = b"", authority: Ca | None = None,
+        webhook_key: bytes = b"", authority: Ca | None = None, tls: WebTls | None = None, names: Sequence[str] = (),
     ) -> None:
-        self._reactor, self._path, self._listen = reactor, path, listen
+        self._reactor, self._path, self._listen, self._tls = reactor, path, listen, tls
         self._apis = [
             Api(reactor, pool, site, local=local, images=images, incoming=incoming, upload_limit=upload_limit,
                 wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key,
-                authority=authority)
+                authority=authority, names=names)
             for local in (True, False)
         ]
         self._incoming, self._pool = incoming, pool
         self._sweep = LoopingCall(self._look_for_leftovers)
-        self._sweep.clock = reactor
+        self._renewal = LoopingCall(self.reread)
+        self._sweep.clock = self._renewal.clock = reactor
         self._listening: list[Any] = []
         self.ports: list[int] = []
 
@@ -139,15 +148,31 @@ class ApiServer(Service):
         _free(self._path)
         self._listening = [self._reactor.listenUNIX(str(self._path), self._apis[0], mode=0o600)]
         for address, port in self._listen:
-            self._listening.append(self._reactor.listenTCP(port, self._apis[1], interface=address))
+            self._listening.append(self._open(address, port))
         self.ports = [port.getHost().port for port in self._listening[1:]]
         self._sweep.start(SWEEP)
+        if self._tls:
+            self._renewal.start(DAY, now=False)
+
+    def _open(self, address: str, port: int) -> Any:
+        if self._tls is None:
+            return self._reactor.listenTCP(port, self._apis[1], interface=address)
+        return self._reactor.listenSSL(port, self._apis[1], self._tls, BACKLOG, address)
+
+    def reread(self) -> None:
+        """Take over a certificate that has changed."""
+        try:
+            if self._tls:
+                self._tls.reread()
+        except (OSError, webcert.Unusable) as error:
+            log.error("the certificate cannot be taken over; the old one stays: %s", error)
 
     def stopService(self) -> Deferred[Any]:
         """Take no more connections and end the event streams."""
         super().stopService()  # type: ignore[no-untyped-call]
-        if self._sweep.running:
-            self._sweep.stop()
+        for loop in (self._sweep, self._renewal):
+            if loop.running:
+                loop.stop()
         for api in self._apis:
             api.stop()
         return DeferredList([maybeDeferred(port.stopListening) for port in self._listening])

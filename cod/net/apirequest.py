@@ -26,7 +26,7 @@ from cod.net.apirun import carry_out, checked, in_thread, permit, reply
 from cod.net.bodies import EventQuery
 from cod.net.events import MOST, EventStream
 from cod.net.portal import visits
-from cod.net.portal.answers import SECURITY, Answer, Asked
+from cod.net.portal.answers import SECURITY, Answer, Asked, check_host, same_origin
 from cod.net.routes import Ask, Route, find, number, unquoted
 from cod.net.table import ROUTES
 
@@ -50,6 +50,8 @@ class ApiRequest(Arriving):
             self._problem(unexpected(error))
 
     async def _dispatch(self, who: Who) -> None:
+        if self.session:
+            self._check_script()
         path, method = unquoted(self.path.decode("latin-1")), self._verb()
         if path == "/metrics" and method == "GET" and self.api.metrics:
             return self._send(200, await self.api.metrics(), "text/plain; version=0.0.4; charset=utf-8")
@@ -64,6 +66,14 @@ class ApiRequest(Arriving):
         if route is None:
             raise self._no_route(method, methods)
         return await self._run(route, names, who)
+
+    def _check_script(self) -> None:
+        """Raise `Wrong` unless what a browser asks for by its cookie comes from a page of ours."""
+        check_host(self.getHeader("host"), self.api.names)
+        visit = visits.visit(self.session, self.getHeader("cookie"))
+        genuine = same_origin(self.getHeader) and visit.proves(self.getHeader("x-csrf-token") or "")
+        if self._verb() != "GET" and not genuine:
+            raise Wrong(403, "form_expired", "a browser's script should send X-CSRF-Token, from a page of this site")
 
     def _no_route(self, method: str, methods: list[str]) -> Wrong:
         if not methods:

@@ -36,6 +36,7 @@ class Ground(Protocol):
     authority: Ca | None
     real_reactor: Any
     signin: SignIn
+    names: frozenset[str]
 
 
 NONE = Conditions()

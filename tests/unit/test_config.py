@@ -265,7 +265,8 @@ def test_the_annotated_file_is_valid_and_names_every_key() -> None:
 def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
     text = init.annotated({"subnet": init.EXAMPLE})
-    required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file", "quota")
+    required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file", "quota", "certificate",
+                        "key")
     lines = []
     for line in text[: text.index("# [[account]]")].splitlines():
         bare = line.removeprefix("# ")
@@ -336,3 +337,13 @@ def test_the_systemd_units_run_parts_that_there_are() -> None:
     for name, text in units.items():
         only = f" --only {name.removeprefix('cod-')}" if name != "cod" else ""
         assert f"ExecStart=/usr/bin/cod --site /etc/cod/site.toml serve{only}\n" in text
+
+
+@pytest.mark.parametrize(("lines", "what"), [
+    ('certificate = "/etc/cod/web.crt"', "both, or neither"),
+    ('listen = ["127.0.0.1:1", "10.77.0.1:1"]\nplain = true', "loopback"),
+    ('names = ["Not A Name"]', "DNS name"),
+])
+def test_the_portals_tls(lines: str, what: str) -> None:
+    assert what in problems(GOOD + f"[api]\n{lines}\n")[0]
+    config.parse(GOOD + '[api]\nlisten = ["127.0.0.1:1", "[::1]:1"]\nplain = true\n', Path("site.toml"))

@@ -22,7 +22,7 @@ from cod.net.apibody import Wrong, unexpected
 from cod.net.apicondition import Conditions
 from cod.net.apirun import Ground
 from cod.net.portal import links, nav, visits
-from cod.net.portal.answers import Answer, Asked, packed, redirect
+from cod.net.portal.answers import Answer, Asked, check_host, packed, redirect, same_origin
 from cod.net.portal.assets import Assets
 from cod.net.portal.forms import Fields, Form, body_of
 from cod.net.portal.pages import Action, Door, Page
@@ -51,6 +51,7 @@ class Portal:
         try:
             if refused:
                 raise refused
+            check_host(asked.header("host"), self.ground.names)
             answer = await self._found(asked)
         except Wrong as wrong:
             answer = self._problem(asked, wrong)
@@ -222,14 +223,6 @@ class Portal:
         title = http.RESPONSES.get(wrong.status, b"Error").decode()
         values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
         return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
-
-
-def same_origin(header: Any) -> bool:
-    """Does a browser say that the request comes from a page of this site (or nothing at all about that)?"""
-    origin = header("origin")
-    if origin is not None:
-        return bool(origin.rpartition("://")[2] == header("host"))
-    return header("sec-fetch-site") in (None, "same-origin", "none")
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
