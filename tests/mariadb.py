@@ -9,6 +9,9 @@ import subprocess
 import time
 from pathlib import Path
 
+UNSYNCED = ("--innodb-flush-method=nosync", "--skip-innodb-doublewrite", "--innodb-log-file-size=16M")
+"""Options of a server that never waits for its disk: what it wrote outlives the server, not the machine."""
+
 _USER = ["--user=root"] if os.geteuid() == 0 else []  # the test's folders are private to whoever runs it
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from cod.model import Site
 from cod.store import tables
 from cod.store.engine import connect
-from tests.mariadb import MariaDB
+from tests.mariadb import UNSYNCED, MariaDB
 from tests.store.busy_site import calm, ruled
 
 
@@ -21,7 +21,7 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     """A running private MariaDB server."""
     server = MariaDB(tmp_path_factory.mktemp("mariadb"))
     server.install()
-    server.start("--innodb-flush-log-at-trx-commit=0")
+    server.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
     yield server
     server.stop()
 

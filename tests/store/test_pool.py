@@ -16,7 +16,7 @@ from cod.states import NodeState
 from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import Tx
-from tests.mariadb import MariaDB
+from tests.mariadb import UNSYNCED, MariaDB
 
 
 class Calls:
@@ -166,6 +166,6 @@ def test_flows_wait_for_a_database_that_was_killed(mariadb: MariaDB, mariadb_eng
     calls.result(pool.run(lambda tx: tx.execute(text("SELECT 1")).scalar()))
     mariadb.kill()
     asked = [pool.run(lambda tx, n=n: n + (tx.scalar(text("SELECT 1")) or 0)) for n in range(3)]
-    mariadb.start("--innodb-flush-log-at-trx-commit=0")
+    mariadb.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
     assert [calls.result(deferred, 60) for deferred in asked] == [1, 2, 3]
     pool.close()

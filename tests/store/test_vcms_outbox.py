@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, func, select
+from twisted.internet.defer import Deferred
 
 from cod.flows import requests, vclusters, vcms
-from cod.model import Refused, Site, Vcm
-from cod.pool import in_transaction
+from cod.model import Owed, Refused, Site, Vcm
+from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store import vclusters as vcluster_rows
 from cod.store import vcms as store
 from cod.store.engine import Tx
 from tests.store import manager_world as world
+from tests.waiting import until
 
 NOW = 1_000_000.0
 ON_MARIADB = pytest.mark.parametrize("engine", [pytest.param("mariadb", marks=pytest.mark.mariadb)], indirect=True)
@@ -98,45 +101,59 @@ def test_a_vcluster_without_a_vcm_is_owed_nothing(tx: Tx, site: Site) -> None:
 
 @ON_MARIADB
 def test_numbers_have_no_gaps_and_are_seen_in_their_order(engine: Engine, site: Site) -> None:
-    """Three flows owe to one VCM at once, some are rolled back; a reader never sees a number before a smaller one."""
+    """Three threads owe to one VCM at once, some flows are rolled back; a reader never sees a number before a smaller
+    one."""
     in_transaction(engine, furnished, site)
     start = in_transaction(engine, known).sequence
     gone_wrong: list[str] = []
     over = threading.Event()
 
-    def flow(who: int) -> None:
-        for turn in range(40):
-            try:
-                with engine.begin() as tx:
-                    owe(tx, 1 + turn % 3)
-                    if (turn + who) % 4 == 0:
-                        raise ZeroDivisionError
-            except ZeroDivisionError:
-                pass
+    def flow(tx: Tx, turn: int, fails: bool) -> None:
+        owe(tx, 1 + turn % 3)
+        if fails:
+            raise ZeroDivisionError
 
     def watch() -> None:
         seen = start
         while not over.is_set():
-            with engine.begin() as tx:
-                fresh = [row.sequence for row in store.owed(tx, {pool(tx): seen}, limit=10_000)]
+            fresh = [row.sequence for row in in_transaction(engine, after, seen)]
             if fresh and fresh != list(range(seen + 1, fresh[-1] + 1)):
                 gone_wrong.append(f"{fresh} after {seen}")
             seen = fresh[-1] if fresh else seen
 
     watcher = threading.Thread(target=watch)
-    threads = [threading.Thread(target=flow, args=(who,)) for who in range(3)]
-    for thread in (watcher, *threads):
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    watcher.start()
+    pool = Pool(engine, AtOnce(), threads=3)
+    turns = [(turn, (turn + who) % 4 == 0) for turn in range(40) for who in range(3)]
+    ended = [outcome(pool.run(flow, *each)) for each in turns]
+    until(lambda: all(ended), "all flows have ended", 300)
+    pool.close()
     over.set()
-    watcher.join(10)
+    watcher.join()
     owed = in_transaction(engine, numbers)
     assert gone_wrong == []
+    assert [each[0] for each in ended] == [ZeroDivisionError if fails else None for _, fails in turns]
     assert owed == list(range(1, owed[-1] + 1))
-    assert owed[-1] == in_transaction(engine, known).sequence == start + 3 * sum(
-        1 + turn % 3 for turn in range(40)) - sum(
-        1 + turn % 3 for who in range(3) for turn in range(40) if (turn + who) % 4 == 0)
+    assert owed[-1] == in_transaction(engine, known).sequence == start + sum(
+        1 + turn % 3 for turn, fails in turns if not fails)
+
+
+class AtOnce:
+    """A reactor as far as the pool needs one: what threads hand over is done there and then."""
+
+    def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
+        function(*args)
+
+
+def outcome(flow: Deferred[None]) -> list[type[BaseException] | None]:
+    """Filled, when the flow has ended, with the kind of its error, or None."""
+    ended: list[type[BaseException] | None] = []
+    flow.addCallbacks(lambda _: ended.append(None), lambda failure: ended.append(failure.type))
+    return ended
+
+
+def after(tx: Tx, seen: int) -> list[Owed]:
+    return store.owed(tx, {pool(tx): seen}, limit=10_000)
 
 
 @ON_MARIADB
@@ -145,21 +162,20 @@ def test_acknowledging_while_more_is_owed_loses_nothing(engine: Engine, site: Si
     last, pool_id = in_transaction(engine, known).sequence, in_transaction(engine, pool)
     entered, go_on = threading.Event(), threading.Event()
 
-    def slow() -> None:
-        with engine.begin() as tx:
-            owe(tx)
-            entered.set()
-            go_on.wait(10)
+    def slow(tx: Tx) -> None:
+        owe(tx)
+        entered.set()
+        go_on.wait(60)
 
-    thread = threading.Thread(target=slow)
-    thread.start()
-    entered.wait(10)
-    acknowledging = threading.Thread(target=lambda: in_transaction(engine, store.acknowledge, pool_id, last))
-    acknowledging.start()
+    flows = Pool(engine, AtOnce(), threads=2)
+    ended = [outcome(flows.run(slow))]
+    assert entered.wait(60)
+    ended.append(outcome(flows.run(store.acknowledge, pool_id, last)))
     go_on.set()
-    thread.join(10)
-    acknowledging.join(10)
+    until(lambda: all(ended), "both have ended", 120)
+    flows.close()
     vcm = in_transaction(engine, known)
+    assert ended == [[None], [None]]
     assert (vcm.acked, vcm.sequence, in_transaction(engine, numbers)) == (last, last + 1, [last + 1])
 
 

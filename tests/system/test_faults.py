@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mariadb import MariaDB
+from tests.mariadb import UNSYNCED, MariaDB
 from tests.system.site_images import ImageServer, offer, offer_slowly
 from tests.system.stand import Stand
 
@@ -170,7 +170,7 @@ def test_a_bad_image_ends_in_quarantine_with_its_reason(
 def test_the_database_is_killed_on_the_way(tmp_path: Path) -> None:
     database = MariaDB(Path("/tmp") / f"codt-{tmp_path.name}-{time.time_ns()}")
     database.install()
-    database.start()
+    database.start(*UNSYNCED)
     try:
         database.url("cod")
         url = f"mysql+pymysql://root@localhost/cod?unix_socket={database.folder}/s.sock"
@@ -187,7 +187,7 @@ def test_the_database_is_killed_on_the_way(tmp_path: Path) -> None:
                     seen_in(stand, state)
                 database.kill()
                 slow.go.set()
-                database.start()
+                database.start(*UNSYNCED)
                 stand.reaches("m1", "active", seconds=120)
                 stand.wait(lambda: stand["m1"].running().split()[1:] == ["10.77.128.1", "n1", "web.cod.test"])
                 stand.cod("vcluster", "delete", "web")
