@@ -62,6 +62,12 @@ if [ $1 = {head} ]; then {binaries}/sge_qmaster; else
   while :; do SGE_ND=1 {binaries}/sge_execd && sleep 10; sleep 1; done & fi
 sleep infinity & while :; do wait; done
 """
+WAITS = """\
+case $1 in
+  /*) until [ -e $1 ]; do sleep 0.1; done ;;
+  *) sleep $1 ;;
+esac
+"""
 
 
 class Cell:
@@ -200,12 +206,13 @@ class Cell:
             f"{key}={value}" for key, value in self.environment.items()), *words], capture_output=True, text=True,
             timeout=60, check=check)
 
-    def submit(self, seconds: float = 1.0, *options: str) -> int:
-        """A job that sleeps; its number. It writes a line into its file whenever it starts and when it ends."""
+    def submit(self, seconds: float | Path = 1.0, *options: str) -> int:
+        """A job that sleeps, or waits for a file; its number. It writes a line into its file whenever it starts and
+        when it ends."""
         script = self.jobs / "job.sh"
         if not script.exists():
             note = f"$(hostname) $(date +%s.%N) >> {self.jobs}/$JOB_ID.${{SGE_TASK_ID:-0}}\n"
-            script.write_text(f"#!/bin/sh\necho start {note}sleep $1\necho end {note}")
+            script.write_text(f"#!/bin/sh\necho start {note}{WAITS}echo end {note}")
             script.chmod(0o755)
         said = self.run("qsub", "-terse", "-r", "y", "-wd", "/tmp", "-o", "/dev/null", "-e", "/dev/null", *options,
                         str(script), str(seconds), user=USER, check=False)

@@ -1,4 +1,7 @@
-"""A Grid Engine pool on a stand, for stories that share it: a vcluster 'pool' with its head, and machines to spare."""
+"""A Grid Engine pool on a stand, for stories that share it: a vcluster 'pool' with its head, and machines to spare.
+
+Every story begins with `fresh`: what an earlier one has set going is over, and the VCM has seen nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lxml import etree
 
 from cod.flows import groups
+from cod.states import RequestState
+from cod.store import requests
+from cod.store.engine import Tx
 from tests.system.cell import BINARIES, HEAD, USER, Cell
 from tests.system.site_images import offer
 from tests.system.stand import Stand, ip
@@ -22,7 +29,7 @@ RULES = "inertia = 0\nreclaim_grace = 20\n[nmp]\nport = 8071\nkeepalive = 1\n"
 SPREADING = ["pe_name mpi", "slots 999", "user_lists NONE", "xuser_lists NONE", "start_proc_args NONE",
              "stop_proc_args NONE", "allocation_rule $round_robin", "control_slaves FALSE", "job_is_first_task TRUE",
              "urgency_slots min", "accounting_summary FALSE", "qsort_args NONE"]
-KNOBS: dict[str, Any] = {"slots": 2, "jobs_per_node": 4, "idle_limit": 3.0, "calm": 2.0, "join_time": 40.0,
+KNOBS: dict[str, Any] = {"slots": 2, "jobs_per_node": 4, "idle_limit": 1.5, "calm": 1.0, "join_time": 40.0,
                          "unheard_limit": 20.0, "maximum": 3}
 
 
@@ -31,7 +38,8 @@ class GridLab:
 
     def __init__(self, stand: Stand) -> None:
         self.stand, self.cell = stand, Cell(stand, "pool")
-        self.jobs: list[int] = []
+        self._gates, self._mark = count(1), 0
+        self._knobs: dict[str, Any] = {}
 
     # ------------------------------------------------------------ setting up
 
@@ -50,9 +58,10 @@ class GridLab:
         self._bare()
         self.turned_away = self.cell.run("qsub", "-b", "y", "-o", "/dev/null", "-e", "/dev/null", "-wd", "/tmp",
                                          "/bin/true", user=USER, check=False)
+        self.cell.run("qdel", "-f", "-u", "*", check=False)  # it was queued all the same
         self.cell.enrol()
         text = (self.cell.folder / "vcm/vcm.toml").read_text()
-        self._settings = text[:text.index("[gridengine]")]
+        self._settings = text[:text.index("[gridengine]")].replace("interval = 1.0", "interval = 0.5")
         self.start_vcm()
         until(lambda: "d" in self.instances().get(HEAD, ""), "the head stands in the queue, disabled", 30, 0.1)
 
@@ -68,6 +77,7 @@ class GridLab:
 
     def start_vcm(self, **knobs: Any) -> None:
         """The VCM with these knobs."""
+        self._knobs = knobs
         table = {"path": str(BINARIES), "keep": [HEAD], **KNOBS, **knobs}
         lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
         (self.cell.folder / "vcm/vcm.toml").write_text(self._settings + "[gridengine]\n" + "\n".join(lines) + "\n")
@@ -76,6 +86,21 @@ class GridLab:
     def restart_vcm(self, **knobs: Any) -> None:
         """kill -9, and start again."""
         self.cell.kill_vcm()
+        self.start_vcm(**knobs)
+
+    def fresh(self, **knobs: Any) -> None:
+        """No jobs, no nodes but the head, nothing asked for or on its way, and a VCM that has just been started: of one
+        that runs nobody could say what it has seen and is about to do."""
+        if self._knobs != knobs:  # with others it might keep its nodes
+            self.restart_vcm(**knobs)
+        while True:
+            self.cell.run("qdel", "-f", "-u", "*", check=False)
+            self.shrunk()
+            self.cell.kill_vcm()
+            if self.is_fresh():
+                break
+            self.start_vcm(**knobs)
+        self._mark = len(self.cell.log())
         self.start_vcm(**knobs)
 
     # ------------------------------------------------------------ what happens to it
@@ -103,11 +128,17 @@ class GridLab:
 
     # ------------------------------------------------------------ jobs
 
-    def submit(self, count: int, seconds: float, *options: str) -> list[int]:
-        """So many jobs; their numbers."""
-        jobs = [self.cell.submit(seconds, *options) for _ in range(count)]
-        self.jobs += jobs
-        return jobs
+    def submit(self, count: int, seconds: float | Path, *options: str) -> list[int]:
+        """So many jobs; their numbers. They end after so many seconds, or when the gate is open."""
+        return [self.cell.submit(seconds, *options) for _ in range(count)]
+
+    def gate(self) -> Path:
+        """A file that is not there: jobs wait for it. `touch` opens it."""
+        return self.cell.jobs / f"gate{next(self._gates)}"
+
+    def release(self, jobs: list[int]) -> None:
+        """Jobs that were submitted with -h may start, all at the same moment, however long submitting them took."""
+        self.cell.run("qrls", ",".join(map(str, jobs)))
 
     def ended(self, jobs: list[int], seconds: float = 90.0) -> None:
         """Wait until all have run to their end."""
@@ -144,13 +175,21 @@ class GridLab:
         return sum(state == "inactive" for state in self.states().values())
 
     def shrunk(self, members: int = 0, seconds: float = 120.0) -> None:
-        """Wait until the pool has so many nodes besides its head, and nothing is on its way."""
-        def settled() -> bool:
-            held = [name for name in self.stand.hosts if self.stand.node(name).vcluster_id is not None]
-            return (len(held) == 1 + members and set(self.states().values()) <= {"active", "inactive"}
-                    and len(self.hosts()) == members)
+        """Wait until the pool has so many nodes besides its head, and nothing is asked for or on its way."""
+        until(lambda: self.rests(members),
+              lambda: f"the pool has {members} nodes: {self.states()}, {self.hosts()}, {self.memory()}", seconds, 0.1)
 
-        until(settled, lambda: f"the pool has {members} nodes: {self.states()}, {self.hosts()}", seconds, 0.1)
+    def rests(self, members: int = 0) -> bool:
+        """Do COD's books, the VCM's and the master's all say that it has so many, and that nothing is to change?"""
+        states, memory = self.states(), self.memory()
+        held = [name for name in states if self.stand.node(name).vcluster_id is not None]
+        return (len(held) == len(memory["nodes"]) == 1 + members and set(states.values()) <= {"active", "inactive"}
+                and not memory["requests"] and not memory["reclaims"]
+                and not self.stand.read(_pending) and len(self.hosts()) == members)
+
+    def is_fresh(self) -> bool:
+        """Is it as it was when it was made, without a job?"""
+        return self.rests() and not self.cell.run("qstat", "-u", "*").stdout.strip()
 
     def hosts(self) -> set[str]:
         """Hosts of the queue besides the placeholder."""
@@ -170,16 +209,24 @@ class GridLab:
         try:
             found: dict[str, Any] = json.loads((self.cell.folder / "vcm/state.json").read_text())
         except (FileNotFoundError, ValueError):
-            return {"nodes": {}, "requests": {}, "reclaims": {}}
+            return {"nodes": {}, "requests": {}, "reclaims": {}, "keys": 0}
         return found
 
     def remembers(self, truth: Callable[[dict[str, Any]], Any], what: str, seconds: float = 60.0) -> None:
         """Wait until the VCM's memory is so."""
         until(lambda: truth(self.memory()), lambda: f"{what}: {self.memory()}", seconds, 0.01)
 
-    def says(self, words: str, seconds: float = 30.0) -> None:
-        """Wait until the VCM has said that."""
-        self.stand.wait(lambda: words in self.cell.log(), seconds, f"the VCM says {words!r}")
+    def says(self, words: str, seconds: float = 60.0) -> None:
+        """Wait until the VCM has said that, in this story."""
+        self.stand.wait(lambda: words in self.said(), seconds, f"the VCM says {words!r}")
+
+    def said(self) -> str:
+        """What the VCM has said in this story."""
+        return self.cell.log()[self._mark:]
+
+
+def _pending(tx: Tx) -> list[Any]:
+    return requests.every(tx, states=[RequestState.PENDING])
 
 
 @contextmanager

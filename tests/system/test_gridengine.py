@@ -1,6 +1,5 @@
 """A Grid Engine pool that resizes itself: real master and daemons, real COD server, real VCM over TLS; the machines are
-hosts in namespaces (tests/system/cell.py). The stories share one stand, and each leaves the pool as empty as it found
-it."""
+hosts in namespaces (tests/system/cell.py). The stories share one stand; each begins with a pool at rest."""
 
 from __future__ import annotations
 
@@ -9,27 +8,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.cell import HEAD
+from tests.system.cell import BINARIES, HEAD
 from tests.system.gridlab import GridLab, gridlab
 from tests.waiting import until
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gridengine")]
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridLab]:
     with gridlab(tmp_path_factory.mktemp("pool"), machines=4) as lab:
+        lab.hears_quickly()
         yield lab
 
 
 @pytest.fixture
 def lab(shared: GridLab) -> Iterator[GridLab]:
     """The pool, without nodes and jobs; what the VCM said is shown where a story fails."""
-    mark = len(shared.cell.log()) if shared.stand.server else 0
+    shared.fresh()
     yield shared
-    print(shared.cell.log()[mark:][-5000:])
-    shared.cell.run("qdel", "-f", "-u", "*", check=False)
-    shared.shrunk()
+    print(shared.said()[-6000:])
 
 
 def test_it_grows_from_nothing_runs_everything_once_and_shrinks(lab: GridLab) -> None:
@@ -41,7 +39,8 @@ def test_it_grows_from_nothing_runs_everything_once_and_shrinks(lab: GridLab) ->
     lab.cell.run("qconf", "-ah", "byhand")
     lab.cell.run("qconf", "-aattr", "hostgroup", "hostlist", "byhand", "@cod")
     before = lab.grants()
-    jobs = lab.submit(20, 0.5)
+    jobs = lab.submit(20, 0.5, "-h")
+    lab.release(jobs)
     lab.ended(jobs)
     lab.once(jobs)
     assert {lab.placed(job) for job in jobs} <= {"n2", "n3", "n4"}
@@ -82,9 +81,10 @@ def test_jobs_that_cannot_run_are_no_reason_to_grow(lab: GridLab) -> None:
 def test_arrays_and_parallel_jobs(lab: GridLab) -> None:
     """Four tasks are worth a node by the site's rule; four slots over hosts of two are worth two."""
     before = lab.grants()
-    array, = lab.submit(1, 0.5, "-t", "1-4")
-    whole, = lab.submit(1, 0.5, "-pe", "smp", "2")
-    across, = lab.submit(1, 0.5, "-pe", "mpi", "4")
+    array, = lab.submit(1, 0.5, "-h", "-t", "1-4")
+    whole, = lab.submit(1, 0.5, "-h", "-pe", "smp", "2")
+    across, = lab.submit(1, 0.5, "-h", "-pe", "mpi", "4")
+    lab.release([array, whole, across])
     until(lambda: lab.cell.ended(whole) and lab.cell.ended(across), "the parallel jobs have ended", 60)
     until(lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 5)), "all tasks have ended", 60)
     lab.once([whole, across])
@@ -94,23 +94,63 @@ def test_arrays_and_parallel_jobs(lab: GridLab) -> None:
 
 def test_a_vcluster_of_higher_priority_takes_nodes_while_jobs_run(lab: GridLab) -> None:
     """Two nodes of three go: the idle one first, then of the busy ones the one whose job started last."""
-    lab.restart_vcm(slots=1, jobs_per_node=1, idle_limit=60.0)
-    first, = lab.submit(1, 10)
+    lab.fresh(slots=1, jobs_per_node=1, idle_limit=600.0)
+    gate = lab.gate()
+    first, = lab.submit(1, gate)
     until(lambda: lab.placed(first), "the first runs", 60)
-    second, brief = lab.submit(1, 10) + lab.submit(1, 0.1)
+    second, brief = lab.submit(1, gate) + lab.submit(1, 0.1)
     until(lambda: lab.placed(second) and lab.cell.ended(brief), "the second runs, the third has ended", 60)
     idle = lab.placed(brief)
     assert len({idle, lab.placed(first), lab.placed(second)}) == 3
     loser = lab.placed(second)
     lab.stand.cod("vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top")
-    until(lambda: lab.hosts() == {lab.placed(first)}, lambda: f"two hosts have left: {lab.instances()}", 30)
     until(lambda: lab.active("web") == 2, "the other is there", 60, 0.1)
+    until(lambda: lab.hosts() == {lab.placed(first)}, lambda: f"two hosts have left: {lab.instances()}", 60)
     reclaims = lab.stand.cod("reclaim", "list")
     assert sum(one["given"] for one in reclaims) == 2
     causes = [move["cause"] for name in lab.stand.hosts for move in lab.stand.history(name)]
     assert not [cause for cause in causes if cause.startswith("taken for")]
     lab.stand.cod("vcluster", "delete", "web")
+    gate.touch()
     lab.ended([first, second])
     lab.once([first, second], {second: 1})
     assert loser != lab.placed(first)
-    lab.restart_vcm()
+
+
+def test_a_node_dies_under_a_job(lab: GridLab) -> None:
+    """Grid Engine does not hear of it any more: its job is run on another node, and COD gets it back."""
+    lab.restart_vcm(slots=1, unheard_limit=1.0)
+    gate = lab.gate()
+    job, = lab.submit(1, gate)
+    until(lambda: lab.placed(job), "it runs", 60)
+    dead = lab.placed(job)
+    machine = next(name for name in lab.stand.hosts if lab.stand.node(name).hostname == dead)
+    released = lab.stand.node(machine).generation
+    lab.stand[machine].off()
+    until(lambda: [line.split()[0] for line in lab.cell.ran(job)] == ["start", "start"], "it runs again", 60)
+    gate.touch()
+    lab.ended([job])
+    lab.once([job], {job: 1})
+    lab.says(f"{dead} ({machine}) was given back: not heard of for 1 s")
+    assert lab.stand.node(machine).generation > released
+
+
+def test_a_pool_that_cannot_be_understood_is_left_alone(lab: GridLab) -> None:
+    """qstat is cut off in the middle: nothing is asked for, nothing goes, and it says so."""
+    folder = lab.cell.folder / "commands"
+    folder.mkdir()
+    for program in BINARIES.iterdir():
+        (folder / program.name).symlink_to(program)
+    (folder / "qstat").unlink()
+    (folder / "qstat").write_text(f'#!/bin/sh\n{BINARIES}/qstat "$@" | head -c 300\n')
+    (folder / "qstat").chmod(0o755)
+    lab.restart_vcm(slots=1, path=str(folder))
+    before = lab.memory()["keys"]
+    jobs = lab.submit(2, 0.1)
+    lab.says("not so: the pool is looked at: NotUnderstood")
+    assert lab.memory()["keys"] == before
+    assert lab.free() == 3
+    (folder / "qstat").unlink()
+    (folder / "qstat").symlink_to(BINARIES / "qstat")
+    lab.ended(jobs)
+    lab.says("the pool is looked at again")
