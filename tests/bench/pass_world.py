@@ -84,6 +84,7 @@ class Size:
 
     nodes: int
     requests: int
+    holders: int = 300  # vclusters that hold nodes, at most
 
     def __str__(self) -> str:
         return f"{self.nodes:,} nodes, {self.requests:,} requests"
@@ -135,7 +136,7 @@ class _World:
 
     def __init__(self, size: Size, dice: random.Random) -> None:
         self._size, self._dice = size, dice
-        self._holders = min(300, size.nodes // 10)
+        self._holders = min(size.holders, size.nodes // 10)
         self._kinds = [(type_id, block_id) for type_id in range(1, TYPES + 1)
                        for block_id in range((type_id - 1) * BLOCKS_OF_A_TYPE + 1, type_id * BLOCKS_OF_A_TYPE + 1)]
         self._states = list(self._laid_out())
