@@ -68,6 +68,7 @@ def main() -> None:
     nmplimits.RATE = nmplimits.BURST = 1e9
     nmplimits.BYTES = 1e12, 1e12
     nmplimits.COSTLY = {}
+    nmplimits.HELLOS = 1e9, 1e9
     server = NmpServer(
         reactor, pool, site, "cod1", listen, lambda peer: nmptls.Shown(nmptls.identity(peer).serial, "", True),
         time.time, lambda effects: None)

@@ -21,7 +21,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from cod.ca import Ca
 from cod.flows import vcms
 from cod.model import Effect, Site
-from cod.net.nmplimits import QuietLog
+from cod.net.nmplimits import QuietLog, Rations
 from cod.net.nmpsession import Session
 from cod.pool import Pool
 
@@ -52,7 +52,7 @@ class NmpServer(Service):
         self.sessions: dict[int, Session] = {}
         self.connected: set[Session] = set()
         self.strangers: Counter[str] = Counter()
-        self.quiet = QuietLog(log, reactor.seconds)
+        self.quiet, self.rations = QuietLog(log, reactor.seconds), Rations(reactor.seconds)
         self._listen = listen
         self.ports: Sequence[Any] = ()
         self._loops: list[LoopingCall] = []
@@ -124,6 +124,7 @@ class NmpServer(Service):
                 log.exception("VCM at %s is cut off", session.address)
                 session.transport.abortConnection()
         self.quiet.flush()
+        self.rations.forget()
 
 
 def _tell(session: Session, row: Any) -> None:

@@ -11,6 +11,7 @@ RATE, BURST = 50.0, 200.0  # messages: a second, at once
 BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share
 COSTLY = {"request-nodes": (1.0, 100.0), "status": (1.0, 10.0)}  # the same, of verbs that leave rows or read many
 MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed
+HELLOS = 1.0, 60.0  # the same, of greetings by one certificate, or from one address: each costs a transaction
 QUIET = 60.0  # seconds between two lines about the same thing
 MOST_KNOWN = 1000  # things that are remembered to have been said
 
@@ -43,9 +44,13 @@ class Bucket:
         self._at = now
         return self._level
 
+    def is_full(self, now: float) -> bool:
+        """Is it as it was at first?"""
+        return self.level(now) >= self._burst
+
 
 class Ration:
-    """What one VCM may send and do wrong."""
+    """What one VCM may send and do wrong, on one connection or several after each other."""
 
     def __init__(self, now: float) -> None:
         self._messages, self._bytes, self._faults = Bucket(RATE, BURST, now), Bucket(*BYTES, now), Bucket(
@@ -72,6 +77,38 @@ class Ration:
     def may_err(self, now: float) -> bool:
         """Count a fault; False: that is enough."""
         return self._faults.take(now)
+
+    def is_whole(self, now: float) -> bool:
+        """Has nothing of it been used of late?"""
+        return all(each.is_full(now) for each in (self._messages, self._bytes, self._faults, *self._costly.values()))
+
+
+class Rations:
+    """What is remembered of VCMs beyond their connections: who comes again does not begin anew.
+
+    clock  any seconds that do not run backwards
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._of: dict[int, Ration] = {}
+        self._greetings: dict[str, Bucket] = {}
+
+    def of(self, vcluster_id: int) -> Ration:
+        """The ration of a vcluster's VCM."""
+        return self._of.setdefault(vcluster_id, Ration(self._clock()))
+
+    def greets(self, who: str) -> None:
+        """Count a greeting by that certificate, or from that address. Raises `Fault`."""
+        now = self._clock()
+        if not self._greetings.setdefault(who, Bucket(*HELLOS, now)).take(now):
+            raise Fault("too-many", "it has come too often: come again later", fatal=True)
+
+    def forget(self) -> None:
+        """What makes no difference any more."""
+        now = self._clock()
+        self._of = {one: ration for one, ration in self._of.items() if not ration.is_whole(now)}
+        self._greetings = {who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)}
 
 
 class QuietLog:

@@ -99,9 +99,10 @@ class Line(protocol.Protocol):
         """Do what it says. Raises nothing."""
         raise NotImplementedError
 
-    def opened(self) -> None:
-        """It has said who it is."""
-        self.is_open = True
+    def opened(self, ration: Ration) -> None:
+        """It has said who it is, and so what it may send still."""
+        self.is_open, self._ration = True, ration
+        self._begun = self._host.reactor.seconds()
         self._decoder.longest = LONGEST_BODY
         self._known()
 
@@ -120,7 +121,7 @@ class Line(protocol.Protocol):
             return
         now = self._last_heard = self._host.reactor.seconds()
         self._ration.heard(len(data), now)
-        if not self._decoder.midway:
+        if self.is_open and not self._decoder.midway:  # a stranger's time runs from the beginning, whatever it sends
             self._begun = now
         try:
             for message in self._decoder.feed(data):
@@ -166,7 +167,8 @@ class Line(protocol.Protocol):
         ends = fault.fatal or enough or not self.is_open
         self._host.quiet.warning(
             (self.name, fault.code), f"VCM of {self.name}: {fault.sentence}{'; closed' if ends else ''}")
-        self.answer(b.Error(fault.code, fault.sentence[:2000], fault.line), fault.about)
+        about = "" if fault.code == "repeated" else fault.about  # that question still has its own answer to come
+        self.answer(b.Error(fault.code, fault.sentence[:2000], fault.line), about)
         if ends:
             self.leave("too many faults" if enough else fault.sentence)
 

@@ -14,6 +14,7 @@ from cod.ca import Ca
 from cod.flows import vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net import nmpline, nmpverbs
+from cod.net.nmplimits import Rations
 from cod.net.nmpline import Line
 from cod.net.nmpverbs import Speaker
 from cod.pool import Pool
@@ -30,6 +31,7 @@ class Server(nmpline.Host, Protocol):
     """What a session needs of its server.
 
     sessions   open ones, by the vcluster's id
+    rations    what each may send still
     identity   what the peer of a transport has shown of itself (`net.nmptls.Shown`)
     authority  issues certificates to those who are invited; None: nobody is
     """
@@ -41,6 +43,7 @@ class Server(nmpline.Host, Protocol):
     identity: Callable[[Any], Any]
     authority: Ca | None
     sessions: dict[int, Session]
+    rations: Rations
 
 
 class Session(Line):
@@ -89,6 +92,7 @@ class Session(Line):
         server, shown = self._server, self._server.identity(self.transport)
         if shown.tls and not shown.serial:  # known by its address alone it would come to the plain port
             raise Fault("identity", "a certificate is wanted", fatal=True)
+        server.rations.greets(shown.serial or self.address)
         if shown.name and shown.name != hello.vcluster:
             raise Fault("identity", f"the certificate is of vcluster {shown.name}, not {hello.vcluster}", fatal=True)
         greeted = await server.pool.run(
@@ -97,7 +101,7 @@ class Session(Line):
         if self._closing:  # it has gone while we looked
             return self._gone(greeted.vcluster_id, greeted.epoch)
         self._speaker = Speaker(hello.vcluster, greeted.vcluster_id)
-        self.opened()
+        self.opened(server.rations.of(greeted.vcluster_id))
         self.epoch, self.sent, self.acked = greeted.epoch, greeted.acked, greeted.acked
         older = server.sessions.get(greeted.vcluster_id)
         server.sessions[greeted.vcluster_id] = self
@@ -114,6 +118,7 @@ class Session(Line):
         server = self._server
         if server.authority is None or not server.identity(self.transport).tls:
             raise Fault("identity", "certificates are issued by TLS only", fatal=True)
+        server.rations.greets(self.address)
         now = server.clock()
         try:
             issued = server.authority.certify(

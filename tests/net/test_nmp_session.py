@@ -18,7 +18,7 @@ from cod.flows import vcms
 from cod.flows.vcms import Greeted
 from cod.model import Owed, Refused, Site, Vcluster
 from cod.net import nmplimits
-from cod.net.nmplimits import BYTES, MOST_KNOWN, QUIET, Bucket, QuietLog
+from cod.net.nmplimits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Rations
 from cod.net.nmpline import BACKLOG, GREETING, LINGER, STALLED
 from cod.net.nmpsession import WINDOW, Session
 from cod.net.nmptls import Shown
@@ -41,6 +41,7 @@ class Host:
         self.connected: set[Session] = set()
         self.strangers: Counter[str] = Counter()
         self.quiet = QuietLog(logging.getLogger("cod.nmp"), self.reactor.seconds)
+        self.rations = Rations(self.reactor.seconds)
         self.ran: list[str] = []
         self.authority = None
         self.held: list[Deferred[Any]] | None = None
@@ -79,8 +80,8 @@ class Host:
 class Line:
     """A session and its transport."""
 
-    def __init__(self, site: Site, *, hello: bool = True) -> None:
-        self.host = Host(site)
+    def __init__(self, site: Site, *, hello: bool = True, host: Host | None = None) -> None:
+        self.host = host or Host(site)
         self.transport: Any = _Transport()  # type: ignore[no-untyped-call]
         self.session = Session(self.host, "10.0.0.9")  # type: ignore[arg-type]
         self.session.makeConnection(self.transport)  # type: ignore[no-untyped-call]
@@ -182,6 +183,41 @@ def test_silence_before_the_hello(stranger: Line) -> None:
     assert stranger.errors() == ["malformed"]  # and not one more with each sweep
 
 
+def test_empty_lines_before_the_hello_win_no_time(stranger: Line) -> None:
+    for _ in range(int(GREETING)):
+        assert not stranger.transport.disconnecting
+        stranger.session.dataReceived(b"\r\n")
+        stranger.later(1)
+    assert stranger.transport.disconnecting
+
+
+def test_who_comes_again_and_again_is_sent_away_for_a_while(site: Site) -> None:
+    host = Host(site)
+    for _ in range(int(HELLOS[1])):
+        assert isinstance(Line(site, hello=False, host=host).ask(b.Hello("pool", "test", 0)), b.Welcome)
+    ran = len(host.ran)
+    late = Line(site, hello=False, host=host)
+    late.say(b.Hello("pool", "test", 0))
+    assert late.errors() == ["too-many"]
+    assert late.transport.disconnecting
+    assert "greet" not in host.ran[ran:]  # no transaction
+    host.reactor.advance(1.0)
+    assert isinstance(Line(site, hello=False, host=host).ask(b.Hello("pool", "test", 0)), b.Welcome)
+    assert isinstance(Line(site, hello=False, host=Host(site)).ask(b.Hello("pool", "test", 0)), b.Welcome)
+
+
+def test_what_a_vcm_may_say_does_not_begin_anew_with_a_connection(site: Site) -> None:
+    first = Line(site)
+    for _ in range(10):
+        first.ask(b.Status())
+    second = Line(site, host=first.host)
+    assert isinstance(second.ask(b.Status()), b.Error)
+    first.host.reactor.advance(60.0)
+    first.host.rations.forget()
+    assert first.host.rations.of(1) is not second.session._ration  # nothing is remembered for ever
+    assert isinstance(Line(site, host=first.host).ask(b.Status()), b.Vcluster)
+
+
 def test_a_hello_that_waits_for_the_database_is_not_silence(stranger: Line) -> None:
     held = Deferred[Any]()
     stranger.host.run = lambda *args, **kwargs: held  # type: ignore[method-assign]
@@ -215,8 +251,7 @@ def test_who_was_shut_out_in_the_handshake_is_written_down(stranger: Line, caplo
 
 
 def test_too_many_messages_are_refused_and_their_questions_answered(line: Line) -> None:
-    before = line.number
-    for _ in range(int(nmplimits.BURST) + 20 - before):
+    for _ in range(int(nmplimits.BURST) + 20):
         line.say(b.Ping())
     said = [(message.answers, body) for message, body in line.heard()]
     refused = [answers for answers, body in said if isinstance(body, b.Error)]
@@ -287,8 +322,10 @@ def test_the_same_question_twice(line: Line) -> None:
     line.host.held = []
     line.say(b.Extend(60.0), number="q1")
     line.say(b.Extend(60.0), number="q1")
-    assert line.errors() == ["repeated"]
+    assert [message.answers for message, _ in line.heard()] == [""]
     assert len(line.host.held) == 1
+    line.host.held.pop().errback(Failure(Refused("conflict", "no")))
+    assert [message.answers for message, _ in line.heard()] == ["q1"]  # it is answered, once
 
 
 # ---------------------------------------------------------------- a peer that does not read

@@ -1,7 +1,7 @@
 """A VCM that runs on its vcluster's head: real server, real agents that write the seed, real addresses by DHCP.
 
-The head's image does nothing but run; what it would do at its boot (copy three files off the partition CIDATA, start the
-VCM) the test does in the machine's namespace.
+The head's image does nothing but run; what it would do at its boot (copy three files off the partition CIDATA, start
+the VCM) the test does in the machine's namespace.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def offer(stand: Stand) -> None:
         image.write(struct.pack("<B3sB3sII", 0, b"", 0x83, b"", 2048, 4096) + bytes(48) + b"\x55\xaa")
     stand.cod("image", "add", "head", str(path), "--wait")
     template = stand.folder / "head.xml"
-    template.write_text('<template name="head"><image target="disk" name="head"/><personalise seed="nocloud"/></template>')
+    template.write_text(
+        '<template name="head"><image target="disk" name="head"/><personalise seed="nocloud"/></template>')
     stand.cod("template", "add", str(template))
 
 
