@@ -196,10 +196,27 @@ def _site(file: SiteFile) -> model.Site:
         mail=_mail(file.smtp),
         images=model.ImageRules(file.images.quota, file.images.keep_uploads * 86400.0),
         notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file)),
+        signin=_signin(file),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
         accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
         **file.boot.model_dump(),
     )
+
+
+def _signin(file: SiteFile) -> model.SignInRules:
+    own_ca, password = _path(file.ldap.ca_file), _path(file.ldap.password_file)
+    ldap = file.ldap.model_dump() | {"ca_file": own_ca, "password_file": password}
+    oidc = file.oidc.model_dump() | {"secret_file": _path(file.oidc.secret_file)}
+    own = file.signin.model_dump() | {"url": file.signin.url or _portal(file.api)}
+    return model.SignInRules(**own, ldap=model.Ldap(**ldap), oidc=model.Oidc(**oidc))
+
+
+def _portal(api: ApiTable) -> str:
+    """Where browsers reach the portal, as far as that can be told; '' where it listens nowhere."""
+    if not api.listen:
+        return ""
+    name, port = (api.names or (socket.gethostname().lower(),))[0], address_and_port(api.listen[0])[1]
+    return f"https://{name}" + ("" if api.plain or port == 443 else f":{port}")
 
 
 def _mail(table: SmtpTable) -> model.Mail:

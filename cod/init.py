@@ -37,8 +37,8 @@ EXAMPLE = {
 }
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
-`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [energy], [notices], [smtp], [[power]] and
-log_level; the rest needs a restart."""
+`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [energy], [notices], [smtp], [signin],
+[[power]] and log_level; the rest needs a restart."""
 
 
 def found(folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float) -> list[str]:

@@ -202,6 +202,7 @@ def take_over(site: Site, new: Site) -> None:
     object.__setattr__(site, "notices", new.notices)
     object.__setattr__(site, "accounts", new.accounts)
     object.__setattr__(site, "types", new.types)
+    object.__setattr__(site, "signin", new.signin)
     object.__setattr__(site, "images", new.images)
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from string import Formatter
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from cod.siterules import site_problems, subnet_problems
+from cod.sitesignin import LdapTable, OidcTable, SignInTable
 from cod.sitevalues import (
     DIALECTS,
     DOMAIN,
@@ -31,14 +32,9 @@ from cod.sitevalues import (
     Port,
     Positive,
     Priority,
+    Table,
     address_and_port,
 )
-
-
-class Table(BaseModel):
-    """What all tables share: unknown keys are refused, values are kept as written."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ServerTable(Table):
@@ -314,6 +310,9 @@ class SiteFile(Table):
     images: ImagesTable = ImagesTable.model_validate({})
     notices: NoticesTable = NoticesTable.model_validate({})
     smtp: SmtpTable = SmtpTable.model_validate({})
+    signin: SignInTable = SignInTable.model_validate({})
+    ldap: LdapTable = LdapTable.model_validate({})
+    oidc: OidcTable = OidcTable.model_validate({})
     subnet: tuple[SubnetTable, ...]
     account: tuple[AccountTable, ...] = ()
     power: tuple[PowerTable, ...] = ()

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from cod.policy.attributes import ATTRIBUTES
 from cod.policy.delivery import addresses
@@ -25,6 +25,12 @@ Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]  # as a group may 
 Mark = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
 Pool = tuple[IPv4Address, IPv4Address]
 HostName = Annotated[str, Field(pattern=DOMAIN, max_length=253)]
+
+
+class Table(BaseModel):
+    """What all tables share: unknown keys are refused, values are kept as written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _file_name(name: str) -> str:

@@ -159,6 +159,33 @@ class ImageRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Ldap:
+    """A directory that people sign in by, from the `[ldap]` table: see there. `url` is '' where the site has none."""
+
+    url: str = ""
+    tls: str = "tls"
+    ca_file: str | None = None
+    base: str = ""
+    filter: str = "(uid={name})"
+    user: str = ""
+    password_file: str | None = None
+    create: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Oidc:
+    """An OpenID Connect provider that people sign in by, from the `[oidc]` table. `issuer` is '' for none."""
+
+    issuer: str = ""
+    client_id: str = ""
+    secret_file: str | None = None
+    scope: str = "openid profile email"
+    name_claim: str = "preferred_username"
+    label: str = "Single sign-on"
+    create: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class SignInRules:
     """How people sign in, from the `[signin]` table.
 
@@ -172,6 +199,8 @@ class SignInRules:
     idle: float = 43_200.0
     life: float = 604_800.0
     invitation: float = 604_800.0
+    ldap: Ldap = field(default_factory=Ldap)
+    oidc: Oidc = field(default_factory=Oidc)
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
     text = init.annotated({"subnet": init.EXAMPLE})
     required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file", "quota", "certificate",
-                        "key")
+                        "key", "secret_file")
     lines = []
     for line in text[: text.index("# [[account]]")].splitlines():
         bare = line.removeprefix("# ")
@@ -347,3 +347,41 @@ def test_the_systemd_units_run_parts_that_there_are() -> None:
 def test_the_portals_tls(lines: str, what: str) -> None:
     assert what in problems(GOOD + f"[api]\n{lines}\n")[0]
     config.parse(GOOD + '[api]\nlisten = ["127.0.0.1:1", "[::1]:1"]\nplain = true\n', Path("site.toml"))
+
+
+SIGNING = """[api]
+listen = ["192.0.2.1:8443"]
+names = ["cod.example.org"]
+[signin]
+idle = 60.0
+[ldap]
+url = "ldaps://ldap.example.org"
+base = "ou=people,dc=example,dc=org"
+[oidc]
+issuer = "https://login.example.org/realms/x"
+client_id = "cod"
+secret_file = "/etc/cod/oidc.secret"
+"""
+
+
+def test_how_people_sign_in(tmp_path: Path) -> None:
+    rules = loaded(tmp_path, GOOD + SIGNING)[0].signin
+    assert (rules.url, rules.idle, rules.life) == ("https://cod.example.org:8443", 60.0, 604_800.0)
+    assert (rules.ldap.tls, rules.ldap.create, rules.oidc.secret_file) == ("tls", True, "/etc/cod/oidc.secret")
+    assert loaded(tmp_path, GOOD)[0].signin == model.SignInRules()
+
+
+@pytest.mark.parametrize(("table", "problem"), [
+    ('[signin]\nurl = "cod.example.org"', "signin.url"),
+    ('[signin]\nurl = "https://cod.example.org/x"', "signin.url"),
+    ('[ldap]\nurl = "ldaps://h"', "base should be set"),
+    ('[ldap]\nurl = "ldap://h"\nbase = "x"', 'tls should be "tls" for ldaps'),
+    ('[ldap]\nfilter = "(uid=ann)"', "filter should hold {name}"),
+    ('[ldap]\nfilter = "(uid={name})(x={other})"', "filter should hold {name}"),
+    ('[ldap]\nuser = "cn=reader"', "user and password_file"),
+    ('[oidc]\nissuer = "https://x"', "client_id and secret_file"),
+    ('[oidc]\nissuer = "ftp://x"', "oidc.issuer")])
+def test_what_cannot_be_signed_in_by_is_refused(tmp_path: Path, table: str, problem: str) -> None:
+    with pytest.raises(config.ConfigError) as caught:
+        loaded(tmp_path, GOOD + table + "\n")
+    assert problem in str(caught.value)
