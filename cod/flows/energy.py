@@ -14,6 +14,7 @@ from cod.model import Energy, EnergyUse, NodeType, Refused
 from cod.policy import accounts
 from cod.policy.accounts import DAY
 from cod.store import energy, types
+from cod.store import groups as group_rows
 from cod.store.engine import Tx
 
 STEADY = 600.0
@@ -90,15 +91,27 @@ class Report:
     lines: tuple[Line, ...]
 
 
-def report(tx: Tx, *, since: float | None, until: float | None, by: str, now: float) -> Report:
-    """The accounts of the days between two moments, as far as they are touched; without: the last thirty days."""
+def report(
+    tx: Tx, *, since: float | None, until: float | None, by: str, group: str = "", groups: frozenset[int] | None = None,
+    now: float,
+) -> Report:
+    """The accounts of the days between two moments, as far as they are touched; without: the last thirty days.
+
+    group  of that one alone; else of these groups (None: of all and the reserve). Raises `Refused`.
+    """
+    if group:
+        found = group_rows.by_name(tx, group)
+        if found is None:
+            raise Refused("not_found", f"there is no group {group!r}", "group")
+        groups = frozenset({found.id})
     until = now if until is None else until
     since = until - 30 * DAY if since is None else since
     if since > until:
         raise Refused("invalid", "'from' should not be after 'to'", "from")
     first = int(since // DAY)
     last = max(first, -int(-until // DAY) - 1)
-    lines = (Line(key * DAY if by == "day" else key, *values) for key, *values in energy.sums(tx, first, last, by))
+    sums = energy.sums(tx, first, last, by, groups)
+    lines = (Line(key * DAY if by == "day" else key, *values) for key, *values in sums)
     return Report(first * DAY, (last + 1) * DAY, by, energy.mark(tx), tuple(lines))
 
 

@@ -1,6 +1,6 @@
 """The resource manager's pass, up to the plan: `snapshot` reads, `decide` plans with no transaction open.
 
-`flows.acts` cuts the plan into short transactions. `preview` and `explain` show people what a pass would do, and why a
+`flows.acts` cuts the plan into short transactions. `preview` shows people what a pass would do, `flows.explain` why a
 request waits, out of the same snapshot and the same policy: nothing is decided twice.
 """
 
@@ -10,8 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from cod.model import Energy, Policy, Reclaim, Refused, Site
-from cod.policy import explain as why
+from cod.model import Energy, Policy, Reclaim, Site
 from cod.policy import plan as policy
 from cod.policy.world import (
     COLD,
@@ -27,8 +26,8 @@ from cod.policy.world import (
     Snapshot,
     Wish,
 )
-from cod.states import NodeState, RequestState, VclusterState
-from cod.store import blocks, census, claims, requests, scene, vclusters
+from cod.states import NodeState, VclusterState
+from cod.store import blocks, census, claims, scene, vclusters
 from cod.store.engine import Tx
 from cod.store.scene import Scene
 
@@ -269,17 +268,3 @@ class _Names:
 def _readiness(lot: Lot) -> str:
     ready = "awake" if lot.readiness == WARM else "asleep: to be woken"
     return f"{ready}, with cached software" if lot.cache else ready
-
-
-def explain(tx: Tx, *, request_id: int, site: Site, now: float) -> why.Explanation:
-    """Why a request waits (`policy.explain`); one that does not wait is explained by its state and reason.
-
-    Raises `Refused` ('not_found') when there is no such request.
-    """
-    request = requests.get(tx, request_id)
-    if request is None:
-        raise Refused("not_found", f"there is no request {request_id}", "id")
-    if request.state == RequestState.PENDING:
-        return why.explain(snapshot(tx, site, now), site.policy, now, request_id)
-    wanted = sum(one.count for one in request.tuples)
-    return why.Explanation(request.id, request.state, request.reason or f"it is {request.state}", wanted, 0, 0, 0, 0)

@@ -22,16 +22,17 @@ def every(
     return lists.reclaims(tx, page, groups, **filters)
 
 
-def show(tx: Tx, reclaim_id: int) -> ReclaimView:
+def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> ReclaimView:
     """One reclaim. Raises `Refused` ('not_found')."""
-    found = views.reclaims(tx, reclaim_id)
+    found = views.reclaims(tx, reclaim_id, groups)
     if not found:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
     return found[0]
 
 
 def answer(
-    tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Sequence[str] = (), site: Site, now: float, actor: str
+    tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Sequence[str] = (), site: Site, now: float, actor: str,
+    groups: frozenset[int] | None = None,
 ) -> Result:
     """Whoever answers for the vcluster gives those nodes (host names in it, or the site's names). The value is a
     `ReclaimView`.
@@ -52,7 +53,7 @@ def answer(
     if later and reclaim.state == ReclaimState.OPEN:
         held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
         reclaims.promise(tx, reclaim, list(dict.fromkeys(held[name] for name in later if name in held)), now)
-    return Result(show(tx, reclaim_id), effects)
+    return Result(show(tx, reclaim_id, groups), effects)
 
 
 def _give(

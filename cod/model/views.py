@@ -95,16 +95,15 @@ class RequestView:
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
     """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go unless others are
-    given instead; `block` is '' for nodes in no block; `taker_group` owns `wanted_by`.
+    given instead; `block` is '' for nodes in no block; `wanted_by` is None for those who may not see it.
     """
 
     reclaim: Reclaim
     vcluster: str
-    wanted_by: str
+    wanted_by: str | None
     type: str
     block: str
     chosen: tuple[str, ...]
-    taker_group: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sqlalchemy import case, delete, func, insert, or_, select, update
 from cod.model import EnergyUse
 from cod.states import Disk, NodeState
 from cod.store import tables as t
+from cod.store.access import theirs
 from cod.store.engine import Tx
 
 MARK = "energy"
@@ -90,8 +91,9 @@ def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
     tx.execute(insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()])
 
 
-def sums(tx: Tx, first: int, last: int, by: str) -> list[Any]:
-    """The accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or 'day'.
+def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:
+    """The accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or 'day';
+    of these groups (None: all, and the reserve).
 
     The key is a group's name (None: the reserve), a type's, '(deleted)', or a day; rows are in its order.
     """
@@ -99,5 +101,5 @@ def sums(tx: Tx, first: int, last: int, by: str) -> list[Any]:
     key = {"group": group, "type": func.coalesce(t.node_types.c.name, DELETED), "day": _e.day}[by]
     query = (select(key, *_SUMS).select_from(t.energy_use)
              .outerjoin(t.groups, t.groups.c.id == _e.group_id).outerjoin(t.node_types, t.node_types.c.id == _e.type_id)
-             .where(_e.day.between(first, last)).group_by(key).order_by(key))
+             .where(_e.day.between(first, last), *theirs(_e.group_id, groups)).group_by(key).order_by(key))
     return [tuple(row) for row in tx.execute(query)]

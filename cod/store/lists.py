@@ -76,7 +76,7 @@ def reclaims(
     r = t.reclaims.c
     query = views.reclaim_query(groups, {}, vcluster).where(*_several(r.state, state))
     rows = page_of(tx, query, page, {"id": r.id, "deadline": r.deadline}, "-id", r.id)
-    return Listed(views.reclaim_views(tx, rows), rows.next, rows.total)
+    return Listed(views.reclaim_views(tx, rows, groups), rows.next, rows.total)
 
 
 def _of_group(column: ColumnElement[Any], group: str | None) -> list[ColumnElement[bool]]:

@@ -206,9 +206,9 @@ def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]
 _holder, _taker = t.vclusters.alias(), t.vclusters.alias()
 
 
-def reclaims(tx: Tx, reclaim_id: int) -> list[ReclaimView]:
+def reclaims(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> list[ReclaimView]:
     """The reclaim with that id, for people; nothing where there is none."""
-    return reclaim_views(tx, list(tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id}))))
+    return reclaim_views(tx, list(tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id}))), groups)
 
 
 def reclaim_query(
@@ -226,11 +226,11 @@ def reclaim_query(
     return query.where(*only(wanted), *only({_holder.c.name: vcluster}), *theirs(_holder.c.group_id, groups))
 
 
-def reclaim_views(tx: Tx, rows: Sequence[Any]) -> list[ReclaimView]:
-    """Reclaims for people from rows of `reclaim_query`."""
+def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[ReclaimView]:
+    """Reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these groups (None: all)."""
     chosen = _chosen(tx, [row[0] for row in rows])
-    return [ReclaimView(Reclaim(*row[:-5]), row[-5], row[-4], row[-3], row[-2], tuple(chosen.get(row[0], ())), row[-1])
-            for row in rows]
+    return [ReclaimView(Reclaim(*row[:-5]), row[-5], row[-4] if groups is None or row[-1] in groups else None, row[-3],
+                        row[-2], tuple(chosen.get(row[0], ()))) for row in rows]
 
 
 def _chosen(tx: Tx, ids: list[int]) -> dict[int, list[str]]:

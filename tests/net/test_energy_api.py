@@ -14,10 +14,12 @@ from sqlalchemy import insert
 from cod.cli.energy import bar, figures
 from cod.cli.root import cod
 from cod.client import ApiError
+from cod.model import Role
 from cod.store import groups, types
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.net.apiserver import NOW, READER, Served, add_node
+from tests.net.credentials import as_user
 
 DAY = 86400.0
 TODAY = int(NOW // DAY)
@@ -52,6 +54,20 @@ def test_energy_by_group_type_and_day(served: Served) -> None:
     assert [(line["name"], line["day"]) for line in by_type] == [("type1", None)]
     by_day = served.local.get("/energy", by="day", **{"from": TODAY * DAY, "to": TODAY * DAY + 1})["items"]
     assert [(line["name"], line["day"], line["kwh"]) for line in by_day] == [(None, TODAY * DAY, pytest.approx(16.0))]
+
+
+def test_owners_see_what_their_groups_used(served: Served) -> None:
+    served.tx(book, TODAY)
+    assert [line["kwh"] for line in served.local.get("/energy", group="physics")["items"]] == [pytest.approx(30.0)]
+    ann, bob = as_user(served, "ann", "physics", Role.VIEWER), as_user(served, "bob", "other")
+    for query in ({}, {"group": "physics"}):
+        report = ann.get("/energy", **query)
+        assert ([line["name"] for line in report["items"]], report["total"]["kwh"]) == (["physics"], pytest.approx(30.0))
+    assert ann.get("/energy", by="day")["total"]["kwh"] == pytest.approx(30.0)
+    assert bob.get("/energy", by="type")["items"] == []
+    with pytest.raises(ApiError) as caught:
+        bob.get("/energy", group="physics")
+    assert caught.value.status == 404
 
 
 @pytest.mark.parametrize("query", [

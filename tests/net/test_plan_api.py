@@ -18,10 +18,12 @@ from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows import acts as acting
 from cod.flows import plan as flow
-from cod.model import Site
+from cod.flows.explain import OTHERS
+from cod.model import Role, Site
 from cod.pool import Pool
 from cod.store import tables as t
 from tests.net.apiserver import NOW, READER, Served, serving
+from tests.net.credentials import as_user
 
 KINDS = ("warn", "drain", "expire", "end", "seize", "grant", "ease", "take", "reject", "wait", "wake", "sleep")
 WANTS = "<requires><memory><mib min=\"{}GiB\"/></memory></requires>"
@@ -154,6 +156,73 @@ def test_why_a_request_waits(served: Served) -> None:
 def test_what_may_be_taken_and_what_protects_the_rest(served: Served) -> None:
     held, = served.local.get("/requests/12/explain")["holders"]
     assert (held["takeable"], held["protected"]) == (2, "floor")
+
+
+def test_names_of_other_groups_are_not_told(served: Served) -> None:
+    poor, rich = as_user(served, "ann", "poor", Role.VIEWER), as_user(served, "bob", "rich")
+    why = poor.get("/requests/13/explain")
+    assert [(one["request"], one["vcluster"]) for one in why["ahead"]] == [(None, OTHERS), (None, OTHERS)]
+    assert why["holders"][0]["vcluster"] == "low"
+    assert "high" not in json.dumps(why)
+    why = rich.get("/requests/12/explain")
+    assert (why["holders"][0]["vcluster"], why["holders"][0]["takeable"]) == (OTHERS, 2)
+    assert "low" not in json.dumps(why).replace("lower", "")
+    with pytest.raises(ApiError) as caught:
+        rich.get("/requests/13/explain")
+    assert caught.value.status == 404
+    with pytest.raises(ApiError) as caught:
+        rich.get("/plan")
+    assert caught.value.status == 403
+
+
+# ---------------------------------------------------------------- a request that nobody has made
+
+
+def test_what_would_come_of_a_request(served: Served) -> None:
+    before = served.tx(counts)
+    found = served.local.post("/match", {"count": 1, "group": "rich", "template": "web"})
+    assert (found["granted"], found["code"], found["matching"], found["expected_at"]) == (True, "granted", 7, NOW)
+    assert {fit["name"]: (fit["site"], fit["free"], fit["lacks"]) for fit in found["types"]} == {
+        "small": (2, 2, []), "large": (5, 1, [])}
+    large = served.local.post("/match", {"count": 2, "group": "poor", "attributes": WANTS.format(32)})
+    assert (large["granted"], large["code"], large["matching"]) == (False, "busy", 5)
+    assert large["expected_at"] > NOW + 9e4
+    assert "32GiB wanted" in large["types"][0]["lacks"][0]["phrases"][0]
+    assert served.local.post("/match", {"count": 9, "group": "poor"})["code"] == "impossible"
+    more = served.local.post("/match", {"count": 1, "vcluster": "low"})
+    assert (more["room"], more["wanted"]) == (60, 1)
+    assert served.tx(counts) == before
+
+
+@pytest.mark.parametrize(("body", "status", "field"), [
+    ({"count": 0}, 422, "count"), ({"count": 1, "group": "none"}, 404, "group"),
+    ({"count": 1, "vcluster": "none"}, 404, "vcluster"), ({"count": 1, "vcluster": "next"}, 409, "vcluster"),
+    ({"count": 1, "template": "none"}, 404, "template"), ({"count": 1, "attributes": "<requires>"}, 422, "attributes"),
+    ({"count": 1, "attributes": "<requires><colour/></requires>"}, 422, "attributes")])
+def test_what_cannot_be_asked_for(served: Served, body: dict[str, Any], status: int, field: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        served.local.post("/match", body)
+    assert (caught.value.status, caught.value.field) == (status, field)
+
+
+def test_others_ask_for_their_own_groups(served: Served) -> None:
+    ann = as_user(served, "ann", "rich", Role.VIEWER)
+    found = ann.post("/match", {"count": 5, "group": "rich", "attributes": WANTS.format(32)})
+    assert not found["granted"]
+    assert OTHERS in json.dumps(found["chances"])
+    assert "low" not in json.dumps(found).replace("lower", "")
+    for body in ({"count": 1, "group": "poor"}, {"count": 1, "vcluster": "low"}):
+        with pytest.raises(ApiError) as caught:
+            ann.post("/match", body)
+        assert caught.value.status == 404
+
+
+def counts(tx: Any) -> dict[str, int]:
+    """Rows of every table."""
+    return {table.name: tx.scalar(select(func.count()).select_from(table)) for table in t.metadata.sorted_tables}
+
+
+# ---------------------------------------------------------------- of requests that do not wait; for people
 
 
 def test_one_that_does_not_wait_is_explained_by_its_reason(served: Served) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, insert, select, text, update
 
+from cod.flows import explain
 from cod.flows import plan as flow
-from cod.model import Policy, Site
+from cod.model import Policy, Refused, Site
 from cod.policy.world import COLD, WARM, Cache, Kind, Snapshot
 from cod.states import Disk
 from cod.store import census, groups, nodes, reservations
@@ -240,8 +242,9 @@ def test_a_request_is_explained_in_every_state(tx: Tx, site: Site) -> None:
     rules = ruled(site)
     build(tx, rules)
     states = {row.state: row.id for row in tx.execute(select(t.node_requests.c.state, t.node_requests.c.id))}
-    waits = flow.explain(tx, request_id=states["pending"], site=rules, now=130.0)
-    assert waits.wanted == 60
-    assert flow.explain(tx, request_id=states["granted"], site=rules, now=130.0).code == "granted"
-    with pytest.raises(flow.Refused, match="no request 999"):
-        flow.explain(tx, request_id=999, site=rules, now=130.0)
+    seen = flow.look(tx, rules, 130.0)
+    ask = partial(explain.waits, tx, scene=seen.scene, snapshot=seen.site, site=rules, groups=None, now=130.0)
+    assert ask(request_id=states["pending"]).why.wanted == 60
+    assert ask(request_id=states["granted"]).why.code == "granted"
+    with pytest.raises(Refused, match="no request 999"):
+        ask(request_id=999)

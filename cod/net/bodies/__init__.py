@@ -41,7 +41,7 @@ from cod.net.bodies.nodes import (
     Transition,
 )
 from cod.net.bodies.notices import NoticeList, NoticeQuery, NoticeReply, SendReply
-from cod.net.bodies.plan import ExplainReply, PlannedReply, PlanReply
+from cod.net.bodies.plan import ExplainReply, MatchAsk, MatchReply, PlannedReply, PlanReply
 from cod.net.bodies.reclaims import ReclaimAnswer, ReclaimList, ReclaimQuery, ReclaimReply
 from cod.net.bodies.server import (
     Arrow,
@@ -128,6 +128,8 @@ __all__ = [
     "ImageReply",
     "ImageUpload",
     "Lifecycle",
+    "MatchAsk",
+    "MatchReply",
     "Move",
     "NodeInFull",
     "NodeList",

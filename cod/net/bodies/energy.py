@@ -19,6 +19,7 @@ class EnergyQuery(Query):
     from_: Moment = Field(default=None, alias="from", description="left out: thirty days before 'to'")
     to: Moment = Field(default=None, description="left out: now")
     by: Literal["group", "type", "day"] = Field(default="group")
+    group: str = Field(default="", max_length=63, description="of this group alone; left out: of all that you may see")
 
 
 class EnergySum(Reply):

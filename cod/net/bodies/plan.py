@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
-from cod import model
-from cod.net.bodies.base import Reply
+from cod.flows import explain
+from cod.net.bodies.base import Body, Reply, Xml
+
+OTHERS = explain.OTHERS
 
 
 class PlannedReply(Reply):
@@ -60,9 +61,10 @@ class TypeFit(Reply):
 
 
 class AheadReply(Reply):
-    """A request that is looked at earlier and wants nodes of the same types."""
+    """A request that is looked at earlier and wants nodes of the same types. `request` is null, and `vcluster` 'a
+    vcluster of another group', where they may not be seen."""
 
-    request: int
+    request: int | None
     vcluster: str
     priority: int
     wanted: int
@@ -71,6 +73,7 @@ class AheadReply(Reply):
 class HeldReply(Reply):
     """Nodes that would do and that a vcluster holds. `takeable` of them may be taken for the request now.
 
+    vcluster: its name, or 'a vcluster of another group'
     protected: what keeps the rest: priority, inertia, floor, leaving or draining; until: when that ends, if known.
     """
 
@@ -113,18 +116,61 @@ class ExplainReply(Reply):
     chances: list[ChanceReply]
 
     @classmethod
-    def of_parts(cls, parts: tuple[model.RequestView, Any, Mapping[int, str]]) -> ExplainReply:
-        """From the request's view, `policy.explain.Explanation` and vclusters' names by id."""
-        view, why, names = parts
+    def of(cls, found: explain.Why) -> ExplainReply:
+        """From the request's view, its explanation, and the names of vclusters that may be seen, by id."""
+        view, why, names = found.request, found.why, found.names
         request = view.request
         return cls(
             request=request.id, vcluster=view.vcluster, state=request.state, code=why.code, sentence=why.sentence,
             wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, position=why.position,
-            ahead=[AheadReply(request=one.request_id, vcluster=names.get(one.vcluster_id, "?"), priority=one.priority,
-                              wanted=one.wanted) for one in why.ahead],
+            ahead=[AheadReply(request=one.request_id if one.vcluster_id in names else None,
+                              vcluster=names.get(one.vcluster_id, OTHERS), priority=one.priority, wanted=one.wanted)
+                   for one in why.ahead],
             types=[_fit(one) for one in why.types],
             holders=[_held(one) for one in why.holders],
             chances=[ChanceReply.model_validate(one) for one in why.chances])
+
+
+class MatchAsk(Body):
+    """A request that somebody thinks of making: for a new vcluster of `group`, or more nodes for `vcluster`."""
+
+    count: int = Field(ge=1, le=100_000)
+    attributes: Xml = Field(default="", description="requirements (XML); empty for any node")
+    template: str = Field(default="", max_length=80, description="empty: any")
+    group: str = Field(default="site", min_length=1, max_length=63)
+    vcluster: str = Field(default="", max_length=63)
+    spread: bool = Field(default=False, description="the nodes may be of several types and blocks")
+
+
+class MatchReply(Reply):
+    """What would come of a request; nothing of it was written.
+
+    granted      it would be granted in the next pass; else `code` and `sentence` say why not, as for one that waits
+    matching     nodes of the site that would do; `free` of them now, `coming` soon
+    room         nodes that its vcluster can have addresses for
+    expected_at  when leases, reclaims and immunity will have freed enough; null: they do not tell, or never
+    """
+
+    granted: bool
+    code: str
+    sentence: str
+    wanted: int
+    matching: int
+    free: int
+    coming: int
+    room: int
+    expected_at: float | None
+    types: list[TypeFit]
+    chances: list[ChanceReply]
+
+    @classmethod
+    def of(cls, found: explain.Match) -> MatchReply:
+        """From the flow's answer."""
+        why = found.why
+        return cls(granted=why.code == "granted", code=why.code, sentence=why.sentence, wanted=why.wanted,
+                   matching=sum(fit.site for fit in why.types if not fit.lacks), free=why.free, coming=why.coming,
+                   room=found.room, expected_at=found.expected_at, types=[_fit(one) for one in why.types],
+                   chances=[ChanceReply.model_validate(one) for one in why.chances])
 
 
 def _fit(fit: Any) -> TypeFit:

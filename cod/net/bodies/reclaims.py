@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cod import model
+from cod.flows.explain import OTHERS
 from cod.net.bodies.base import Body, Paged, Part, Reply
 
 
@@ -25,7 +26,8 @@ class ReclaimAnswer(Body):
 
 
 class ReclaimReply(Reply):
-    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`.
+    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`, which is 'a vcluster
+    of another group' (and `request` null) where it may not be seen.
 
     given       how many have been given back or seized
     chosen      nodes that go at the deadline unless others of the kind are given before
@@ -35,7 +37,7 @@ class ReclaimReply(Reply):
     id: int
     vcluster: str
     wanted_by: str
-    request: int
+    request: int | None
     type: str
     block: str
     subnet: str
@@ -52,7 +54,8 @@ class ReclaimReply(Reply):
     def of(cls, view: model.ReclaimView) -> ReclaimReply:
         """From the view."""
         own = {key: getattr(view.reclaim, key) for key in cls.model_fields if hasattr(view.reclaim, key)}
-        return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by, request=view.reclaim.request_id,
+        return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by or OTHERS,
+                   request=view.reclaim.request_id if view.wanted_by else None,
                    type=view.type, block=view.block, chosen=list(view.chosen))
 
 

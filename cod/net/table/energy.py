@@ -5,11 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from cod.flows import energy
+from cod.flows.access import Claim
+from cod.model import Right
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, route
+from cod.net.routes import Ask, route
+
+
+def _reads(ask: Ask) -> list[Claim]:
+    return [Claim(Right.SEE, "group", ask.query.group) if ask.query.group else Claim(Right.ANY)]
+
 
 ENERGY = (
-    route("GET", "/energy", ADMINS, "Show what nodes used, and what the reserve's sleep has saved",
-          lambda a: partial(energy.report, since=a.query.from_, until=a.query.to, by=a.query.by, now=a.now),
+    route("GET", "/energy", _reads, "Show what nodes used, and what the reserve's sleep has saved",
+          lambda a: partial(energy.report, since=a.query.from_, until=a.query.to, by=a.query.by, group=a.query.group,
+                            groups=a.who.groups, now=a.now),
           reply=b.EnergyReport, query=b.EnergyQuery),
 )

@@ -1,24 +1,38 @@
-"""Routes about the resource manager's next pass: what it would do, and why a request waits."""
+"""Routes about the resource manager's next pass: what it would do, why a request waits, what would come of another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from cod.flows import plan, views
-from cod.model import RequestView, Site
+from cod.flows import explain, plan
+from cod.flows.access import Claim
+from cod.model import Right, Site
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, listed, number, route, see
+from cod.net.routes import ADMINS, Ask, listed, number, route, see
+from cod.net.table.documents import checked
 
-Why = tuple[RequestView, Any, Mapping[int, str]]
+
+def _explained(tx: Any, *, request_id: int, site: Site, groups: frozenset[int] | None, now: float) -> explain.Why:
+    seen = plan.look(tx, site, now)
+    return explain.waits(tx, request_id=request_id, scene=seen.scene, snapshot=seen.site, site=site, groups=groups,
+                         now=now)
 
 
-def _explained(tx: Any, *, request_id: int, site: Site, now: float) -> Why:
-    """The request, why it waits, and the names of the vclusters ahead of it, by id."""
-    view = views.request(tx, request_id)
-    why = plan.explain(tx, request_id=request_id, site=site, now=now)
-    return view, why, views.vcluster_names(tx, {one.vcluster_id for one in why.ahead})
+def _matched(tx: Any, *, asked: explain.Asked, site: Site, groups: frozenset[int] | None, now: float) -> explain.Match:
+    seen = plan.look(tx, site, now)
+    return explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=groups, now=now)
+
+
+def _supposed(ask: Ask) -> explain.Asked:
+    checked(ask.body.attributes, "requires", "attributes")
+    return explain.Asked(**ask.body.model_dump())
+
+
+def _asks(ask: Ask) -> list[Claim]:
+    whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
+    template = [Claim(Right.SEE, "template", ask.body.template)] if ask.body.template else []
+    return [Claim(Right.SEE, *whose), *template]
 
 
 PLAN = (
@@ -27,6 +41,9 @@ PLAN = (
           shape=listed(b.PlanReply, b.PlannedReply.of), reply=b.PlanReply),
     route("GET", "/requests/{id}/explain", see("request", "id"),
           "Say why a request waits, who holds what it needs, and what would free it",
-          lambda a: partial(_explained, request_id=number(a.names["id"]), site=a.site, now=a.now),
+          lambda a: partial(_explained, request_id=number(a.names["id"]), site=a.site, groups=a.who.groups, now=a.now),
           reply=b.ExplainReply),
+    route("POST", "/match", _asks, "Say what would come of a request, without making it",
+          lambda a: partial(_matched, asked=_supposed(a), site=a.site, groups=a.who.groups, now=a.now),
+          reply=b.MatchReply, body=b.MatchAsk, quiet=True),
 )

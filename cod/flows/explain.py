@@ -1,0 +1,156 @@
+"""Why a request waits; and what would come of one that nobody has made yet.
+
+Both are told by the manager's own policy, from the snapshot that a pass begins with, with nothing written. Those who
+may not see a vcluster are not told its name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cod.model import Group, Refused, RequestTuple, RequestView, Site, Template, Vcluster
+from cod.policy import explain as policy
+from cod.policy import leases, match, whatif
+from cod.policy.world import Snapshot, Wish
+from cod.states import RequestState, VclusterState
+from cod.store import census, nodes, templates, vclusters, views
+from cod.store import groups as group_rows
+from cod.store.engine import Tx
+from cod.store.scene import Scene
+
+Groups = frozenset[int] | None
+OTHERS = whatif.OTHERS
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those that whoever asks
+    may not see."""
+
+    request: RequestView
+    why: policy.Explanation
+    names: Mapping[int, str]
+
+
+def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float) -> Why:
+    """Why a request waits (`policy.explain`); one that does not wait is explained by its state and reason.
+
+    `scene`, `snapshot`: the site as `flows.plan.look` sees it. Raises `Refused` ('not_found').
+    """
+    found = views.requests(tx, request_id)
+    if not found:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    request = found[0].request
+    if request.state != RequestState.PENDING:
+        wanted = sum(one.count for one in request.tuples)
+        said = request.reason or f"it is {request.state}"
+        return Why(found[0], policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0), {})
+    seen = whatif.masked(snapshot, _hidden(scene, groups))
+    names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
+    return Why(found[0], policy.explain(seen, site.policy, now, request.id), names)
+
+
+def _hidden(scene: Scene, groups: Groups) -> set[int]:
+    return set() if groups is None else {one.id for one in scene.live if one.group_id not in groups}
+
+
+# ---------------------------------------------------------------- a request that nobody has made
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody thinks of asking for. `template` '' stands for any; `vcluster` '' for a new one of `group`."""
+
+    count: int
+    attributes: str = ""
+    template: str = ""
+    group: str = ""
+    vcluster: str = ""
+    spread: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What would come of it.
+
+    room         nodes that its vcluster can have addresses for
+    expected_at  when it could be granted, as far as leases tell; None: they do not, or never
+    """
+
+    why: policy.Explanation
+    room: int
+    expected_at: float | None
+
+
+def match_(
+    tx: Tx, *, asked: Asked, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float
+) -> Match:
+    """What the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked for."""
+    match.check(asked.attributes, site.types)
+    holder = _holder(tx, asked.vcluster) if asked.vcluster else None
+    owner = group_rows.get(tx, holder.group_id) if holder else _group(tx, asked.group)
+    template = _template(tx, asked.template, holder)
+    wish = _wish(tx, asked, holder, owner, template, site, now)
+    documents = {template.id: template.document} if template else {0: ANYTHING}
+    seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
+    why = policy.explain(seen, site.policy, now, wish.id)
+    return Match(why, _room(holder, site), whatif.expected(why, now))
+
+
+ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
+"""Stands for a template where none is named: it wants nothing of a node."""
+
+
+def _wish(
+    tx: Tx, asked: Asked, holder: Vcluster | None, owner: Group, template: Template | None, site: Site, now: float
+) -> Wish:
+    wanted = RequestTuple(asked.count, asked.attributes, template.id if template else 0)
+    many = len(site.subnets) > 1
+    if holder is None:
+        subnet = _subnet(tx, site, asked.count) if many else ""
+        return Wish(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
+                    may_spread=asked.spread)
+    own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
+    return Wish(whatif.NOBODYS, holder.id, owner.priority, now, owner.id, (holder.subnet or "") if many else "",
+                (wanted,), may_spread=asked.spread, own=own)
+
+
+def _subnet(tx: Tx, site: Site, size: int) -> str:
+    """Where a new vcluster would be, unless all blocks of addresses there are taken: see `flows.vclusters`."""
+    known = census.by_subnet(tx)
+    roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size] or site.subnets
+    return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name
+
+
+def _room(holder: Vcluster | None, site: Site) -> int:
+    if holder is not None:
+        return leases.room(holder.first_address or 0, holder.last_address or 0) - holder.size
+    return max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets)
+
+
+def _holder(tx: Tx, name: str) -> Vcluster:
+    holder = vclusters.by_name(tx, name)
+    if holder is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
+    if holder.state != VclusterState.ACTIVE:
+        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
+    return holder
+
+
+def _group(tx: Tx, name: str) -> Group:
+    group = group_rows.by_name(tx, name)
+    if group is None:
+        raise Refused("not_found", f"there is no group {name!r}", "group")
+    return group
+
+
+def _template(tx: Tx, name: str, holder: Vcluster | None) -> Template | None:
+    if not name:
+        return templates.get(tx, holder.template_id) if holder else None
+    template = templates.find(tx, name)
+    if template is None or template.retired_at is not None:
+        raise Refused("not_found", f"there is no template {name!r} in use", "template")
+    return template
+

@@ -1,0 +1,92 @@
+"""What would come of a request that nobody has made, and what of it is told to whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cod.model import RequestTuple
+from cod.policy.explain import Chance, Explanation, explain
+from cod.policy.whatif import NOBODYS, OTHERS, expected, masked, supposed
+from cod.policy.world import Holding, Snapshot, Wish
+from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, holder, kind, lot, site, wish
+
+
+def asked(count: int, attributes: str = "", template: int = 1, priority: int = 0) -> Wish:
+    return Wish(NOBODYS, NOBODYS, priority, NOW, 1, "", (RequestTuple(count, attributes, template),))
+
+
+def ask(seen: Snapshot, wanted: Wish) -> Explanation:
+    return explain(supposed(seen, wanted, 1, {}), POLICY, NOW, NOBODYS)
+
+
+def test_what_can_be_had_is_granted() -> None:
+    found = ask(site(lots=[lot(2)]), asked(2))
+    assert (found.code, found.free, found.wanted) == ("granted", 2, 2)
+    assert expected(found, NOW) == NOW
+
+
+def test_it_stands_behind_those_that_wait() -> None:
+    seen = site(lots=[lot(2)], wishes=[wish(1, 2, priority=5)])
+    found = ask(seen, asked(2))
+    assert (found.code, found.position, [one.request_id for one in found.ahead]) == ("busy", 2, [1])
+
+
+def test_what_never_can_be_is_impossible() -> None:
+    found = ask(site(lots=[lot(2)]), asked(3))
+    assert found.code == "impossible"
+    assert expected(found, NOW) is None
+    nothing_fits = ask(site(lots=[lot(2)]), asked(1, BIG_ONLY))
+    assert nothing_fits.types[0].lacks
+
+
+def test_the_snapshot_is_as_it_was() -> None:
+    seen = site(lots=[lot(2)])
+    before = replace(seen)
+    ask(seen, asked(1))
+    assert seen == before
+
+
+def test_a_vcluster_that_is_there_keeps_its_holder() -> None:
+    seen = site(lots=[lot(2)], holders=[holder(1, 1)], holdings=[Holding(1, kind(), 1, 1)])
+    wanted = replace(asked(1), vcluster_id=1)
+    assert supposed(seen, wanted, 9, {}).holders is seen.holders
+    assert supposed(seen, asked(1), 9, {7: "<template/>"}).templates[7] == "<template/>"
+
+
+def test_leases_tell_when_there_will_be_enough() -> None:
+    seen = site(lots=[lot(1)], holders=[holder(1, 2, priority=3, expires_at=NOW + 600)],
+                holdings=[Holding(1, kind(), 2, 2)])
+    found = ask(seen, asked(3))
+    assert found.code == "busy"
+    assert expected(found, NOW) == NOW + 600 + POLICY.drain_grace
+
+
+@pytest.mark.parametrize(("free", "chances", "at"), [
+    (0, [Chance(NOW + 5, 1, ""), Chance(NOW + 9, 1, "")], NOW + 9),
+    (1, [Chance(NOW + 5, 1, ""), Chance(NOW + 9, 1, "")], NOW + 5),
+    (1, [Chance(NOW - 5, 1, "")], NOW),
+    (0, [Chance(NOW + 5, 1, "")], None),
+    (0, [Chance(None, 2, "")], None),
+    (0, [], None),
+])
+def test_chances_add_up(free: int, chances: list[Chance], at: float | None) -> None:
+    found = Explanation(1, "busy", "", 2, 9, free, 0, 1, chances=tuple(chances))
+    assert expected(found, NOW) == at
+
+
+def test_nodes_on_their_way_count() -> None:
+    assert expected(Explanation(1, "busy", "", 3, 9, 1, 1, 1, chances=(Chance(NOW + 5, 1, ""),)), NOW) == NOW + 5
+
+
+def test_names_that_may_not_be_seen_are_nowhere() -> None:
+    seen = site(lots=[lot(1)], site={1: 9, 2: 9, 3: 9}, holders=[
+        holder(1, 2, priority=3, expires_at=NOW + 600), holder(2, 1, expires_at=NOW + 700, drain_until=NOW + 800)],
+        holdings=[Holding(1, kind(), 2, 2), Holding(2, kind(BIG), 1, 1)])
+    shown = repr(ask(masked(seen, {1}), asked(5)))
+    assert "v1" not in shown
+    assert "v2" in shown
+    assert OTHERS in shown
+    assert "v1" in repr(ask(seen, asked(5)))
+    assert masked(seen, set()) is seen
