@@ -28,9 +28,9 @@ def image() -> None:
 def image_table(values: list[Any]) -> Any:
     """Images for people."""
     return table(
-        ("IMAGE", "STATE", "FORMAT", "SIZE", "USED", "STORED", "ADDED", "REASON"),
-        [(v["name"], v["state"], v["format"], size(v["size"]), size(v["used"]), size(v["stored"]),
-          when(v["created_at"]), v["reason"]) for v in values])
+        ("IMAGE", "GROUP", "STATE", "FORMAT", "SIZE", "USED", "STORED", "ADDED", "USED BY", "REASON"),
+        [(v["name"], v["group"], v["state"], v["format"], size(v["size"]), size(v["used"]), size(v["stored"]),
+          when(v["created_at"]), ", ".join(v["used_by"]), v["reason"]) for v in values])
 
 
 @image.command("list")

@@ -16,6 +16,7 @@ class ImageAdd(Body):
     path: str = Field(min_length=1, max_length=4096, pattern="^/")
     sha256: Sha256 | None = None
     plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+    group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
 
 
 class ImageUpload(Query):
@@ -26,9 +27,11 @@ class ImageUpload(Query):
 
 
 class ImageReply(Reply):
-    """An image. `size` is of the disk, `used` of its used chunks, `stored` of the served form."""
+    """An image. `size` is of the disk, `used` of its used chunks, `stored` of the served form; `used_by` are templates
+    that name it, as 'name@revision', as far as one may see them."""
 
     name: str
+    group: str
     state: str
     format: str
     content: str
@@ -39,12 +42,14 @@ class ImageReply(Reply):
     digest: str
     created_at: float
     reason: str
+    used_by: list[str]
 
 
 class ImageQuery(Paged):
     """Which images to list."""
 
-    sort: Literal["name", "-name", "created_at", "-created_at", "stored", "-stored", "state", "-state"] = "name"
+    sort: Literal["name", "-name", "created_at", "-created_at", "stored", "-stored", "state", "-state", "group",
+                  "-group"] = "name"
 
 
 class ImageList(Part):
