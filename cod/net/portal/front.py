@@ -20,7 +20,7 @@ from cod.model import Right, Who
 from cod.net import apirun, routes
 from cod.net.apibody import Wrong, unexpected
 from cod.net.apicondition import Conditions
-from cod.net.apirun import Ground
+from cod.net.apirun import NONE, Ground
 from cod.net.portal import links, nav, visits
 from cod.net.portal.answers import Answer, Asked, check_host, packed, redirect, same_origin
 from cod.net.portal.assets import Assets
@@ -99,15 +99,16 @@ class Portal:
     # ------------------------------------------------ pages
 
     async def _shown(
-        self, asked: Asked, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None
+        self, asked: Asked, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None,
+        **more: Any,
     ) -> Answer:
-        pairs = dict(parse_qsl(asked.query, max_num_fields=50)) if asked.method == "GET" else {}
+        pairs = dict(parse_qsl(asked.query, max_num_fields=50))
         part = pairs.pop("part", "")
-        query = None if page.query is None else apirun.checked(page.query, pairs)
+        query = None if page.query is None else apirun.checked(page.query, pairs if asked.method == "GET" else {})
         ask = self._ask(asked, names, query=query)
         value = await self.ground.pool.read(
             partial(guarded, flow=page.load(ask), who=ask.who, claims=page.claims(ask)))
-        values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value)
+        values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         if part:
             values["part"] = part
             text = self.templates.part(page.template, part, values)
@@ -134,7 +135,7 @@ class Portal:
             "now": self.ground.clock(), "path": asked.path, "place": place,
             "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
             "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
-            "part": "", "can": partial(_can, visit.who),
+            "part": "", "can": partial(_can, visit.who), "reply": None,
         }
 
     def _with_cookies(self, asked: Asked, answer: Answer) -> Answer:
@@ -196,11 +197,14 @@ class Portal:
         values = action.body(fields) if action.body else body_of(model, fields, action.convert) if model else None
         checked = apirun.checked(model, values) if model else None
         key = _key(who, asked.path, fields)
+        conditions = NONE if action.again else Conditions(key, key)
         ask = self._ask(asked, action.names(names, fields), checked if route.body else None,
                         None if route.body else checked, key)
-        value = await apirun.carry_out(self.ground, route, ask, Conditions(key, key))
+        value = await apirun.carry_out(self.ground, route, ask, conditions)
         reply = _before(route, value) if isinstance(value, Repeated) else await apirun.reply(
             self.ground, route, ask, value)
+        if action.again:
+            return await self._again(asked, action, names, fields, None, reply=reply)
         log.info("%s %s: %s", who.name, asked.method, route.summary)
         if action.shows:
             return self.rendered(asked, action.shows, action.page, ask=ask, reply=reply)
@@ -208,14 +212,18 @@ class Portal:
         return redirect(action.then(ask, reply), *([visits.flash(said)] if said else []))
 
     async def _again(
-        self, asked: Asked, action: Action | Door, names: Mapping[str, str], fields: Fields, wrong: Wrong
+        self, asked: Asked, action: Action | Door, names: Mapping[str, str], fields: Fields, wrong: Wrong | None,
+        **more: Any,
     ) -> Answer:
-        """The page with the form, with what was typed and what is wrong with it."""
+        """The page with the form, with what was typed, and what is wrong with it or what a look at it has shown."""
         path = links.fill(action.page, names)
         page, page_names = self._page(routes.unquoted(path))
         if page is None:
-            raise wrong
-        return await self._shown(asked, page, page_names, wrong.status, filled(asked, fields, wrong))
+            raise wrong or Wrong(404, "not_found", "There is no such page.")
+        form = filled(asked, fields, wrong)
+        if isinstance(action, Action) and action.again:
+            form.path = links.fill(action.again, names)
+        return await self._shown(asked, page, page_names, wrong.status if wrong else 200, form, **more)
 
     # ------------------------------------------------ what went wrong
 
@@ -229,9 +237,10 @@ def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
     return who is not None and offered(who, Right(right), group_id)
 
 
-def filled(asked: Asked, fields: Fields, wrong: Wrong) -> Form:
+def filled(asked: Asked, fields: Fields, wrong: Wrong | None) -> Form:
     """The form that was sent, to be shown again."""
-    return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, wrong.faults or {"": wrong.detail})
+    errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
+    return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, errors)
 
 
 def _key(who: Who, path: str, fields: Fields) -> str:

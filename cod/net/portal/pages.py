@@ -50,6 +50,8 @@ class Action:
     body     makes the whole body of the fields instead, where they do not correspond one to one
     names    the route's parameters from the path's and the fields, where the path does not say them all
     shows    template that shows the reply at once, instead of `then`: for secrets that are shown once
+    again    for what only looks at what is typed: the path of the form that it belongs to. The page is shown again with
+             that form as it was typed and the route's reply as `reply`; with `?part=` that part of it alone
     """
 
     path: str
@@ -61,6 +63,7 @@ class Action:
     body: Callable[[Fields], Any] | None = None
     names: Callable[[Mapping[str, str], Fields], Mapping[str, str]] = lambda names, fields: names
     shows: str = ""
+    again: str = ""
 
 
 @dataclass(frozen=True, slots=True)
