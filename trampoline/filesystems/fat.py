@@ -1,0 +1,85 @@
+"""FAT12, FAT16 and FAT32: the clusters in use, by the allocation table.
+
+Format: Microsoft's FAT specification, 2005. FAT has no journal: after a power cut it is what its table says, here as
+there.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+
+from trampoline.filesystems.content import Content, Extent, Read, joined
+
+_FAT12_MOST, _FAT16_MOST = 4084, 65524  # clusters
+_LABEL = 0x08
+_LONG_NAME = 0x0F
+
+
+def look(read: Read, size: int) -> Content | None:
+    """What is in use; None where this is no such file system."""
+    boot = read(512, 0)
+    if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
+        return None
+    sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from("<HBHBHHxH", boot, 11)
+    total, table = small or struct.unpack_from("<I", boot, 32)[0], small_table or struct.unpack_from("<I", boot, 36)[0]
+    if sector not in (512, 1024, 2048, 4096) or not _is_power_of_two(per_cluster) or not reserved or not table:
+        return None
+    data = reserved + tables * table + -(-root * 32 // sector)
+    if tables not in (1, 2) or not data < total or total * sector > size:
+        return None
+    clusters = (total - data) // per_cluster
+    entries = _entries(read(table * sector, reserved * sector), clusters)
+    if entries is None:
+        return None
+    bad = 0xFF7 if clusters <= _FAT12_MOST else 0xFFF7 if clusters <= _FAT16_MOST else 0x0FFFFFF7
+    used = joined(_used(entries, bad, data * sector, per_cluster * sector), total * sector, size)
+    start = (reserved + tables * table) * sector if clusters <= _FAT16_MOST else data * sector
+    return Content("fat", used, _label(boot, read(max(root * 32, per_cluster * sector), start), clusters))
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and not number & (number - 1)
+
+
+def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
+    """The table's entries, the two that are no clusters left out; None where it is too short."""
+    count = clusters + 2
+    if clusters <= _FAT12_MOST:
+        needed = -(-count * 3 // 2)
+        pairs = (table[at : at + 3] for at in range(0, needed, 3))
+        values = [half for pair in pairs for half in (int.from_bytes(pair, "little") & 0xFFF,
+                                                       int.from_bytes(pair, "little") >> 12)]
+        return values[2:count] if len(table) >= needed else None
+    kind, mask = ("H", 0xFFFF) if clusters <= _FAT16_MOST else ("I", 0x0FFFFFFF)
+    numbers = array(kind, table[: len(table) // array(kind).itemsize * array(kind).itemsize])
+    if len(numbers) < count:
+        return None
+    return numbers[2:count] if mask == 0xFFFF else array("I", (number & mask for number in numbers[2:count]))
+
+
+def _used(entries: Sequence[int], bad: int, data: int, cluster: int) -> Iterator[Extent]:
+    """Everything before the clusters, and runs of clusters that are in a chain; not those that cannot be read."""
+    yield 0, data
+    start = -1
+    for number, entry in enumerate(entries):
+        if entry and entry != bad:
+            start = number if start < 0 else start
+        elif start >= 0:
+            yield data + start * cluster, data + number * cluster
+            start = -1
+    if start >= 0:
+        yield data + start * cluster, data + len(entries) * cluster
+
+
+def _label(boot: bytes, root: bytes, clusters: int) -> str:
+    """The label in the root folder, else the boot sector's, in capitals."""
+    for at in range(0, len(root) - 31, 32):
+        entry = root[at : at + 32]
+        if not entry[0]:
+            break
+        if entry[0] != 0xE5 and entry[11] & _LABEL and entry[11] != _LONG_NAME:
+            return entry[:11].decode("ascii", "replace").strip().upper()
+    place = 43 if clusters <= _FAT16_MOST else 71
+    return boot[place : place + 11].decode("ascii", "replace").strip().upper()

@@ -1,0 +1,70 @@
+"""The journal of ext3 and ext4 (jbd2): which blocks are in it that have not been brought to their places yet.
+
+Format: the Linux kernel's Documentation/filesystems/ext4/journal.rst; all of it is big-endian. Nothing is replayed.
+Transactions that were never committed are not told apart: a block too many does no harm here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator
+
+_MAGIC = 0xC03B3998
+_DESCRIPTOR, _COMMIT, _SUPER1, _SUPER2, _REVOKE = 1, 2, 3, 4, 5
+_64BIT, _CHECKSUM2, _CHECKSUM3 = 0x2, 0x8, 0x10
+_KNOWN = 0x1 | _64BIT | 0x4 | _CHECKSUM2 | _CHECKSUM3  # not: fast commits, which log no blocks
+_ESCAPED, _SAME_ID, _LAST = 1, 2, 8
+
+
+class Unknown(Exception):
+    """It is of a kind that is not read here, or damaged."""
+
+
+def logged(
+    block: Callable[[int], bytes], count: int, size: int, wanted: Collection[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Those of the blocks numbered `wanted` that are in the journal: (number, content), oldest first.
+
+    block   reads the journal's block of that number, of `count` that have `size` bytes each
+    """
+    head = block(0)
+    magic, kind, _, length, last, first, sequence, start = struct.unpack_from(">IIIIIIII", head)
+    features = struct.unpack_from(">I", head, 0x28)[0] if kind == _SUPER2 else 0
+    if magic != _MAGIC or kind not in (_SUPER1, _SUPER2) or length != size or features & ~_KNOWN:
+        raise Unknown
+    if not 0 < first < last <= count:
+        raise Unknown
+    if start == 0:
+        return  # it was unmounted, or replayed
+    way = iter([*range(start, last), *range(first, start)])  # never more than once around
+    for at in way:
+        data = block(at)
+        magic, kind, found = struct.unpack_from(">III", data)
+        if (magic, found) != (_MAGIC, sequence):
+            return
+        if kind == _DESCRIPTOR:
+            for number, escaped in _tags(data, features):
+                place = next(way, 0)
+                if place and number in wanted:
+                    yield number, (struct.pack(">I", _MAGIC) if escaped else b"") + block(place)[4 if escaped else 0 :]
+        elif kind == _COMMIT:
+            sequence += 1
+        elif kind != _REVOKE:
+            return
+
+
+def _tags(data: bytes, features: int) -> Iterator[tuple[int, bool]]:
+    """The blocks that follow a descriptor: their numbers, and whether their first word is not their own."""
+    at = 12
+    while at + 8 <= len(data):
+        if features & _CHECKSUM3:
+            low, flags, high = struct.unpack_from(">III", data, at)
+            length = 16
+        else:
+            low, flags = struct.unpack_from(">I2xH", data, at)
+            high = struct.unpack_from(">I", data, at + 8)[0] if features & _64BIT else 0
+            length = (12 if features & _64BIT else 8) + (2 if features & _CHECKSUM2 else 0)
+        yield low | (high << 32 if features & _64BIT else 0), bool(flags & _ESCAPED)
+        at += length + (0 if flags & _SAME_ID else 16)
+        if flags & _LAST:
+            return
