@@ -14,7 +14,7 @@ How to add a page
    existing flows in one read transaction. `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by
    the page's model, a `bodies.base.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
    Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by the flow.
-2. Put the module's PAGES and ACTIONS into the tables below. An entry of the navigation shows as soon as its page is
+2. Put the module into the table below. An entry of the navigation shows as soon as its page is
    there.
 3. A template `web/templates/vcluster.html`:
 
@@ -65,10 +65,23 @@ finds pages and renders them; `net.apirequest` speaks HTTP.
 
 from __future__ import annotations
 
-from cod.net.portal import hardware, nodes, overview, policy, reserve, signing, vclusters
+from types import ModuleType
+
+from cod.net.portal import (
+    hardware,
+    nodes,
+    overview,
+    policy,
+    reserve,
+    signing,
+    vclusters,
+    wizard,
+)
 from cod.net.portal.pages import Action, Door, Page
 
-PAGES: tuple[Page, ...] = (
-    *overview.PAGES, *vclusters.PAGES, *nodes.PAGES, *hardware.PAGES, *reserve.PAGES, *policy.PAGES, *signing.PAGES)
-ACTIONS: tuple[Action | Door, ...] = (
-    *overview.ACTIONS, *vclusters.ACTIONS, *nodes.ACTIONS, *hardware.ACTIONS, *signing.ACTIONS)
+# Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
+_MODULES: tuple[ModuleType, ...] = (overview, wizard, vclusters, nodes, hardware, reserve, policy, signing)
+
+PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
+ACTIONS: tuple[Action | Door, ...] = tuple(
+    action for module in _MODULES for action in getattr(module, "ACTIONS", ()))

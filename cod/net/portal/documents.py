@@ -1,0 +1,31 @@
+"""What a template's document says, for people who choose among templates. What is stored has been checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from cod.model import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A template in short. `images`: the names of those of the site that it writes or boots; `mode`: 'disk' or
+    'diskless'; `requires`: what it wants of nodes, XML or ''."""
+
+    template: Template
+    about: str
+    images: tuple[str, ...]
+    mode: str
+    requires: str
+
+
+def described(template: Template) -> Described:
+    """A template in short."""
+    root = ElementTree.fromstring(template.document)
+    boot, requires = root.find("boot"), root.find("requires")
+    named = [each.get("name") or each.get("image") for each in root.iter() if each.tag in ("image", "kernel", "ramdisk")]
+    return Described(
+        template, " ".join((root.findtext("description") or "").split()), tuple(dict.fromkeys(filter(None, named))),
+        "disk" if boot is None else boot.get("mode", "disk"),
+        "" if requires is None else ElementTree.tostring(requires, encoding="unicode").strip())
