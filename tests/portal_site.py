@@ -273,6 +273,12 @@ class Portal:
     def url(self) -> str:
         return f"https://localhost:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the server's process."""
+        assert self._server is not None
+        return self._server.pid
+
     def client(self) -> Client:
         return Client(str(self.folder / "data/run/api.sock"), timeout=20)
 

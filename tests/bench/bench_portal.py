@@ -1,0 +1,207 @@
+"""The portal on a large site (`large_site`): how long the server takes for each page, how much goes over the wire, and
+what 500 browsers that watch live cost. ``python -m tests.bench.bench_portal [--quick]``
+
+The server is the product's own, on SQLite over TLS, pinned to one core; who asks is on the other, one page after the
+other on one connection, so what is measured is the server's time and a little of the client's. An administrator's
+pages and an owner's; every page of the table, with example names. The watchers have a stream each; meanwhile nodes
+change state 20 times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.client
+import os
+import secrets
+import shutil
+import ssl
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import insert
+
+from cod.flows.signin import digest
+from cod.model import Role
+from cod.net.portal import PAGES
+from cod.store import people, signins
+from cod.store import tables as t
+from cod.store.engine import Tx, connect
+from tests.bench import large_site
+from tests.bench.arena import ROOT, Measure, write
+from tests.portal_site import Portal
+
+ROUNDS, WATCHERS, WATCHED = 40, 500, 20.0
+CHANGES = 20  # transitions a second while they watch
+NAMES = {"/vclusters/{name}": "v17", "/nodes/{name}": "node42", "/types/{name}": "type3", "/blocks/{name}": "rack9",
+         "/groups/{name}": "group18", "/templates/{name}": "system18", "/requests/{id}": "301"}
+OWNERS_GROUP = 18  # of vcluster 17
+
+
+def sessions(tx: Tx, now: float) -> dict[str, str]:
+    """An administrator and an owner who are signed in: their cookies."""
+    cookies = {}
+    for name, admin in (("administrator", True), ("owner", False)):
+        user = people.add(tx, name, now, admin=admin)
+        if not admin:
+            people.set_role(tx, OWNERS_GROUP, user.id, Role.OWNER)
+        cookies[name] = secrets.token_urlsafe(32)
+        signins.add(tx, digest(cookies[name]), user.id, now, expires_at=now + 1e6, address="127.0.0.1", browser="bench")
+    return cookies
+
+
+def addresses() -> list[str]:
+    """Every page that can be named without more than the examples."""
+    found = []
+    for page in PAGES:
+        pattern = next((name for name in NAMES if page.path.startswith(name)), "")
+        path = page.path.replace("{name}", NAMES.get(pattern, "")).replace("{id}", NAMES.get(pattern, ""))
+        if not page.public and "{" not in path and "//" not in path and not path.endswith("/"):
+            found.append(path)
+    return ["/", *found]
+
+
+class Reader:
+    """One browser's connection."""
+
+    def __init__(self, port: int, cookie: str) -> None:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._connection = http.client.HTTPSConnection("localhost", port, timeout=60, context=context)
+        self._headers = {"Cookie": f"__Host-cod={cookie}", "Accept-Encoding": "gzip"}
+
+    def get(self, path: str) -> tuple[int, float, int, bytes]:
+        """(status, seconds, bytes of the body, the body)."""
+        start = time.perf_counter()
+        self._connection.request("GET", path, headers=self._headers)
+        reply = self._connection.getresponse()
+        body = reply.read()
+        seconds = time.perf_counter() - start
+        if reply.getheader("Content-Encoding") == "gzip":
+            return reply.status, seconds, len(body), gzip.decompress(body)
+        return reply.status, seconds, len(body), body
+
+
+def pages(port: int, who: str, cookie: str, rounds: int) -> list[Measure]:
+    """Each page's 95th percentile and size; then the slowest and the largest."""
+    reader, slow, large, found = Reader(port, cookie), 0.0, 0, []
+    for path in addresses():
+        status, *_ = reader.get(path)  # templates are read, plans are made for the first time
+        if status != 200:
+            continue  # not for this one
+        looks = [reader.get(path) for _ in range(rounds)]
+        times = sorted(look[1] * 1000 for look in looks)
+        p95, size = times[int(len(times) * 0.95) - 1], max(look[2] for look in looks)
+        print(f"  {who} {path}: median {statistics.median(times):.1f} ms, p95 {p95:.1f} ms, {size / 1000:.1f} kB",
+              flush=True)
+        found.append(Measure(f"Portal: {path} for {who}, p95", round(p95, 1), "ms", goal="< 150 ms"))
+        slow, large = max(slow, p95), max(large, size)
+    return [*found, Measure(f"Portal: slowest page for {who}, p95", round(slow, 1), "ms", goal="< 150 ms"),
+            Measure(f"Portal: largest page for {who}", round(large / 1000, 1), "kB", goal="< 200 kB")]
+
+
+# ---------------------------------------------------------------- who watches
+
+
+async def watch(port: int, cookie: str, heard: list[int]) -> None:
+    """Open a stream and count what comes."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
+    lines = ("GET /api/v1/events HTTP/1.1", f"Host: localhost:{port}", f"Cookie: __Host-cod={cookie}", "", "")
+    writer.write("\r\n".join(lines).encode())
+    try:
+        if not (await reader.readline()).startswith(b"HTTP/1.1 200"):
+            return
+        heard[0] += 1
+        while data := await reader.read(65536):
+            heard[1] += data.count(b"event: transition")
+    finally:
+        writer.close()
+
+
+async def crowd(port: int, cookie: str, pid: int) -> tuple[float, int]:
+    """The share of a core that the server takes while all watch; how many transitions each has heard of."""
+    heard = [0, 0]
+    watchers = []
+    for start in range(0, WATCHERS, 25):
+        watchers += [asyncio.create_task(watch(port, cookie, heard)) for _ in range(start, start + 25)]
+        await asyncio.sleep(0.2)
+    for _ in range(300):
+        if heard[0] == WATCHERS:
+            break
+        await asyncio.sleep(0.1)
+    if heard[0] != WATCHERS:
+        raise RuntimeError(f"only {heard[0]} streams are open")
+    before, began, heard[1] = cpu(pid), time.monotonic(), 0
+    await asyncio.sleep(WATCHED)
+    share = (cpu(pid) - before) / (time.monotonic() - began)
+    for each in watchers:
+        each.cancel()
+    await asyncio.gather(*watchers, return_exceptions=True)
+    return share, heard[1] // WATCHERS
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def changing(url: str) -> Iterator[None]:
+    """Meanwhile nodes change state, `CHANGES` times a second."""
+    over = threading.Event()
+
+    def change() -> None:
+        engine = connect(url)
+        while not over.wait(1 / CHANGES):
+            with suppress(Exception), engine.begin() as tx:
+                tx.execute(insert(t.node_history).values(
+                    node_id=1 + secrets.randbelow(5000), at=time.time(), event="booted", from_state="boot",
+                    to_state="active", generation=1, vcluster_id=1 + secrets.randbelow(300), cause="bench",
+                    actor="bench"))
+        engine.dispose()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def main() -> None:
+    """Measure, print, write build/bench/portal.json."""
+    rounds = 8 if "--quick" in sys.argv else ROUNDS
+    with tempfile.TemporaryDirectory(prefix="cod-portal-") as folder:
+        portal = Portal(Path(folder))
+        portal.found(lambda tx, now: None)
+        database = portal.folder / "data" / "cod.db"
+        shutil.copy(large_site.found(ROOT / "build/bench/site"), database)
+        url = f"sqlite:///{database}"
+        engine = connect(url)
+        with engine.begin() as tx:
+            cookies = sessions(tx, time.time())
+        engine.dispose()
+        with portal:
+            os.sched_setaffinity(portal.pid, {0})
+            os.sched_setaffinity(0, {1})
+            measures = [one for who, cookie in cookies.items() for one in pages(portal.port, who, cookie, rounds)]
+            with changing(url):
+                share, heard = asyncio.run(crowd(portal.port, cookies["administrator"], portal.pid))
+        print(f"  {WATCHERS} watchers: {100 * share:.1f} % of a core; each heard of {heard} transitions")
+        measures.append(Measure(f"Portal: {WATCHERS} browsers watching live, share of one core", round(100 * share, 1),
+                                "%", goal="< 25 %"))
+    write("portal", measures)
+
+
+if __name__ == "__main__":
+    main()
