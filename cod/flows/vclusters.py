@@ -101,10 +101,12 @@ def resize(
 
 
 def release(
-    tx: Tx, *, name: str, nodes_: Sequence[str], passing_over: bool = False, site: Site, now: float, actor: str
+    tx: Tx, *, name: str, nodes_: Sequence[str], passing_over: bool = False, cause: str = "its owner gave it back",
+    site: Site, now: float, actor: str,
 ) -> Result:
     """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`.
 
+    cause         why, as the nodes' histories shall show it
     passing_over  names that it has no nodes of are no error, as a VCM repeats what it has said. When it does so late,
                   another node may have got the name: one whose grant it has not acknowledged is passed over too
     """
@@ -119,7 +121,7 @@ def release(
         return Result(_shown(tx, vcluster, site))
     if vcluster.size - len(leaving) < 1:
         raise Refused("conflict", f"vcluster {name} would have no node left; delete it instead", "nodes")
-    return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, "its owner gave it back", site=site, now=now,
+    return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, cause, site=site, now=now,
                    actor=actor)
 
 
@@ -132,7 +134,7 @@ def extend(tx: Tx, *, name: str, lease: float, site: Site, now: float) -> Result
     vcluster = _active(tx, name)
     until = max(now + leases.longest(lease, groups.get(tx, vcluster.group_id)), vcluster.expires_at or now)
     if until > (vcluster.expires_at or now):
-        vcluster = vclusters.change(tx, vcluster, expires_at=until, drain_until=None,
+        vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
                                     warned=leases.begun(until - now, site.policy))
         notices.add(tx, **news.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
         dues.leased(tx, vcluster, "extended", now)
@@ -155,7 +157,7 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     if vcluster.state == VclusterState.PENDING:
         vcluster = vclusters.end(tx, vcluster, now)
     else:
-        vcluster = vclusters.change(tx, vcluster, state=VclusterState.RELEASING)
+        vcluster = vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
     return Result(_shown(tx, vcluster, site), effects)
 
 
@@ -190,7 +192,7 @@ def _shrink(
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
     for request in [one for one in pending if one.kind == "replace"][lacking:]:
         requests.decide(tx, request.id, RequestState.WITHDRAWN, cause, now)
-    smaller = vclusters.change(tx, vcluster, size=size)
+    smaller = vclusters.change(tx, vcluster, now, size=size)
     if ready := vclusters.first_ready(tx, vcluster.id, now):  # without the nodes that were not active yet
         notices.add(tx, **news.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id, now=now)
     return Result(_shown(tx, smaller, site), effects)

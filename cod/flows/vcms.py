@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
+from cod.model import Owed, Reclaim, Refused, Request, Role, Vcluster, VcmView, Who
 from cod.policy import inside, names, template
 from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
 from cod.store import dues, nodes, reclaims, requests, templates, vclusters, vcms, views
@@ -181,12 +181,23 @@ def fresh(tx: Tx, server: str, sent: Mapping[int, tuple[int, int | None]]) -> tu
     return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), stale
 
 
+def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
+    """As `store.vcms.progress`."""
+    return vcms.progress(tx, server)
+
+
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
     """It has dealt with everything up to `sequence`."""
     vcms.acknowledge(tx, vcluster_id, sequence)
 
 
 # ---------------------------------------------------------------- how things are
+
+
+def who(tx: Tx, vcluster_id: int, name: str) -> Who:
+    """The vcluster's VCM as one who asks: what members of its group may, it may."""
+    found = vclusters.get(tx, vcluster_id)
+    return Who(name, roles={found.group_id: Role.MEMBER} if found else {})
 
 
 def request(tx: Tx, vcluster_id: int, request_id: int) -> Request:

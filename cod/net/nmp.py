@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall, deferLater
@@ -57,6 +57,7 @@ class NmpServer(Service):
         self.ports: Sequence[Any] = ()
         self._loops: list[LoopingCall] = []
         self._looking = self._again = False
+        self._shown: Deferred[None] = succeed(None)
 
     def startService(self) -> None:
         """Open the ports."""
@@ -125,6 +126,17 @@ class NmpServer(Service):
                 session.transport.abortConnection()
         self.quiet.flush()
         self.rations.forget()
+        if self.sessions and self._shown.called:
+            self._shown = ensureDeferred(self._show())
+
+    async def _show(self) -> None:
+        """Tell how far disks are written. Nothing is lost if that fails."""
+        try:
+            for vcluster_id, node, phase, done, total in await self.pool.read(vcms.progress, self.server):
+                if (session := self.sessions.get(vcluster_id)) is not None:
+                    session.show(node, phase, done, total)
+        except Exception as error:
+            log.debug("how far disks are written could not be read: %s", error)
 
 
 def _tell(session: Session, row: Any) -> None:

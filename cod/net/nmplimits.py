@@ -112,7 +112,7 @@ class Rations:
 
 
 class QuietLog:
-    """Warnings about peers: each thing, (who, what), when it happens first; what follows within a minute is counted.
+    """Lines about peers: each thing, (who, what), when it happens first; what follows within a minute is counted.
 
     clock  any seconds that do not run backwards
     """
@@ -123,6 +123,13 @@ class QuietLog:
 
     def warning(self, thing: Thing, sentence: str) -> None:
         """Say it, unless it was said a moment ago."""
+        self._say(logging.WARNING, thing, sentence)
+
+    def info(self, thing: Thing, sentence: str) -> None:
+        """The same about what is as it should be."""
+        self._say(logging.INFO, thing, sentence)
+
+    def _say(self, level: int, thing: Thing, sentence: str) -> None:
         known = self._said.get(thing)
         if known is not None:
             known[1] += 1
@@ -130,7 +137,7 @@ class QuietLog:
         if len(self._said) >= MOST_KNOWN:
             self._forget(next(iter(self._said)))
         self._said[thing] = [self._clock(), 0]
-        self._log.warning("%s", sentence)
+        self._log.log(level, "%s", " ".join(sentence.split()))  # what a peer says must not look like another line
 
     def flush(self) -> None:
         """Say how often things have happened again, where their minute is over."""

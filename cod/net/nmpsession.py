@@ -54,6 +54,7 @@ class Session(Line):
         self._server = server
         self._speaker: Speaker | None = None
         self.epoch = self.sent = self.acked = 0
+        self._shown: dict[str, tuple[str, int]] = {}
 
     @property
     def name(self) -> str:
@@ -148,7 +149,14 @@ class Session(Line):
             if isinstance(value, Result):
                 server.effects(value.effects)
                 value = value.value
+            self._note(message.verb, body, speaker)
             self.answer(shape(value), message.id)
+
+    def _note(self, verb: str, body: b.Body, speaker: Speaker) -> None:
+        """Why it does what it does, for the operator."""
+        if isinstance(body, b.RequestNodes | b.ReclaimAnswer) and body.reason:
+            about = f"{verb} {body.key if isinstance(body, b.RequestNodes) else body.reclaim}"
+            self._server.quiet.info((speaker.vcluster, about), f"VCM of {speaker.vcluster}: {about}: {body.reason}")
 
     async def _acknowledged(self, ack: b.Ack, speaker: Speaker) -> None:
         if ack.sequence > self.sent:
@@ -168,6 +176,12 @@ class Session(Line):
         """Send what it is owed."""
         if self.say(nmpverbs.owed(row), sequence=row.sequence):
             self.sent = row.sequence
+
+    def show(self, node: str, phase: str, done: int, total: int) -> None:
+        """How far that node's disk is written, if that is news, and if it reads at all."""
+        if self.has_room() and self._shown.get(node) != (phase, done):
+            self._shown[node] = (phase, done)
+            self.say(b.Progress(node, phase, done, total))
 
     def has_room(self) -> bool:
         """May more be sent, or must it read and acknowledge first?"""

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from cod.flows import reclaims, requests, vclusters, vcms, views
+from cod.flows.access import Claim, guarded
 from cod.flows.vcms import Picture, own_key, request_key
-from cod.model import Owed, RequestView, Site
+from cod.model import Owed, RequestView, Right, Site
 from cod.model import Reclaim as ReclaimRow
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
@@ -38,8 +39,15 @@ def flow(body: b.Body, speaker: Speaker, site: Site, now: float) -> tuple[Flow, 
 
 def _request_nodes(body: b.RequestNodes, speaker: Speaker, site: Site, now: float) -> Any:
     wanted = [requests.Asked(one.count, one.requires, one.template) for one in body.wanted]
-    return partial(requests.submit, vcluster=speaker.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
-                   key=request_key(speaker.id, body.key), rules=site.types, now=now), partial(_viewed, body.key)
+    submit = partial(requests.submit, vcluster=speaker.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
+                     key=request_key(speaker.id, body.key), rules=site.types, now=now)
+    claims = [Claim(Right.SEE, "template", name) for name in sorted({one.template for one in body.wanted} - {""})]
+
+    def ask(tx: Any) -> Any:
+        """Templates are its group's, or the site's, as for everybody who asks."""
+        return guarded(tx, flow=submit, who=vcms.who(tx, speaker.id, speaker.actor), claims=claims)
+
+    return ask, partial(_viewed, body.key)
 
 
 def _viewed(key: str, view: RequestView) -> b.Request:
@@ -66,9 +74,14 @@ def _withdraw(body: b.Withdraw, speaker: Speaker, site: Site, now: float) -> Any
 
 
 def _release(body: b.ReleaseNodes, speaker: Speaker, site: Site, now: float) -> Any:
-    names = [one.node for one in body.nodes]
-    return partial(vclusters.release, name=speaker.vcluster, nodes_=names, passing_over=True, site=site, now=now,
-                   actor=speaker.actor), lambda _: b.Done(f"{len(names)} nodes are given back")
+    cause = f"its VCM gave it back{f': {_line(body.reason)}' if body.reason else ''}"
+    return partial(vclusters.release, name=speaker.vcluster, nodes_=[one.node for one in body.nodes], passing_over=True,
+                   cause=cause, site=site, now=now, actor=speaker.actor), lambda _: b.Done()
+
+
+def _line(text: str) -> str:
+    """What a peer says must not look like several lines."""
+    return " ".join(text.split())[:200]
 
 
 def _reclaim_answer(body: b.ReclaimAnswer, speaker: Speaker, site: Site, now: float) -> Any:
@@ -81,12 +94,12 @@ def _reclaim_answer(body: b.ReclaimAnswer, speaker: Speaker, site: Site, now: fl
         return reclaims.answer(tx, reclaim_id=body.reclaim, nodes_=at_once, later=later, site=site, now=now,
                                actor=speaker.actor)
 
-    return ask, lambda _: b.Done(f"{len(at_once)} nodes are given back, {len(later)} awaited")
+    return ask, lambda _: b.Done()
 
 
 def _extend(body: b.Extend, speaker: Speaker, site: Site, now: float) -> Any:
     return (partial(vclusters.extend, name=speaker.vcluster, lease=body.seconds, site=site, now=now),
-            lambda _: b.Done("the lease is extended"))
+            lambda _: b.Done())
 
 
 def _status(body: b.Status, speaker: Speaker, site: Site, now: float) -> Any:

@@ -143,6 +143,16 @@ def heads(tx: Tx, server: str) -> dict[int, tuple[int, int]]:
     return {vcluster_id: (epoch, sequence) for vcluster_id, epoch, sequence in tx.execute(query)}
 
 
+def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
+    """How far disks are written: (vcluster, the node's name, its state, bytes done, bytes in all), for the VCMs whose
+    connections that server holds."""
+    n = t.nodes.c
+    query = (select(_v.vcluster_id, n.name, n.state, n.progress_done, n.progress_total)
+             .join_from(t.vcms, t.nodes, n.vcluster_id == _v.vcluster_id)
+             .where(_v.server == server, n.progress_total > 0))
+    return [(row[0], row[1], row[2], row[3], row[4]) for row in tx.execute(query)]
+
+
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
     """Everything up to `sequence` is dealt with."""
     tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.acked < sequence, _v.sequence >= sequence)

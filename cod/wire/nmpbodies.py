@@ -217,8 +217,6 @@ class Extend:
 class Done:
     """COD: it is done."""
 
-    about: str = ""
-
 
 @dataclass(frozen=True, slots=True)
 class Status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -11,18 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.threadpool import ThreadPool
 
 from cod.ca import Ca, Issued
-from cod.flows import requests, vclusters, vcms
+from cod.flows import groups, requests, vclusters, vcms
 from cod.model import Site
 from cod.net import nmplimits, nmpline, nmptls
 from cod.net.nmp import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import dues
+from cod.store import nodes as node_rows
 from cod.store import requests as request_rows
+from cod.store import tables as t
 from cod.store import vclusters as vcluster_rows
 from cod.store import vcms as store
 from cod.store.engine import Tx
@@ -153,8 +156,77 @@ def test_what_belongs_to_other_vclusters_is_not_there(
         answer = vcm.answer(body)
         assert isinstance(answer, b.Error)
         assert (answer.code, "has no" in answer.sentence) == ("refused", True)
-    assert vcm.answer(b.ReleaseNodes((b.Named("node1"),))) == b.Done("1 nodes are given back")  # web's: passed over
+    assert vcm.answer(b.ReleaseNodes((b.Named("node1"),))) == b.Done()  # web's: passed over
     assert in_transaction(engine, _held, "web") == 1
+
+
+def test_another_group_s_template_is_not_there(client: Callable[..., Client], engine: Engine) -> None:
+    """As for everybody who asks: its group's, and the site's."""
+    vcm = client()
+
+    def templates(tx: Tx) -> None:
+        for name in ("theirs", "ours"):
+            group = groups.create(tx, name=name, priority=1, default_lease=None, max_lease=None, now=NOW)
+            tx.execute(update(t.config_templates).where(t.config_templates.c.id == world.add_template(tx, name)).values(
+                group_id=group.id))
+        tx.execute(update(t.vclusters).values(group_id=group.id))
+
+    in_transaction(engine, templates)
+    answer = vcm.answer(b.RequestNodes("k1", (b.Wanted(1), b.Wanted(1, "theirs@1"))))
+    assert isinstance(answer, b.Error)
+    assert (answer.code, answer.sentence) == ("refused", "there is no template 'theirs@1'")
+    for key, template in (("k2", "ours"), ("k3", "debian@1"), ("k4", "")):
+        assert isinstance(vcm.answer(b.RequestNodes(key, (b.Wanted(1, template),))), b.Request)
+
+
+def test_what_it_says_about_itself_is_one_line_of_the_log(
+    client: Callable[..., Client], engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    vcm = client()
+    vcm.answer(b.RequestNodes("grow", (b.Wanted(1),), reason="many\njobs\n2026-01-01 ERROR wait"))
+    assert "VCM of pool: request-nodes grow: many jobs 2026-01-01 ERROR wait" in caplog.messages
+    vcm.send(b.Error("invalid", "no\nline of ours"))
+    until(lambda: "VCM of pool says: no line of ours" in caplog.messages, lambda: caplog.messages)
+
+
+def test_how_far_a_disk_is_written(client: Callable[..., Client], engine: Engine, site: Site) -> None:
+    vcm = client()
+    vcm.answer(b.RequestNodes("k", (b.Wanted(1),)))
+    in_transaction(engine, world.run_pass, site, NOW)
+
+    def written(tx: Tx, done: int) -> None:
+        tx.execute(update(t.nodes).where(t.nodes.c.state == "prime").values(progress_done=done, progress_total=100))
+
+    told = []
+    for done in (40, 70):
+        in_transaction(engine, written, done)
+        while not isinstance((heard := vcm.hear() or (None, None))[1], b.Progress):
+            assert heard[1] is not None
+        told.append(heard[1])
+    assert [(one.phase, one.done, one.total) for one in told if isinstance(one, b.Progress)] == [
+        ("prime", 40, 100), ("prime", 70, 100)]
+
+
+def test_the_history_says_why_a_vcm_gave_a_node_back(
+    client: Callable[..., Client], engine: Engine, site: Site
+) -> None:
+    vcm = client()
+    vcm.answer(b.RequestNodes("k", (b.Wanted(1),)))
+    in_transaction(engine, world.run_pass, site, NOW)
+    while not isinstance((heard := vcm.hear() or (None, None))[1], b.Grant):
+        assert heard[1] is not None
+    assert heard[0] is not None
+    vcm.send(b.Ack(heard[0].sequence))
+    (member,) = heard[1].members
+    assert isinstance(vcm.answer(b.ReleaseNodes((b.Named(member.hostname),), "idle\nfor 600 s")), b.Done)
+
+    def cause(tx: Tx) -> str:
+        node = node_rows.by_name(tx, member.node)
+        assert node is not None
+        return str(node_rows.history(tx, node.id)[-1]["cause"])
+
+    assert in_transaction(engine, cause) == "its VCM gave it back: idle for 600 s"
 
 
 def _held(tx: Tx, name: str) -> int:

@@ -105,7 +105,7 @@ BODIES: list[b.Body] = [
     b.ReclaimOver(5, "cancelled"),
     b.Lease("warning", 1763643600.0),
     b.Extend(3600.0),
-    b.Done("2 nodes are on their way back"),
+    b.Done(),
     b.Status(),
     b.Vcluster("pool", "active", 3, 1, 1763643600.0, (MEMBER,), (b.Request(17, "k", "pending"),),
                (b.Reclaim(5, 2, 1.0, "needed", "", (b.Named("n1"),)),)),
