@@ -22,18 +22,20 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Table, insert
 
+from cod import passwords
 from cod.client import ApiError, Client, Unreachable
-from cod.model import ipv4
+from cod.model import Role, ipv4
 from cod.policy.equal import canonical
 from cod.pool import in_transaction
 from cod.states import NODE_RULES, NodeState
-from cod.store import schema
+from cod.store import groups, people, schema
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from tests.waiting import until
 
 COD = Path(sys.executable).with_name("cod")
 
+PASSWORD = "correct horse battery"
 HOUR, DAY = 3600.0, 86400.0
 SITE_TEXT = """\
 name = "machine-room"
@@ -109,6 +111,18 @@ def furnish(tx: Tx, now: float, seed: int = 1) -> None:
     world = _World(tx, now, random.Random(seed))
     for step in (world.software, world.hardware, world.owners, world.nodes, world.waiting, world.told):
         step()
+
+
+def populate(tx: Tx, now: float) -> None:
+    """Furnish, and let an administrator, an owner, a member and a viewer (of physics) sign in with `PASSWORD`."""
+    furnish(tx, now)
+    kept = passwords.hashed(PASSWORD)
+    group = groups.by_name(tx, "physics")
+    assert group is not None
+    for name in ("administrator", "owner", "member", "viewer"):
+        user = people.add(tx, name, now, admin=name == "administrator", password=kept, email=f"{name}@example.org")
+        if not user.admin:
+            people.set_role(tx, group.id, user.id, Role(name))
 
 
 class _World:
@@ -282,7 +296,7 @@ class Portal:
     def client(self) -> Client:
         return Client(str(self.folder / "data/run/api.sock"), timeout=20)
 
-    def found(self, fill: Callable[[Tx, float], None] = furnish) -> None:
+    def found(self, fill: Callable[[Tx, float], None] = populate) -> None:
         """Write the site file and the database."""
         self.folder.mkdir(parents=True, exist_ok=True)
         server = f'[server]\ndata_dir = "{self.folder}/data"\n\n[api]\nlisten = ["127.0.0.1:{self.port}"]\n\n'
@@ -326,5 +340,6 @@ if __name__ == "__main__":
     if not with_site.site_file.exists():
         with_site.found()
     with with_site, suppress(KeyboardInterrupt):
-        print(f"{with_site.url} (Ctrl-C ends it); cod --site {with_site.site_file} ...", flush=True)
+        print(f"{with_site.url} (administrator or owner, {PASSWORD!r}; Ctrl-C ends it)", flush=True)
+        print(f"cod --site {with_site.site_file} ...", flush=True)
         signal.pause()
