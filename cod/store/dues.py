@@ -74,7 +74,8 @@ def leased(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
 
 
 def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> list[dict[str, Any]]:
-    """Nodes as their VCM sees them, by hostname."""
+    """Nodes as their VCM sees them, by hostname; the first of each type with the type's `attributes`, if those are
+    wanted: a grant of thousands has to fit into a message."""
     n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
     found: list[dict[str, Any]] = []
     for part in slices(node_ids):
@@ -86,9 +87,15 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
         found += [{
             "node": name, "hostname": hostname or name, "address": there.get(node_id, ""), "state": state,
             "template": f"{template}@{revision}" if template else "", "type": kind or "",
-            "attributes": (canonical or "") if attributes else ""}
+            "attributes": canonical or ""}
             for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(query)]
-    return sorted(found, key=lambda member: member["hostname"])
+    found.sort(key=lambda member: str(member["hostname"]))
+    shown = set[str]() if attributes else {member["type"] for member in found}
+    for member in found:
+        if member["type"] in shown:
+            member["attributes"] = ""
+        shown.add(member["type"])
+    return found
 
 
 def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:

@@ -98,7 +98,7 @@ class Request:
 class Member:
     """A node of the vcluster. `hostname` is its name there, `address` its own there; `node` the site's name of it.
 
-    attributes  its type's canonical attributes (XML), in grants only
+    attributes  its type's canonical attributes (XML), in grants only, and there at the first member of each type
     """
 
     node: str

@@ -279,3 +279,22 @@ def test_requests_that_wait_are_limited_by_the_vcluster_s_addresses(tx: Tx, site
             requests.submit(tx, vcluster="pool", wanted=[requests.Asked(1)], key=key, now=NOW)
             made += 1
     assert 50 < made < site.subnets[0].block_size
+
+
+def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> None:
+    """Or a grant of thousands of nodes would be larger than a message may be, and than a row of the outbox."""
+    world.furnish(tx, 4)
+    for number in (7, 8):
+        world.add_node(tx, number, mib=8192)
+    vclusters.create(tx, name="pool", size=6, template="debian", group="site", spread=True, site=site, now=NOW)
+    vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
+    world.run_pass(tx, site, NOW)
+    grant = next(row.body for row in store.owed(tx, {pool(tx): 0}) if row.verb == "grant")
+    members = grant["members"]
+    assert len({member["type"] for member in members}) == 2
+    given = [member["attributes"] for member in members if member["attributes"]]
+    assert (len(members), len(given), len(set(given))) == (6, 2, 2)
+    for member in members:
+        first = next(one for one in members if one["type"] == member["type"])
+        assert bool(member["attributes"]) == (member is first)
+    assert not any(member["attributes"] for member in vcms.picture(tx, pool(tx)).members)
