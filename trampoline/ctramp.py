@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from cod.orders import Order
@@ -161,9 +162,15 @@ class Shell:
         if order.action == "wipe":
             return {"bytes_written": float(cprime.wipe(order, self._disks(), tell))}
         if order.action == "prime":
-            written = asdict(cprime.prime(order, self._disks(), tell))
-            return {name: float(value) for name, value in written.items() if isinstance(value, int | float)}
+            return _figures(cprime.prime(order, self._disks(), tell))
+        if order.action == "capture":
+            return self._capture(order, tell)
         raise PrimeError(f"this trampoline cannot {order.action}")
+
+    def _capture(self, order: Order, tell: Tell) -> Mapping[str, float]:
+        from trampoline import capture
+
+        return _figures(capture.capture(order, self._disks(), tell))
 
     # ------------------------------------------------------------ connections
 
@@ -207,6 +214,10 @@ class Shell:
     def wait(self, seconds: float) -> None:
         """Between two connections."""
         time.sleep(seconds)
+
+
+def _figures(done: Any) -> dict[str, float]:
+    return {name: float(value) for name, value in asdict(done).items() if isinstance(value, int | float)}
 
 
 def leave(action: str, options: Options) -> None:

@@ -212,6 +212,13 @@ def type_guid(name: str) -> bytes:
     return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
 
 
+def type_name(raw: bytes) -> str:
+    """The reverse: a name that templates use, or else the GUID's text."""
+    text = (raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:16]).hex().upper()
+    guid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return next((name for name, (own, _) in TYPES.items() if own == guid), guid)
+
+
 def new_guid() -> bytes:
     """A random GUID (RFC 9562, version 4)."""
     raw = bytearray(os.urandom(16))
@@ -242,6 +249,11 @@ def _mbr_entries(sector0: bytes) -> list[MbrEntry]:
         flag, _, kind, _, first, count = _MBR_ENTRY.unpack_from(sector0, 446 + 16 * n)
         found.append(MbrEntry(flag, kind, first, count))
     return found
+
+
+def read_mbr(disk: Disk) -> list[MbrEntry]:
+    """The four entries of a disk that `has_mbr`."""
+    return _mbr_entries(disk.read(512, 0))
 
 
 def has_mbr(disk: Disk) -> bool:

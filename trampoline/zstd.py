@@ -1,4 +1,5 @@
-"""zstd through the system's libzstd.so.1 (zstd manual, 1.5): whole frames and streams. Calls let go of the GIL."""
+"""zstd through the system's libzstd.so.1 (zstd manual, 1.5): whole frames both ways, and streams to be unpacked. Calls
+let go of the GIL."""
 
 from __future__ import annotations
 
@@ -26,6 +27,10 @@ def _load() -> Any:
         "ZSTD_createDCtx": (c_void_p, ()),
         "ZSTD_freeDCtx": (c_size_t, (c_void_p,)),
         "ZSTD_decompressDCtx": size,
+        "ZSTD_createCCtx": (c_void_p, ()),
+        "ZSTD_freeCCtx": (c_size_t, (c_void_p,)),
+        "ZSTD_compressBound": (c_size_t, (c_size_t,)),
+        "ZSTD_compressCCtx": (c_size_t, (*size[1], c_int)),
         "ZSTD_decompressStream": (c_size_t, (c_void_p, POINTER(_Buffer), POINTER(_Buffer))),
         "ZSTD_DCtx_setParameter": (c_size_t, (c_void_p, c_int, c_int)),
         "ZSTD_isError": (c_uint, (c_size_t,)),
@@ -80,3 +85,21 @@ class Decompressor:
             yield out.raw[: target.pos]
         if left:
             raise ZstdError("cut short")
+
+
+class Compressor:
+    """A compression context; one for each thread."""
+
+    def __init__(self, level: int) -> None:
+        self._context = _zstd.ZSTD_createCCtx()
+        self._level = level
+
+    def __del__(self) -> None:
+        _zstd.ZSTD_freeCCtx(self._context)
+
+    def frame(self, data: bytearray) -> bytes:
+        """`data` as one frame, which says how long it unpacks. Raises ZstdError."""
+        room = ctypes.create_string_buffer(_zstd.ZSTD_compressBound(len(data)))
+        source = (ctypes.c_char * len(data)).from_buffer(data)
+        length = _checked(_zstd.ZSTD_compressCCtx(self._context, room, len(room), source, len(data), self._level))
+        return room.raw[:length]

@@ -89,7 +89,7 @@ class Captures(Service):
         self._locks: dict[str, DeferredLock] = {}
         self._open: dict[str, Deposit] = {}
         self._room: dict[str, int | None] = {}  # bytes that each may take
-        self._loop = LoopingCall(lambda: ensureDeferred(self._sweep()))
+        self._loop = LoopingCall(self.sweep)
         self._loop.clock = reactor
 
     def startService(self) -> None:
@@ -203,8 +203,11 @@ class Captures(Service):
 
     # ------------------------------------------------------------ sweeping
 
-    async def _sweep(self) -> None:
+    def sweep(self) -> Deferred[None]:
         """Forget captures that are over, and remove what came of them."""
+        return ensureDeferred(self._sweep())
+
+    async def _sweep(self) -> None:
         try:
             wanted = await self._pool.read(captures.orders)
             for order in {*self._open, *deposit.orders(self._root)} - wanted:

@@ -1,0 +1,226 @@
+"""Saves this machine's disk as an image: reads what is in use, compresses it, sends it. Writes to no disk.
+
+The disk is read in chunks (1 MiB, as images are served), a few threads read and compress pieces of several chunks
+ahead, and each sends its piece when its turn comes. As nothing else runs here and nothing is mounted, the disk does not
+change meanwhile: after a broken connection the rest is simply read again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from cod.orders import Deposit, Order
+from cod.wire.capture import CHUNKS, pack
+from cod.wire.manifest import CHUNK
+from trampoline import usage
+from trampoline.crew import Crew, Meter, Progress, Stopped
+from trampoline.deposit import Behind, Sender
+from trampoline.disks import choose, erasable
+from trampoline.errors import PrimeError
+from trampoline.fetch import PATIENT, Patience
+from trampoline.filesystems.content import Extent
+from trampoline.inventory import Disk
+from trampoline.source import Source
+from trampoline.usage import Usage
+from trampoline.zstd import Compressor
+
+_LEVEL = 3  # as images that are added: higher levels take minutes and save little
+_MOST_WORKERS = 8
+_REWINDS = 8  # times that a server may lose what it had
+_ZEROS = bytes(CHUNK)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What was done: the disk's `path`, bytes of the image, bytes in use that were read, bytes sent, seconds."""
+
+    path: str
+    size: int
+    bytes_written: int
+    bytes_sent: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Chunks that are sent at once: its number among the pieces; for each chunk where it begins, and what of it is in
+    use."""
+
+    number: int
+    chunks: tuple[tuple[int, tuple[Extent, ...]], ...]
+
+
+def capture(order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT) -> Captured:
+    """Carry out a capture order. Raises PrimeError. No disk was changed, whatever happens."""
+    if order.deposit is None:
+        raise PrimeError("the order does not say where the capture goes")
+    started = time.monotonic()
+    path = _chosen(order, disks)
+    with Source(path) as source:
+        found = usage.look(source)
+        sent = _send(found, order.deposit, patience, progress)
+    total = sum(_lengths(found))
+    return Captured(path, found.copy.size, total, sent, time.monotonic() - started)
+
+
+def _chosen(order: Order, disks: Sequence[Disk]) -> str:
+    """The disk to read. Where nobody knows which one its system is on: the first that is not empty."""
+    mine = erasable(disks, order.keep)
+    assert order.deposit is not None
+    if not order.deposit.least and ":" not in order.disk:
+        mine = [disk for disk in mine if _begins(disk)] or mine
+    return choose(order.disk, mine, order.deposit.least).path
+
+
+def _begins(disk: Disk) -> bool:
+    with Source(disk.path) as source:
+        return any(source.read(CHUNK, 0))
+
+
+def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress) -> int:
+    """Send all; the bytes sent. Once more from where the server is, if it has lost something."""
+    parts = [{"number": part.number, "start": part.start, "size": part.size, "type": part.type, "name": part.name[:72],
+              "content": part.content.kind} for part in found.parts]
+    sent = 0
+    for _ in range(_REWINDS):
+        sender = Sender(deposit, patience)
+        try:
+            at = _Pass(found, sender, progress).run(sender.at())
+            sender.finish(found.copy.size, at, parts)
+            return sent + sender.sent
+        except Behind:
+            sent += sender.sent
+        finally:
+            sender.close()
+    raise PrimeError("the image server keeps losing what it was sent")
+
+
+# ---------------------------------------------------------------- what is in use, in chunks
+
+
+def _chunks(found: Usage) -> Iterator[tuple[int, tuple[Extent, ...]]]:
+    """Where each chunk begins that has anything in use or changed, and what of it is in use; in order."""
+    changed = [(at, at + len(data)) for at, data in found.copy.changes if at < found.copy.size]
+    marks = sorted({at // CHUNK for start, stop in changed for at in range(start - start % CHUNK, stop, CHUNK)})
+    mark = iter([*marks, -1])
+    due = next(mark)
+    for number, spans in _by_chunk(found.used):
+        while 0 <= due < number:
+            yield due * CHUNK, ()
+            due = next(mark)
+        if due == number:
+            due = next(mark)
+        yield number * CHUNK, spans
+    while due >= 0:
+        yield due * CHUNK, ()
+        due = next(mark)
+
+
+def _by_chunk(used: Sequence[Extent]) -> Iterator[tuple[int, tuple[Extent, ...]]]:
+    spans: list[Extent] = []
+    here = -1
+    for start, stop in used:
+        for number in range(start // CHUNK, -(-stop // CHUNK)):
+            if number != here and spans:
+                yield here, tuple(spans)
+                spans = []
+            here = number
+            spans.append((max(start, number * CHUNK), min(stop, (number + 1) * CHUNK)))
+    if spans:
+        yield here, tuple(spans)
+
+
+def _lengths(found: Usage, end: int = 1 << 62) -> Iterator[int]:
+    """Bytes of each chunk that begins before `end`."""
+    for at, _ in _chunks(found):
+        if at < end:
+            yield min(CHUNK, found.copy.size - at)
+
+
+def _pieces(found: Usage, at: int) -> Iterator[Piece]:
+    """The pieces of what the server does not have yet."""
+    chunks: list[tuple[int, tuple[Extent, ...]]] = []
+    number = 0
+    for chunk in _chunks(found):
+        if chunk[0] >= at:
+            chunks.append(chunk)
+        if len(chunks) == CHUNKS:
+            yield Piece(number, tuple(chunks))
+            chunks, number = [], number + 1
+    if chunks:
+        yield Piece(number, tuple(chunks))
+
+
+class _Pass:
+    """One way over the disk, from where the server is to the end."""
+
+    def __init__(self, found: Usage, sender: Sender, progress: Progress) -> None:
+        self._found, self._sender, self._progress = found, sender, progress
+        self._meter = Meter("capture", sum(_lengths(found)))
+        self._tools = _Tools()
+        self._turn = threading.Condition()
+        self._next = 0  # number of the piece whose turn it is
+        self._at = 0
+
+    def run(self, at: int) -> int:
+        """Send everything behind `at`; returns where the server is then. Raises Behind."""
+        self._at = at
+        self._meter.done = sum(_lengths(self._found, at))
+
+        def produce(put: Callable[[Piece], None]) -> None:
+            for piece in _pieces(self._found, at):
+                put(piece)
+
+        workers = min(os.cpu_count() or 1, _MOST_WORKERS) + 1  # one of them is sending
+        Crew(workers, workers).run(produce, self._work, self._meter, self._progress, self._sender.close)
+        return self._at
+
+    def _work(self, piece: Piece) -> None:
+        packed, end = self._packed(piece)
+        with self._turn:
+            while self._next != piece.number:
+                self._turn.wait(0.1)
+                if self._meter.stopped:
+                    raise Stopped
+            if packed:
+                self._sender.put(packed, self._at, end)
+                self._at = end
+            self._next += 1
+            self._turn.notify_all()
+        self._meter.add(sum(min(CHUNK, self._found.copy.size - at) for at, _ in piece.chunks))
+
+    def _packed(self, piece: Piece) -> tuple[bytes, int]:
+        """What is sent of a piece ('' if it is all zeros), and where its last chunk ends."""
+        packed, end = [], 0
+        for at, spans in piece.chunks:
+            data = self._read(at, spans)
+            if data != _ZEROS[: len(data)]:
+                packed.append(pack(at, len(data), self._tools.zstd.frame(data)))
+                end = at + len(data)
+            if self._meter.stopped:
+                raise Stopped
+        return b"".join(packed), end
+
+    def _read(self, at: int, spans: Sequence[Extent]) -> bytearray:
+        """A chunk: what is in use as it lies on the disk, the rest zeros."""
+        copy = self._found.copy
+        data = bytearray(min(CHUNK, copy.size - at))
+        if spans:
+            first, last = spans[0][0] - at, spans[-1][1] - at
+            data[first:last] = copy.read(last - first, at + first).ljust(last - first, b"\0")
+            for (_, before), (after, _) in pairwise(spans):
+                data[before - at : after - at] = bytes(after - before)
+        copy.put_on(data, at)
+        return data
+
+
+class _Tools(threading.local):
+    """What each worker has of its own."""
+
+    def __init__(self) -> None:
+        self.zstd = Compressor(_LEVEL)

@@ -1,0 +1,139 @@
+"""Sends a captured disk to the image server: see docs/capture.md. One connection, one request at a time.
+
+A connection that breaks is made again. Then the server is asked how far the disk is there, because the answer to the
+last piece may have been lost, or the server may have been started anew without all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+from cod.orders import Deposit
+from trampoline.errors import PrimeError
+from trampoline.fetch import Patience, split
+
+_END = 900.0  # seconds for the server to bring a large image to its disk
+_TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
+
+
+class Behind(Exception):
+    """The server has the disk up to another byte than was believed: go on from there."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+class _Broken(Exception):
+    """This try failed; another may not."""
+
+
+class Sender:
+    """Where a capture goes. Its methods raise PrimeError when the server says no, or when patience is out."""
+
+    def __init__(self, deposit: Deposit, patience: Patience) -> None:
+        self._host, self._port, self._path = split(deposit.url)
+        self._secret, self._patience = deposit.secret, patience
+        self._connection: HTTPConnection | None = None
+        self._closed = False
+        self.sent = 0
+
+    def at(self) -> int:
+        """The byte up to which the server has the disk."""
+        return int(self._again("GET", "", b"", self._patience.stall)["at"])
+
+    def put(self, piece: bytes, at: int, end: int) -> None:
+        """The next piece, which brings the disk from `at` to `end`. Raises Behind."""
+        try:
+            found = int(self._again("PUT", f"/{at}", piece, self._patience.stall)["at"])
+        except Behind as behind:
+            found = behind.at
+        if found != end:
+            raise Behind(found)
+        self.sent += len(piece)
+
+    def finish(self, size: int, at: int, partitions: list[dict[str, Any]]) -> None:
+        """All is there. Raises Behind."""
+        word = {"size": size, "at": at, "partitions": partitions}
+        self._again("POST", "", json.dumps(word).encode(), _END)
+
+    def close(self) -> None:
+        """Stop, also a request that is waiting in another thread."""
+        self._closed = True
+        connection = self._connection
+        if connection and connection.sock:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    # ------------------------------------------------------------ requests
+
+    def _again(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
+        for failures in range(1, self._patience.tries + 1):
+            try:
+                if failures > 1 and method != "GET":  # what it says while a body is being sent may never be heard
+                    self._ask("GET", "", b"", self._patience.stall)
+                return self._ask(method, path, body, stall)
+            except _Broken as error:
+                self._drop()
+                why = str(error)
+            if self._closed:
+                break
+            time.sleep(min(self._patience.pause * 2 ** (failures - 1), 8.0))
+        raise PrimeError(f"the image server failed: {why}; gave up after {failures} tries")
+
+    def _ask(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self._secret}", "Content-Length": str(len(body))}
+        try:
+            connection = self._connected(stall)
+            connection.request(method, self._path + path, body or None, headers if body else headers | {
+                "Content-Length": "0"})
+            response = connection.getresponse()
+            status, said = response.status, response.read(1 << 16)
+        except TimeoutError:
+            raise _Broken(f"no answer for {stall:g} seconds") from None
+        except (OSError, HTTPException, ValueError, AttributeError) as error:  # the last two: closed by another thread
+            raise _Broken(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
+        if response.will_close:
+            self._drop()
+        return _read(status, said)
+
+    def _connected(self, stall: float) -> HTTPConnection:
+        if self._closed:
+            raise _Broken("it is not wanted any more")
+        if self._connection is None:
+            # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
+            address: Any = (self._host.encode(), self._port)
+            self._connection = HTTPConnection(self._host, self._port, timeout=stall)
+            self._connection.sock = socket.create_connection(address, self._patience.stall)
+            self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert self._connection.sock
+        self._connection.sock.settimeout(stall)
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection:
+            connection.close()
+
+
+def _read(status: int, said: bytes) -> dict[str, Any]:
+    """What an answer means. Raises _Broken, Behind and PrimeError."""
+    if status in _TEMPORARY:
+        raise _Broken(f"it answered {status}: {_words(said)}")
+    try:
+        values = json.loads(said)
+        if status == 200 and isinstance(values, dict):
+            return values
+        at = values["at"]
+    except (ValueError, KeyError, TypeError):
+        raise PrimeError(f"the image server refuses the capture ({status}): {_words(said)}") from None
+    raise Behind(int(at))
+
+
+def _words(said: bytes) -> str:
+    return " ".join(said.decode("utf-8", "replace").split())[:300]

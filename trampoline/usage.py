@@ -1,0 +1,115 @@
+"""What there is to capture on a disk: its partition map, the bytes in use, and what the copy's map is to look like.
+
+Left out are the NoCloud seeds (partitions whose volume is labelled CIDATA, cprime's or anybody's): they hold the names,
+keys and passwords that this one node was given. The copy's partition table does not have them either. What lies between
+and behind the partitions is not captured; what lies before the first one is, because boot loaders live there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from trampoline import partitions
+from trampoline.filesystems import content
+from trampoline.filesystems.content import Content, Extent
+from trampoline.partitions import ALIGN, TYPES, Disk
+from trampoline.source import Overlay
+
+SEED = "CIDATA"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition: `start` and `size` in bytes; number 0 is a whole disk without a table. `type` as in templates, or a
+    GUID, or an MBR type in hexadecimal."""
+
+    number: int
+    start: int
+    size: int
+    type: str
+    name: str
+    content: Content
+
+    @property
+    def is_seed(self) -> bool:
+        """Does it hold what one node alone was told?"""
+        return self.content.label == SEED
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What there is to capture.
+
+    parts   partitions of the copy
+    copy    the disk as the copy shall be, wherever it is read: its size is the image's
+    used    bytes to be read, in ascending order; all others of the copy are zeros, but for its changes
+    """
+
+    parts: tuple[Part, ...]
+    copy: Overlay
+    used: tuple[Extent, ...]
+
+
+def look(disk: Disk) -> Usage:
+    """Read the disk's map and its file systems' tables. Raises PrimeError."""
+    parts = sorted(_parts(disk), key=lambda part: part.start)
+    kept = [part for part in parts if not part.is_seed]
+    gpt = partitions.read_gpt(disk)
+    copy = Overlay(disk, _size(disk, kept, bool(gpt)))
+    if gpt:
+        numbers = {part.number for part in kept}
+        entries = {number: entry for number, entry in gpt.entries.items() if number in numbers}
+        replace(gpt, entries=entries, alternate=0).write(copy)
+    else:
+        for part in parts:
+            if part.is_seed and part.number:
+                copy.write(memoryview(bytes(16)), 446 + 16 * (part.number - 1))
+    for part in kept:
+        for at, data in part.content.changes:
+            copy.write(memoryview(data), part.start + at)
+    return Usage(tuple(kept), copy, content.joined(_used(parts, kept), copy.size, copy.size))
+
+
+def _size(disk: Disk, kept: Sequence[Part], has_backup: bool) -> int:
+    """As small as the map allows, so that the copy fits onto smaller disks, too."""
+    end = max((part.start + part.size for part in kept), default=0) + (ALIGN if has_backup else 0)
+    return min(-(-max(end, ALIGN) // ALIGN) * ALIGN, disk.size)
+
+
+def _used(parts: Sequence[Part], kept: Sequence[Part]) -> Iterator[Extent]:
+    yield 0, min((part.start for part in parts), default=0)
+    for part in kept:
+        for start, stop in ((0, part.size),) if part.content.used is None else part.content.used:
+            yield part.start + start, part.start + stop
+
+
+# ---------------------------------------------------------------- the map
+
+
+def _parts(disk: Disk) -> Iterator[Part]:
+    gpt = partitions.read_gpt(disk)
+    if gpt:
+        for number, entry in gpt.entries.items():
+            start, size = entry.first * disk.sector, (entry.last - entry.first + 1) * disk.sector
+            yield _part(disk, number, start, size, partitions.type_name(entry.type), entry.name)
+    elif partitions.has_mbr(disk):
+        for number, mbr in enumerate(partitions.read_mbr(disk), 1):
+            if mbr.type and mbr.count:
+                yield _part(disk, number, mbr.first * disk.sector, mbr.count * disk.sector, _mbr_type(mbr.type), "")
+    else:
+        yield _part(disk, 0, 0, disk.size, "", "")
+
+
+def _mbr_type(kind: int) -> str:
+    return next((name for name, (_, own) in TYPES.items() if own == kind), f"0x{kind:02x}")
+
+
+def _part(disk: Disk, number: int, start: int, size: int, kind: str, name: str) -> Part:
+    size = max(min(size, disk.size - start), 0)
+
+    def read(length: int, offset: int) -> bytes:
+        length = min(length, size - offset)
+        return disk.read(length, start + offset) if length > 0 and offset >= 0 else b""
+
+    return Part(number, start, size, kind, name, content.look(read, size))
