@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -81,12 +80,20 @@ def _asked(fields: Fields) -> dict[str, Any]:
     places = sorted({int(name.split(".")[1]) for name in fields.values if name.startswith("tuples.")})
     kept = [place for place in places if fields.one(f"tuples.{place}.count").strip() or place == places[0]]
     dropped = tuple(f"tuples.{place}." for place in places if place not in kept)
-    rest = {name: texts for name, texts in fields.values.items() if not name.startswith(dropped or ("\0",))}
+    rest = {name: texts for name, texts in fields.values.items() if not name.startswith((*dropped, "vcluster"))}
     prefixes = [f"tuples.{place}." for place in kept]
     made = forms.body_of(b.RequestSubmit, attributes.without(Fields(rest), prefixes), {})
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         one["attributes"] = attributes.document(fields, prefix)
     return made
+
+
+def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str, Any]:
+    """The body of the question what would come of it."""
+    texts = {"count": fields.one(prefix + count) or "1", "template": fields.one(prefix + "template"),
+             "group": fields.one("group"), "vcluster": fields.one("vcluster"), "spread": fields.one("spread")}
+    plain = Fields({name: [text] for name, text in texts.items() if text})
+    return forms.body_of(b.MatchAsk, plain, {}) | {"attributes": attributes.document(fields, prefix)}
 
 
 def _came(ask: Ask, reply: b.VclusterInFull) -> str:
@@ -98,4 +105,7 @@ ACTIONS = (
            body=_wanted),
     Action("/vclusters/{name}/requests", api("POST", "/vclusters/{name}/requests"), MORE, to("/vclusters/{name}"),
            lambda ask, reply: "The nodes are asked for.", body=_asked),
+    Action("/vclusters/check", api("POST", "/match"), NEW, to(NEW), body=_supposed, again="/vclusters"),
+    Action("/vclusters/{name}/check", api("POST", "/match"), MORE, to(MORE), again="/vclusters/{name}/requests",
+           body=lambda fields: _supposed(fields, "tuples.0.", "count")),
 )

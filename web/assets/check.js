@@ -1,0 +1,45 @@
+/* What is typed into a form with `data-check` is looked at by the server while it is typed: the form is posted to that
+   address, and the answer, a part of the page, takes the place of the element whose `data-part` is `data-check-part`.
+   Without this script a button of the form does the same. */
+"use strict";
+
+const PAUSE = 400; // milliseconds without typing
+
+function watch(form) {
+  const place = document.querySelector(`[data-part="${form.dataset.checkPart}"]`);
+  let timer = 0;
+  let asking = null;
+
+  async function look() {
+    asking?.abort();
+    asking = new AbortController();
+    const body = new URLSearchParams(new FormData(form));
+    try {
+      const answer = await fetch(`${form.dataset.check}?part=${form.dataset.checkPart}`,
+        { method: "POST", body, signal: asking.signal, headers: { Accept: "text/html" } });
+      const text = await answer.text();
+      if ((answer.ok || answer.status === 409 || answer.status === 422) && !text.includes("<html")) show(text);
+    } catch (error) {
+      if (error.name !== "AbortError") place.removeAttribute("aria-busy");
+    }
+  }
+
+  function show(text) {
+    const held = place.contains(document.activeElement);
+    place.innerHTML = text;
+    place.removeAttribute("aria-busy");
+    if (held) place.querySelector("button, a")?.focus();
+  }
+
+  function soon() {
+    clearTimeout(timer);
+    place.setAttribute("aria-busy", "true");
+    timer = setTimeout(look, PAUSE);
+  }
+
+  form.addEventListener("input", soon);
+  form.addEventListener("change", soon);
+  if (form.dataset.checkFirst !== undefined) look();
+}
+
+document.querySelectorAll("form[data-check]").forEach(watch);
