@@ -7,13 +7,43 @@ from __future__ import annotations
 
 import json
 import tomllib
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from cod.wire import nmpxml
+from cod.wire.nmp import Fault, Message
+from cod.wire.nmpbodies import RequestNodes, Wanted
+
+
+def _place(text: str) -> str:
+    address, _, port = text.rpartition(":")
+    try:
+        IPv4Address(address)
+    except ValueError:
+        raise ValueError(f"{text!r} is not ADDRESS:PORT") from None
+    if not (port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"{port!r} is no port")
+    return text
+
+
+def _requirements(text: str) -> str:
+    """Checked as COD would, before it is said for the first time."""
+    if text:
+        try:
+            body = RequestNodes("key", (Wanted(1, requires=text),))
+            nmpxml.read(Message("request-nodes", "1", nmpxml.write(body)))
+        except SyntaxError as error:
+            raise ValueError(f"is not XML: {error.msg}") from None
+        except Fault as fault:
+            raise ValueError(fault.sentence) from None
+    return text
+
 
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
-Server = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")]
+Server = Annotated[str, AfterValidator(_place)]
 
 
 class Table(BaseModel):
@@ -36,11 +66,13 @@ class Settings(Table):
     state: str = Field("state.json", description="what it must not forget")
     interval: Seconds = Field(15.0, description="seconds between looks at the pool")
     template: str = Field("", description="of the nodes that it asks for; empty: the vcluster's own")
-    requires: str = Field("", description="requirements of its nodes (XML); empty: the vcluster's own")
+    requires: Annotated[str, AfterValidator(_requirements)] = Field(
+        "", description="requirements of its nodes (XML); empty: the vcluster's own")
     extend: float = Field(0.0, ge=0, le=1e9, description="seconds by which it extends the lease when it is warned; 0: "
                           "the lease may end")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
-    metrics: str = Field("", pattern=r"^$|^[0-9.]+:[0-9]{1,5}$", description="ADDRESS:PORT for Prometheus; empty: none")
+    metrics: Annotated[str, AfterValidator(lambda text: text and _place(text))] = Field(
+        "", description="ADDRESS:PORT for Prometheus; empty: none")
 
 
 class Unusable(Exception):
@@ -86,4 +118,4 @@ def _sentence(path: Path, error: Any) -> str:
     key = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"{path}: {key}: no such key"
-    return f"{path}: {key}: {error['msg']}"
+    return f"{path}: {key}: {error['msg'].removeprefix('Value error, ')}"

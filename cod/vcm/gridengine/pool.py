@@ -8,8 +8,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from cod.vcm.gridengine import resize
 from cod.vcm.gridengine.commands import CommandFailed, GridEngine
@@ -22,6 +23,22 @@ from cod.wire.nmpbodies import Member, Named, Reclaim
 LEAVING = 30.0  # seconds for jobs to be rescheduled and a node to be taken out
 
 log = logging.getLogger("cod.vcm")
+
+
+def _command(text: str) -> str:
+    try:
+        _filled(text, "host", "10.0.0.1")
+    except (ValueError, LookupError):
+        raise ValueError(f"{text!r}: only {{hostname}} and {{address}} are filled in; other braces are written twice, "
+                         "and quotes in pairs") from None
+    return text
+
+
+def _filled(command: str, hostname: str, address: str) -> list[str]:
+    return [word.format(hostname=hostname, address=address) for word in shlex.split(command)]
+
+
+Command = Annotated[str, AfterValidator(_command)]
 
 
 class GridEngineTable(Table):
@@ -46,9 +63,9 @@ class GridEngineTable(Table):
     keep: tuple[str, ...] = Field((), description="hostnames of the vcluster that are no execution hosts: its head")
     placeholder: str = Field("", description="host that stands in the queue, disabled, so that there is one while the "
                              "pool is empty; empty: the first of keep, or the master's")
-    start: str = Field("", description="command that starts the execution daemon on a node: {hostname} and {address} "
-                       "are filled in; empty: its image does so by itself")
-    stop: str = Field("", description="the same before the node is given back; empty: qconf -kej does it")
+    start: Command = Field("", description="command that starts the execution daemon on a node: {hostname} and "
+                           "{address} are filled in; empty: its image does so by itself")
+    stop: Command = Field("", description="the same before the node is given back; empty: qconf -kej does it")
     drain: bool = Field(False, description="let jobs end before a reclaimed node goes, as far as the deadline allows")
     join_time: Seconds = Field(120.0, description="seconds that a node's execution daemon has to report; then the node "
                                "is given back")
@@ -172,7 +189,7 @@ class GridEnginePool:
             self._on_node(self._table.start, member)
 
     def _on_node(self, command: str, member: Member) -> None:
-        words = [word.format(hostname=member.hostname, address=member.address) for word in shlex.split(command)]
+        words = _filled(command, member.hostname, member.address)
         try:
             done = subprocess.run(words, capture_output=True, timeout=self._table.join_time, check=False,
                                   stdin=subprocess.DEVNULL)
