@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
+
+from tests.ports import free_port
 
 UNSYNCED = ("--innodb-flush-method=nosync", "--skip-innodb-doublewrite", "--innodb-log-file-size=16M")
 """Options of a server that never waits for its disk: what it wrote outlives the server, not the machine."""
@@ -22,8 +23,7 @@ class MariaDB:
         self.folder = folder
         self.data = folder / "data"
         self.process: subprocess.Popen[bytes] | None = None
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
 
     def install(self) -> None:
         """Make an empty data folder."""

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def until(
-    truth: Callable[[], Any], what: str | Callable[[], object] = "what was waited for", seconds: float = 20.0,
+    truth: Callable[[], Any], what: str | Callable[[], object] = "what was waited for", seconds: float = 60.0,
     every: float = 0.02,
 ) -> Any:
     """Look every `every` seconds until `truth()` is true; returns it. Fails after `seconds`, saying `what`: a sentence,

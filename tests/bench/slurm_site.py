@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.pass_world import Hardware, Want
+from tests.ports import free_port
 
 CONFIGURATION = """
 ClusterName=bench
@@ -81,8 +82,7 @@ class Slurm:
             self._by_type.setdefault(place, []).append(number)
 
     def __enter__(self) -> Slurm:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         (self._folder / "state").mkdir(parents=True)
         lines = [CONFIGURATION.format(host=socket.gethostname(), port=port, folder=self._folder)]
         lines += [f"NodeName={names(numbers)} {_node(self._hardware[place])}" for place, numbers in

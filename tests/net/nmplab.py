@@ -23,13 +23,6 @@ from tests.store import manager_world as world
 NOW = 1_000_000.0
 
 
-def free_port() -> int:
-    """A TCP port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        number: int = probe.getsockname()[1]
-        return number
-
-
 def port(server: NmpServer) -> int:
     number: int = server.ports[0].getHost().port
     return number
@@ -60,11 +53,11 @@ class Client:
         plain = socket.socket()
         if buffer:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        plain.settimeout(5)
+        plain.settimeout(60)
         tls = bool(issued) or bare
         plain.connect(("127.0.0.1", port(server) if tls else server.ports[-1].getHost().port))
         self.socket = _context(ca, issued, folder).wrap_socket(plain, server_hostname=SERVER_NAME) if tls else plain
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self._decoder, self._number = Decoder(), 0
         self._messages: list[Message] = []
 

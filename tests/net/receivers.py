@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
+
+from tests.ports import free_port
 
 PASSWORD = "a s3cret: unfit for logs"
 
@@ -65,9 +66,9 @@ def serving(certificate: Path | None = None, tls: str = "none", user: bool = Fal
         more["auth_require_tls"] = tls == "starttls"
     if tls == "starttls":
         more |= {"tls_context": context, "require_starttls": True}
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    controller = Controller(box, hostname="127.0.0.1", port=port, ssl_context=context if tls == "tls" else None, **more)
+    port = free_port()
+    controller = Controller(box, hostname="127.0.0.1", port=port, ssl_context=context if tls == "tls" else None,
+                            ready_timeout=60, **more)
     controller.start()
     box.port = port
     try:

@@ -24,7 +24,8 @@ from cod.net.nmpline import GREETING, LINGER
 from cod.pool import Pool, in_transaction
 from cod.store import vcms as store
 from cod.wire import nmpbodies as b
-from tests.net.nmplab import NOW, Client, enrolled, founded, free_port, port
+from tests.net.nmplab import NOW, Client, enrolled, founded, port
+from tests.ports import free_port
 from tests.store import manager_world as world
 from tests.waiting import until
 
@@ -92,7 +93,7 @@ def test_a_vcm_that_does_not_read_costs_little_and_holds_nobody_up(
 
 def test_a_handshake_that_never_comes_ends(client: Make, server: NmpServer, in_reactor: Any) -> None:
     with socket.create_connection(("127.0.0.1", port(server))) as silent:
-        silent.settimeout(10)
+        silent.settimeout(60)
         until(lambda: server.connected)
         now = server.reactor.seconds()
         (session,) = server.connected
@@ -111,7 +112,7 @@ def test_strangers_leave_room_for_others(
     monkeypatch.setattr(nmp, "MOST_STRANGERS", 2)
     crowd = [socket.create_connection(("127.0.0.1", port(server))) for _ in range(4)]
     try:
-        crowd[-1].settimeout(10)
+        crowd[-1].settimeout(60)
         with suppress(ConnectionError):
             assert crowd[-1].recv(10) == b""
         until(lambda: server.strangers == {"127.0.0.1": 2})
@@ -141,10 +142,16 @@ def test_revoking_ends_the_connection(client: Make, engine: Engine, ca: Ca) -> N
 
 
 def test_nothing_is_done_for_who_was_revoked_a_moment_ago(
-    client: Make, server: NmpServer, engine: Engine, ca: Ca, monkeypatch: pytest.MonkeyPatch
+    client: Make, server: NmpServer, engine: Engine, ca: Ca, in_reactor: Any
 ) -> None:
     vcm = client(enrolled(engine, ca))
-    monkeypatch.setattr(server, "_looking", True)  # the server has not seen it yet
+
+    def held() -> bool:
+        """Between two looks: from now on it believes that it is at one, and so will not see it."""
+        was, server._looking = server._looking, True
+        return not was
+
+    until(lambda: in_reactor(held))
     enrolled(engine, ca)
     in_transaction(engine, store.owe, 1, "lease", {"event": "warning", "expires": 1.0}, NOW)
     refused = vcm.answer(b.RequestNodes("k", (b.Wanted(1),)))

@@ -18,6 +18,7 @@ from cod.power.driver import PowerError, SignIn, Target
 from cod.power.drivers import drivers
 from cod.power.redfish import RedfishDriver
 from cod.power.wol import WolDriver, magic
+from tests.ports import free_port
 
 InReactor = Callable[..., Any]
 ADMIN = SignIn("admin", "secret")
@@ -242,10 +243,8 @@ def test_a_bmc_that_is_silent_or_gone(
     assert not raised.value.lasting
     monkeypatch.undo()
     bmc.silent = False
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     with pytest.raises(PowerError, match=r"does not answer: .*refused"):
-        in_reactor(RedfishDriver(reactor).status, Target(f"http://127.0.0.1:{port}", ADMIN))
+        in_reactor(RedfishDriver(reactor).status, Target(f"http://127.0.0.1:{free_port()}", ADMIN))
 
 
 def test_what_listens_there_is_something_else(reactor: Any, in_reactor: InReactor) -> None:

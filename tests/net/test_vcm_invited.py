@@ -33,7 +33,8 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm import settings
 from cod.wire import nmpbodies as b
-from tests.net.nmplab import NOW, Client, free_port, port
+from tests.net.nmplab import NOW, Client, port
+from tests.ports import free_port
 from tests.store.test_vcm_inside import founded, node
 from tests.waiting import until
 
@@ -153,7 +154,7 @@ def test_the_answer_may_be_lost(bare: Callable[..., Client], seed: dict[str, str
     (b64encode(b"\x30\x82" + b"x" * 200).decode(), "request for a certificate"),
     (asked(rsa.generate_private_key(65537, 2048)), "P-256"),
     (asked(ec.generate_private_key(ec.SECP384R1())), "P-256"),
-])
+], ids=["rubbish", "RSA", "P-384"])  # names that are alike in all workers
 def test_what_is_no_request(
     bare: Callable[..., Client], seed: dict[str, str], engine: Engine, request_: str, says: str
 ) -> None:

@@ -26,7 +26,8 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm.gridengine.pool import GridEngineSettings, GridEngineTable
 from cod.vcm.settings import Settings, load, reference
-from tests.net.nmplab import NOW, enrolled, founded, free_port, port
+from tests.net.nmplab import NOW, enrolled, founded, port
+from tests.ports import free_port
 from tests.store import manager_world as world
 from tests.waiting import until
 
@@ -93,7 +94,7 @@ class Farm:
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def log(self) -> str:
         return (self.folder / "log").read_text()
@@ -195,13 +196,18 @@ def test_its_metrics_are_those_of_the_page(farm: Farm) -> None:
     farm.configure(f'metrics = "127.0.0.1:{metrics}"')
     farm.start()
     farm.rests_at(1)
-    text = urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10).read().decode()
+    text = until(lambda: shown(metrics, 'cod_vcm_members{vcluster="farm"} 1\n'), farm.log)
     assert re.findall(r"^(\w+)\{vcluster=\"farm\"\} [\d.]+$", text, re.MULTILINE) == re.findall(
         r"^\| `(cod_vcm_\w+)`", PAGE, re.MULTILINE)
-    assert 'cod_vcm_members{vcluster="farm"} 1\n' in text
     days = re.search(r"certificate_days.* ([\d.]+)\n", text)
     assert days
     assert 396 < float(days[1]) <= 397
+
+
+def shown(port: int, line: str) -> str:
+    """The metrics; '' as long as that line is not among them: a node is in the farm's file before it is counted."""
+    text: str = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
+    return text if line in text else ""
 
 
 @pytest.mark.slow
@@ -233,11 +239,11 @@ def test_what_cannot_be_started_says_why(farm: Farm) -> None:
     farm.start()  # a second one
     second, farm.process = farm.process, first
     assert second is not None
-    assert second.wait(20) == 1
+    assert second.wait(60) == 1
     assert "runs already" in farm.log()
     assert farm.stop() == 0
     (farm.folder / "vcm.toml").write_text("vcluster = 'farm'\n")
     farm.start()
     assert farm.process is not None
-    assert farm.process.wait(20) == 1
+    assert farm.process.wait(60) == 1
     assert "vcm.toml: servers: Field required" in farm.log()

@@ -21,16 +21,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
 from tests.waiting import until
 
 BIN = Path(sys.executable).parent
-
-
-def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    """A port that nobody uses now."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(path: Path, node: str, op: str) -> str:
