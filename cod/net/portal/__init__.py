@@ -70,8 +70,10 @@ from types import ModuleType
 from cod.net.portal import (
     hardware,
     nodes,
+    notices,
     overview,
     policy,
+    requests,
     reserve,
     signing,
     vclusters,
@@ -80,7 +82,8 @@ from cod.net.portal import (
 from cod.net.portal.pages import Action, Door, Page
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
-_MODULES: tuple[ModuleType, ...] = (overview, wizard, vclusters, nodes, hardware, reserve, policy, signing)
+_MODULES: tuple[ModuleType, ...] = (
+    overview, wizard, vclusters, requests, notices, nodes, hardware, reserve, policy, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | Door, ...] = tuple(

@@ -1,0 +1,51 @@
+"""Pages about requests for nodes: which there are, and why each waits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod.flows import explain, plan, views
+from cod.model import Refused
+from cod.net import bodies as b
+from cod.net.portal.pages import Action, Page, api, together
+from cod.net.portal.wizard import own_groups
+from cod.net.routes import ANYBODY, Ask, Flow, number, see
+from cod.states import RequestState
+
+SHOWN = "/requests/{id}"
+
+
+def _list(ask: Ask) -> Flow:
+    return together(
+        found=partial(views.request_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+        groups=partial(own_groups, who=ask.who), states=lambda tx: [str(state) for state in RequestState])
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        seen = plan.look(tx, ask.site, ask.now)
+        found = explain.waits(tx, request_id=number(ask.names["id"]), scene=seen.scene, snapshot=seen.site,
+                              site=ask.site, groups=ask.who.groups, now=ask.now)
+        return {"view": found.request, "r": found.request.request, "group_id": _group(tx, found.request.vcluster),
+                "why": b.ExplainReply.of(found)}
+
+    return load
+
+
+def _group(tx: Any, vcluster: str) -> int | None:
+    """The group of a request's vcluster; None where that has ended."""
+    try:
+        return views.vcluster(tx, vcluster)[0].vcluster.group_id
+    except Refused:
+        return None
+
+
+PAGES = (
+    Page("/requests", "requests.html", _list, ANYBODY, b.RequestQuery),
+    Page(SHOWN, "request.html", _one, see("request", "id"), nav="/requests"),
+)
+ACTIONS = (
+    Action(SHOWN + "/withdraw", api("DELETE", SHOWN), SHOWN, lambda ask, reply: f"/vclusters/{reply.vcluster}",
+           lambda ask, reply: "The request is withdrawn."),
+)
