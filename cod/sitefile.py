@@ -6,7 +6,7 @@ What a value may be is in `cod.sitevalues`, which rules span keys in `cod.siteru
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from string import Formatter
 from typing import Literal
@@ -201,6 +201,9 @@ class NoticesTable(Table):
                                  "loopback, link-local, the subnets' `server`")
     ca_file: AbsolutePath | None = Field(None, description="PEM file of the certificate authorities to trust in mail "
                                          "servers and webhooks; not set: the system's")
+    closed_networks: list[IPv4Network | IPv6Network] = Field(
+        [], description="networks that groups' webhooks may not be in: those of BMCs and other "
+        "management")
 
 
 class SmtpTable(Table):

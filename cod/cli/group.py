@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SIZE, SPAN, as_json, client, duration, print_json, said, shown, size, table
+from cod.cli.show import SIZE, SPAN, ago, as_json, client, duration, print_json, said, shown, size, table, when
 from cod.client import path
 
 
@@ -44,6 +44,20 @@ class OrNone(click.ParamType[Any]):
         return value if value == "none" else self._other.convert(value, param, ctx)
 
 
+class Words(click.ParamType[Any]):
+    """Words with commas between, as a list."""
+
+    name = "words"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """'a,b' as ['a', 'b']."""
+        return value if isinstance(value, list) else [word.strip() for word in value.split(",") if word.strip()]
+
+
+WORDS = Words()
+POSTED = "What is posted to the webhook, with commas between: notices, vclusters, nodes."
+
+
 @group.command("list")
 @as_json
 @click.pass_context
@@ -79,6 +93,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--image-quota", type=SIZE, help="What its images may take, such as 200G; else as the site has it.")
 @click.option("--email", default="", help="Whom to tell: addresses, separated by commas.")
 @click.option("--webhook", default="", metavar="URL", help="Where to post notices.")
+@click.option("--events", type=WORDS, default="notices", show_default=True, help=POSTED)
 @as_json
 @click.pass_context
 def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -99,6 +114,7 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
 @click.option("--email", help="Whom to tell: addresses, separated by commas; '' for nobody.")
 @click.option("--webhook", metavar="URL", help="Where to post notices; '' for nowhere.")
+@click.option("--events", type=WORDS, help=POSTED)
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -111,8 +127,8 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     body = {key: None if value == "none" and key.endswith(("lease", "quota")) else value
             for key, value in asked.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, --email or "
-                               "--webhook")
+        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, --email, "
+                               "--webhook or --events")
     shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
 
 
@@ -133,17 +149,59 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @group.command("webhook-secret")
 @click.argument("name")
+@click.option("--new", is_flag=True, help="Make another first, by which all that follows is signed.")
 @as_json
 @click.pass_context
-def webhook_secret(ctx: click.Context, name: str, as_json: bool) -> None:
+def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> None:
     """Print what the signature of the group's webhook is checked with (docs/notices.md).
 
     \b
     Example:
       cod group webhook-secret physics
     """
-    value = client(ctx).get(path("groups", name, "webhook-secret"))
+    where = path("groups", name, "webhook-secret")
+    value = client(ctx).post(where) if new else client(ctx).get(where)
     if as_json:
         print_json(value)
     else:
         click.echo(value["secret"])
+
+
+@group.command()
+@click.argument("name")
+@click.option("--state", type=click.Choice(["waiting", "delivered", "given up"]), help="Only those.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The newest so many.")
+@as_json
+@click.pass_context
+def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_json: bool) -> None:
+    """List the newest deliveries to a group, by webhook and by mail, oldest first.
+
+    \b
+    Example:
+      cod group deliveries physics --state "given up"
+    """
+    values = client(ctx).newest(path("groups", name, "deliveries"), limit, state=state)
+    shown(ctx, values, delivery_table, as_json)
+
+
+def delivery_table(values: list[Any]) -> Any:
+    """Deliveries for people."""
+    return table(("ID", "AT", "KIND", "SUBJECT", "CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
+                 [(v["id"], when(v["at"]), v["kind"], v["subject"], v["channel"], v["to"], v["state"],
+                   str(v["attempts"]), ago(v["next_at"]), v["error"]) for v in values])
+
+
+@group.command()
+@click.argument("name")
+@click.argument("number", metavar="ID", type=click.IntRange(1))
+@as_json
+@click.pass_context
+def resend(ctx: click.Context, name: str, number: int, as_json: bool) -> None:
+    """Deliver something once more, to where the group's webhook or mail leads now.
+
+    \b
+    Example:
+      cod group resend physics 4711
+    """
+    value = client(ctx).post(path("groups", name, "deliveries", number, "resend"))
+    shown(ctx, value, lambda one: delivery_table([one]), as_json)

@@ -138,11 +138,11 @@ def _set_going(
 
 def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float) -> None:
     if vcluster.state == VclusterState.PENDING:
-        began = vclusters.change(tx, vcluster, state=VclusterState.ACTIVE, expires_at=now + vcluster.lease_time,
+        began = vclusters.change(tx, vcluster, now, state=VclusterState.ACTIVE, expires_at=now + vcluster.lease_time,
                                  warned=leases.begun(vcluster.lease_time, site.policy))
         notices.tell(tx, began, news.lease_began(began), now)
     elif request.kind == "grow":
-        vclusters.change(tx, vcluster, size=vcluster.size + sum(one.count for one in request.tuples))
+        vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))
 
 
 def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
@@ -219,7 +219,7 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
     cause = f"taken for request {reclaim.request_id}, of higher priority"
     effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:
-        smaller = vclusters.change(tx, vcluster, size=vcluster.size - len(leaving))
+        smaller = vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
         notices.tell(tx, smaller, news.reclaimed(smaller, [node.name for node in leaving]), now)
     return Result(len(leaving), effects)
 

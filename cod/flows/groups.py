@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cod.model import Effect, Group, Refused, Result
+from cod.model import Effect, Group, NoticeRules, Refused, Result
 from cod.policy import delivery
 from cod.store import groups, notices
 from cod.store.engine import Tx
 
 CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name where notices go, too
+EVENTS = ("notices", "vclusters", "nodes")
+RULES = NoticeRules()
 
 
 def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
@@ -28,33 +30,41 @@ def one(tx: Tx, name: str) -> Group:
 
 def create(
     tx: Tx, name: str, *, priority: int = 0, default_lease: float | None = None, max_lease: float | None = None,
-    email: str = "", webhook: str = "", image_quota: int | None = None, local_webhooks: bool = False, now: float,
+    email: str = "", webhook: str = "", events: Sequence[str] = ("notices",), image_quota: int | None = None,
+    rules: NoticeRules = RULES, now: float,
 ) -> Group:
     """A new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
 
-    image_quota     bytes that its images and open uploads may take; None: the site's default
-    local_webhooks  may its webhook be at this server itself
+    image_quota  bytes that its images and open uploads may take; None: the site's default
+    events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that may be
     """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
     columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook,
-                   image_quota=image_quota)
-    return groups.add(tx, name, now, **_checked(columns, {}, local_webhooks))
+                   events=events, image_quota=image_quota)
+    return groups.add(tx, name, now, **_checked(columns, {}, rules))
 
 
-def change(tx: Tx, name: str, changes: Mapping[str, Any], *, local_webhooks: bool = False, now: float) -> Result:
+def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, now: float) -> Result:
     """Change the columns in `changes`; the value is the group. Raises `Refused`.
 
     What runs and what waits keeps the lease and the priority that it has; what is yet to be told goes the new way.
     """
     group = one(tx, name)
     before = {"default_lease": group.default_lease, "max_lease": group.max_lease}
-    columns = _checked(changes, before, local_webhooks)
+    columns = _checked(changes, before, rules)
     groups.change(tx, group.id, **columns)
     for channel in CHANNELS:
         if columns.get(channel, getattr(group, channel)) != getattr(group, channel):
             notices.redirect(tx, group.id, channel, columns[channel], now)
     return Result(groups.get(tx, group.id), (Effect("wake", "notices"),))
+
+
+def new_secret(tx: Tx, name: str) -> Group:
+    """From now on its webhook's posts are signed by another secret. Raises `Refused`."""
+    group = one(tx, name)
+    groups.change(tx, group.id, webhook_turn=group.webhook_turn + 1)
+    return one(tx, name)
 
 
 def delete(tx: Tx, name: str) -> None:
@@ -70,12 +80,14 @@ def delete(tx: Tx, name: str) -> None:
     groups.remove(tx, group.id)
 
 
-def _checked(changes: Mapping[str, Any], before: Mapping[str, Any], local_webhooks: bool) -> dict[str, Any]:
+def _checked(changes: Mapping[str, Any], before: Mapping[str, Any], rules: NoticeRules) -> dict[str, Any]:
     columns = dict(changes)
     if "email" in columns:
         columns["email"] = delivery.check_email(columns["email"])
     if "webhook" in columns:
-        columns["webhook"] = delivery.check_webhook(columns["webhook"], local_webhooks)
+        columns["webhook"] = delivery.check_webhook(columns["webhook"], rules)
+    if "events" in columns:
+        columns["webhook_events"] = " ".join(sorted(set(columns.pop("events")), key=EVENTS.index))
     after = {**before, **columns}
     default, longest = after.get("default_lease"), after.get("max_lease")
     if default is not None and longest is not None and default > longest:

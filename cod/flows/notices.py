@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cod import news
-from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
+from cod.model import ALL, Effect, Group, Listed, Notice, NoticeView, Page, Refused, Result, Send
 from cod.policy import delivery as policy
 from cod.policy.delivery import Target, addresses, host, may_reach
 from cod.store import groups, lists
@@ -25,12 +25,14 @@ __all__ = ["Delivery", "Target", "addresses", "claim", "every", "failed", "host"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A claimed delivery with what it delivers; `group_id` and `group` are None for the site's administrators."""
+    """A claimed delivery with what it delivers; `group` is None for the site's administrators; `turn`: how often the
+    group's webhook's secret was changed."""
 
     send: Send
     notice: Notice
     group: str | None
     vcluster: str | None
+    turn: int = 0
 
     @property
     def to(self) -> Target:
@@ -49,8 +51,12 @@ def claim(tx: Tx, server: str, running: Collection[Target], now: float, lease: f
         send = store.claim(tx, due[target], server, now, now + lease)
         if send is not None:
             view = store.every(tx, notice_id=send.notice_id)[0]
-            claimed.append(Delivery(send, view.notice, view.group, view.vcluster))
+            claimed.append(Delivery(send, view.notice, view.group, view.vcluster, _turn(tx, view.notice)))
     return claimed
+
+
+def _turn(tx: Tx, notice: Notice) -> int:
+    return 0 if notice.group_id is None else groups.get(tx, notice.group_id).webhook_turn
 
 
 def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:
@@ -95,11 +101,40 @@ def one(tx: Tx, notice_id: int) -> NoticeView:
     return found[0]
 
 
+def deliveries(
+    tx: Tx, *, group: str, page: Page = ALL, state: str | None = None, channel: str | None = None
+) -> Listed[tuple[Send, Notice]]:
+    """What was, or is to be, delivered to a group, the newest first. Raises `Refused`."""
+    return lists.deliveries(tx, page, _group(tx, group).id, state=state, channel=channel)
+
+
+def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result:
+    """Deliver something once more, by the same channel to where it leads now. The value is (delivery, notice), the new
+    delivery's. Raises `Refused`."""
+    found = _group(tx, group)
+    before = store.sent(tx, send_id, found.id)
+    if before is None:
+        raise Refused("not_found", f"there is no delivery {send_id} to group {group}", "id")
+    target = found.webhook if before.channel == store.WEBHOOK else found.email
+    if not target:
+        raise Refused("conflict", f"group {group} has no {before.channel} now", "id")
+    if before.done_at is None:
+        raise Refused("conflict", "it is still tried", "id")
+    made = store.sent(tx, store.send(tx, before.notice_id, before.channel, target, now), found.id)
+    assert made is not None
+    return Result((made, store.get(tx, before.notice_id)), (Effect("wake", "notices"),))
+
+
+def _group(tx: Tx, name: str) -> Group:
+    found = groups.by_name(tx, name)
+    if found is None:
+        raise Refused("not_found", f"there is no group {name!r}", "group")
+    return found
+
+
 def test(tx: Tx, group: str, actor: str, now: float) -> Result:
     """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has no channel."""
-    found = groups.by_name(tx, group)
-    if found is None:
-        raise Refused("not_found", f"there is no group {group!r}", "group")
+    found = _group(tx, group)
     if not (found.email or found.webhook):
         raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: `cod group set {group} "
                       "--email … --webhook …`", "group")

@@ -61,7 +61,7 @@ def _give(
 ) -> tuple[Effect, ...]:
     _check(reclaim, vcluster, leaving)
     reclaims.answer(tx, reclaim, leaving, now)
-    vclusters.change(tx, vcluster, size=vcluster.size - len(leaving))
+    vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
     return steps.release(tx, leaving, lifecycle.may_keep_disk, cause=f"given back for reclaim {reclaim.id}", now=now,
                          actor=actor, policy=site.policy)
 

@@ -57,7 +57,7 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result:
         raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     if vcluster is not None and request.kind == "replace":  # it does without the node that it lost
-        vclusters.change(tx, vcluster, size=vcluster.size - 1)
+        vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
 
 

@@ -12,7 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A row of `groups`."""
+    """A row of `groups`.
+
+    webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces between
+    webhook_turn    how often its webhook's secret was changed
+    """
 
     id: int
     name: str
@@ -23,6 +27,13 @@ class Group:
     email: str = ""
     webhook: str = ""
     image_quota: int | None = None
+    webhook_events: str = "notices"
+    webhook_turn: int = 0
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """`webhook_events`, one by one."""
+        return tuple(self.webhook_events.split())
 
 
 @dataclass(frozen=True, slots=True)

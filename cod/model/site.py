@@ -140,10 +140,12 @@ class NoticeRules:
 
     local_webhooks  may webhooks be at addresses of the server itself (loopback, link-local, the subnets' `server`)
     ca_file         PEM file of the certificate authorities to trust in mail servers and webhooks; None: the system's
+    closed_networks networks that webhooks may not be in: those of BMCs, say ('10.9.0.0/16')
     """
 
     local_webhooks: bool = False
     ca_file: str | None = None
+    closed_networks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.task import LoopingCall
 from twisted.python.threadpool import ThreadPool
 
+from cod.flows import feeds
 from cod.flows import notices as flows
 from cod.flows.notices import Delivery, Target
 from cod.model import Site
@@ -73,6 +74,8 @@ class Notifier(Service):
 
     async def _claim(self) -> None:
         try:
+            if await self._pool.read(feeds.due, self._clock()):
+                await self._pool.run(feeds.gather, self._clock())
             for delivery in await self._pool.run(
                     flows.claim, self._server, tuple(self._under_way), self._clock(), LEASE):
                 self._begin(delivery)

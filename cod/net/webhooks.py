@@ -58,7 +58,7 @@ class Webhooks:
         """Post it. Raises `Unsent`."""
         notice, target = delivery.notice, delivery.send.target
         content = wire.body(self._site.name, notice, delivery.group, delivery.vcluster)
-        key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "")
+        key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)
         signed = wire.headers(key, self._site.name, notice, self._clock(), content)
         try:
             code = await self._post(target, {**signed, "User-Agent": AGENT}, content)
@@ -87,11 +87,12 @@ class Webhooks:
                                             socket.SOCK_STREAM)
         except OSError as error:
             raise Unsent(f"{host} cannot be found: {brief(error)}", dead=True) from None
-        local, own = self._site.notices.local_webhooks, [subnet.server for subnet in self._site.subnets]
-        allowed = [(family, where[0]) for family, _, _, _, where in found if may_reach(where[0], local, own)]
+        rules, own = self._site.notices, [subnet.server for subnet in self._site.subnets]
+        allowed = [(family, where[0]) for family, _, _, _, where in found
+                   if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)]
         if not allowed:
-            raise Unsent(f"{host} is an address of this server itself, or of no host: webhooks may not be there",
-                         dead=True)
+            raise Unsent(f"{host} is an address of this server itself, or in a network that is closed to webhooks, or no "
+                         "host's: webhooks may not be there", dead=True)
         return list(dict.fromkeys(allowed))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from cod.model import Refused
+from cod.model import NoticeRules, Refused
 
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 3600.0
@@ -51,12 +51,12 @@ def check_email(text: str) -> str:
         raise Refused("invalid", str(error), "email") from None
 
 
-def check_webhook(url: str, local: bool) -> str:
-    """A group's `webhook`; '' for none. `local`: may it point to this host itself? Raises `Refused`.
+def check_webhook(url: str, rules: NoticeRules) -> str:
+    """A group's `webhook`; '' for none. Raises `Refused`.
 
     A name is looked at again each time that it is connected to (`may_reach`): what it means can change.
     """
-    problem = url and (_url_problem(url) or _host_problem(url, local))
+    problem = url and (_url_problem(url) or _host_problem(url, rules))
     if problem:
         raise Refused("invalid", problem, "webhook")
     return url
@@ -79,19 +79,19 @@ def _url_problem(url: str) -> str:
     return "" if port is None or port > 0 else "there is no port 0"
 
 
-def _host_problem(url: str, local: bool) -> str:
+def _host_problem(url: str, rules: NoticeRules) -> str:
     host = urlsplit(url).hostname or ""
     try:
         address = str(ip_address(host))
     except ValueError:
         return "" if _HOST.match(host) else f"{host!r} is no host name"
-    return "" if may_reach(address, local) else (
-        f"a webhook may not be at {address}, which is this server itself or no host (see notices.local_webhooks in the "
-        "site file)")
+    return "" if may_reach(address, rules.local_webhooks, (), rules.closed_networks) else (
+        f"a webhook may not be at {address}, which is this server itself, or in a network that is closed to webhooks, "
+        "or no host (see [notices] in the site file)")
 
 
-def may_reach(address: str, local: bool, own: Iterable[str] = ()) -> bool:
-    """May a webhook be posted to that IP address?
+def may_reach(address: str, local: bool, own: Iterable[str] = (), closed: Iterable[str] = ()) -> bool:
+    """May a webhook be posted to that IP address? Never in one of the `closed` networks, which the site names.
 
     Not to loopback, link-local (where clouds keep their credentials), unspecified, multicast and reserved ones, nor to
     the server's `own`, unless `local`: who names a webhook must not speak with the server's voice to what trusts it.
@@ -103,8 +103,8 @@ def may_reach(address: str, local: bool, own: Iterable[str] = ()) -> bool:
         if mapped is None and ip.packed[:12] == _NAT64:
             mapped = IPv4Address(ip.packed[12:])
         if mapped is not None:
-            return may_reach(str(mapped), local, own)
-    if ip.is_multicast or ip.is_unspecified:
+            return may_reach(str(mapped), local, own, closed)
+    if ip.is_multicast or ip.is_unspecified or any(ip in ip_network(network) for network in closed):
         return False
     inside = ip.is_loopback or ip.is_link_local or ip.is_reserved or ip.packed[0] == 0
     return local or not (inside or str(ip) in set(own))

@@ -28,7 +28,7 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
     if vcluster.warned is not None and vcluster.warned <= seconds:
         return False
     notices.tell(tx, vcluster, news.lease_warning(vcluster, vcluster.expires_at - now), now)
-    vclusters.change(tx, vcluster, warned=seconds)
+    vclusters.change(tx, vcluster, now, warned=seconds)
     dues.leased(tx, vcluster, "warning", now)
     return True
 
@@ -40,7 +40,7 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.drain_until is not None or (vcluster.expires_at or now + 1) > now:
         return False
-    drained = vclusters.change(tx, vcluster, drain_until=now + grace)
+    drained = vclusters.change(tx, vcluster, now, drain_until=now + grace)
     requests.suspend(tx, vcluster.id, now)
     notices.tell(tx, drained, news.lease_ended(drained), now)
     dues.leased(tx, drained, "draining", now)
@@ -58,7 +58,7 @@ def expire(
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     reclaims.deserted(tx, vcluster.id, held, now)
     effects = steps.release(tx, held, may_keep, cause="the lease ran out", now=now, actor=actor, policy=policy)
-    vclusters.change(tx, vcluster, state=VclusterState.RELEASING)
+    vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
     notices.tell(tx, vcluster, news.drained(vcluster), now)
     dues.leased(tx, vcluster, "ended", now)
     return effects

@@ -36,10 +36,23 @@ def add(
     `cod.news`; delivery follows the commit (`flows.notices`)."""
     values = dict(at=now, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject, about=about)
     notice_id = new_id(tx.execute(insert(t.notices).values(values)))
-    targets = _targets(groups.get(tx, group_id)) if group_id is not None else [(EMAIL, ADMINISTRATORS)]
+    targets = _targets(groups.get(tx, group_id), kind) if group_id is not None else [(EMAIL, ADMINISTRATORS)]
     for channel, target in targets:
-        tx.execute(insert(t.notice_sends).values(notice_id=notice_id, channel=channel, target=target, next_at=now))
+        send(tx, notice_id, channel, target, now)
     return get(tx, notice_id)
+
+
+def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: float) -> None:
+    """Post to the group's webhook what happened (JSON): for programs, so people are not shown it."""
+    notice_id = new_id(tx.execute(insert(t.notices).values(
+        at=now, kind=kind, group_id=group.id, subject=subject, about="", events=events)))
+    send(tx, notice_id, WEBHOOK, group.webhook, now)
+
+
+def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
+    """A new delivery of the notice; returns its id."""
+    return new_id(tx.execute(insert(t.notice_sends).values(
+        notice_id=notice_id, channel=channel, target=target, next_at=now)))
 
 
 def tell(tx: Tx, vcluster: Vcluster, said: news.News, now: float) -> Notice:
@@ -47,8 +60,9 @@ def tell(tx: Tx, vcluster: Vcluster, said: news.News, now: float) -> Notice:
     return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 
 
-def _targets(group: Group) -> Sequence[tuple[str, str]]:
-    return [(channel, target) for channel, target in ((WEBHOOK, group.webhook), (EMAIL, group.email)) if target]
+def _targets(group: Group, kind: str) -> Sequence[tuple[str, str]]:
+    webhook = group.webhook if "notices" in group.events or kind == "test" else ""
+    return [(channel, target) for channel, target in ((WEBHOOK, webhook), (EMAIL, group.email)) if target]
 
 
 def get(tx: Tx, notice_id: int) -> Notice:
@@ -98,6 +112,13 @@ def _set(tx: Tx, send: Send, **columns: Any) -> bool:
     own = (_s.id == send.id, _s.attempts == send.attempts, _s.claimed_by == send.claimed_by, _s.done_at.is_(None))
     values = dict(claimed_by=None, claim_expires=None, **columns)
     return tx.execute(update(t.notice_sends).where(*own).values(values)).rowcount == 1
+
+
+def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
+    """A delivery to that group."""
+    query = select(*_SEND).join_from(t.notice_sends, t.notices, _s.notice_id == _n.id)
+    row = tx.execute(query.where(_s.id == send_id, _n.group_id == group_id)).one_or_none()
+    return Send(*row) if row else None
 
 
 def rest(tx: Tx, channel: str, target: str | None, until: float) -> None:

@@ -155,7 +155,7 @@ def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
     if vcluster.state == VclusterState.PENDING:
         vclusters.end(tx, vcluster, now)
     elif request.kind == "replace":
-        vclusters.change(tx, vcluster, size=vcluster.size - 1)
+        vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return True
 
 

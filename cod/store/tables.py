@@ -363,7 +363,7 @@ vcluster_history = _table(
     Column("id", Id, primary_key=True),
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
     Column("at", Time, nullable=False, index=True),
-    Column("event", String(16), nullable=False, comment="created, state, size, lease or ready"),
+    Column("event", String(16), nullable=False, comment="created, or what of it changed: see store.vclusters.EVENTS"),
     Column("state", String(16), nullable=False, comment="afterwards"),
     Column("size", Integer, nullable=False, comment="nodes it should have afterwards"),
     Column("expires_at", Time, comment="end of its lease afterwards"),

@@ -86,7 +86,10 @@ def add(
             with tx.begin_nested():
                 block = {"first_address": first, "last_address": first + subnet.block_size - 1}
                 vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values, **block)))
-                return get(tx, vcluster_id)
+                made = get(tx, vcluster_id)
+                assert made is not None
+                _note(tx, made, "created", now)
+                return made
         except exc.IntegrityError:
             if attempt == _ROUNDS - 1 or by_name(tx, name) is not None:
                 raise
@@ -100,17 +103,32 @@ def _free_block(tx: Tx, subnet: Subnet) -> int | None:
     return next((start for start in starts if start not in used), None)
 
 
-def change(tx: Tx, vcluster: Vcluster, **columns: Any) -> Vcluster:
-    """Set columns; returns the vcluster as it is now."""
+def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
+    """Set columns; returns the vcluster as it is now. What matters to its owners is written to its history."""
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(**columns))
-    return replace(vcluster, **columns)
+    changed = replace(vcluster, **columns)
+    for event, column in EVENTS.items():
+        if getattr(changed, column) != getattr(vcluster, column):
+            _note(tx, changed, event, now)
+            break
+    return changed
+
+
+EVENTS = {"state": "state", "draining": "drain_until", "lease": "expires_at", "size": "size", "ready": "ready_at"}
+"""What is written to a vcluster's history, and the column whose change it is; of several the first."""
+
+
+def _note(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
+    tx.execute(insert(t.vcluster_history).values(
+        vcluster_id=vcluster.id, at=now, event=event, state=vcluster.state, size=vcluster.size,
+        expires_at=vcluster.expires_at))
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
     """It is over: its name and its block of addresses are free, and nobody speaks for it any more."""
     vcms.revoke(tx, vcluster.id)
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
-    return change(tx, vcluster, state=VclusterState.ENDED, ended_at=now, first_address=None, last_address=None)
+    return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now, first_address=None, last_address=None)
 
 
 def deserted(tx: Tx) -> list[Vcluster]:
@@ -142,7 +160,7 @@ def first_ready(tx: Tx, vcluster_id: int | None, now: float) -> Vcluster | None:
         return None
     n = t.nodes.c
     active = tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE))
-    return change(tx, vcluster, ready_at=now) if active == vcluster.size else None
+    return change(tx, vcluster, now, ready_at=now) if active == vcluster.size else None
 
 
 def held(tx: Tx, vcluster_id: int) -> int:

@@ -16,9 +16,11 @@ from typing import Any
 from cod.model import Notice
 
 
-def group_key(site_key: bytes, group_id: int, name: str) -> bytes:
-    """The group's key. With the name, because a database may give a deleted group's id to a later one."""
-    return hmac.digest(site_key, f"webhook {group_id} {name}".encode(), hashlib.sha256)
+def group_key(site_key: bytes, group_id: int, name: str, turn: int = 0) -> bytes:
+    """The group's key, after it was changed `turn` times. With the name, because a database may give a deleted group's
+    id to a later one."""
+    text = f"webhook {group_id} {name}" + (f" {turn}" if turn else "")
+    return hmac.digest(site_key, text.encode(), hashlib.sha256)
 
 
 def secret(key: bytes) -> str:
@@ -33,9 +35,11 @@ def body(site: str, notice: Notice, group: str | None, vcluster: str | None) -> 
 
 
 def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict[str, Any]:
-    """A notice by names: `group` is null where it is for the site's administrators."""
-    return {"id": notice.id, "at": notice.at, "kind": notice.kind, "group": group, "vcluster": vcluster,
-            "subject": notice.subject, "about": notice.about}
+    """A notice by names: `group` is null where it is for the site's administrators. `events`: what happened, where it
+    is for programs."""
+    document = {"id": notice.id, "at": notice.at, "kind": notice.kind, "group": group, "vcluster": vcluster,
+                "subject": notice.subject, "about": notice.about}
+    return document if notice.events is None else document | {"events": json.loads(notice.events)}
 
 
 def headers(key: bytes, site: str, notice: Notice, now: float, content: bytes) -> dict[str, str]:

@@ -166,7 +166,7 @@ def upgrade() -> None:
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('vcluster_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('at', sa.Double(), nullable=False),
-    sa.Column('event', sa.String(length=16), nullable=False, comment='created, state, size, lease or ready'),
+    sa.Column('event', sa.String(length=16), nullable=False, comment='created, or what of it changed: see store.vclusters.EVENTS'),
     sa.Column('state', sa.String(length=16), nullable=False, comment='afterwards'),
     sa.Column('size', sa.Integer(), nullable=False, comment='nodes it should have afterwards'),
     sa.Column('expires_at', sa.Double(), nullable=True, comment='end of its lease afterwards'),

@@ -13,12 +13,13 @@ import pytest
 from cod.cli import events, notice
 from cod.client import ApiError
 from cod.flows import notices as flows
-from cod.model import Effect, NoticeRules, Site
+from cod.model import Effect, NoticeRules, Role, Site
 from cod.pool import Pool
 from cod.store import groups, notices
 from cod.store.engine import Tx
 from cod.wire import webhook
-from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, as_json, run, serving
+from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, as_json, run, said, serving
+from tests.net.credentials import as_user
 
 HOOK = "https://hooks.example.org/secret-path"
 
@@ -94,6 +95,49 @@ def test_a_webhooks_secret_is_not_for_readers(served: Served) -> None:
     assert refused(served.local.get, "/groups/none/webhook-secret").status == 404
     assert run(served, "group", "webhook-secret", "site").stdout == expected + "\n"
     assert as_json(served, "group", "webhook-secret", "site")["secret"] == expected
+
+
+def test_a_secret_is_changed(served: Served) -> None:
+    before = served.local.get("/groups/site/webhook-secret")["secret"]
+    owner, member = as_user(served, "ann", "site"), as_user(served, "bob", "site", Role.MEMBER)
+    after = owner.post("/groups/site/webhook-secret")["secret"]
+    assert after != before
+    assert served.local.get("/groups/site/webhook-secret")["secret"] == after
+    assert refused(member.post, "/groups/site/webhook-secret").status == 403
+    assert refused(member.get, "/groups/site/webhook-secret").status == 403
+    assert said(served, "group", "webhook-secret", "site", "--new") != after + "\n"
+
+
+def test_what_is_posted_is_the_groups_choice(served: Served) -> None:
+    owner = as_user(served, "ann", "site")
+    assert owner.patch("/groups/site", {"events": ["nodes", "notices"]})["events"] == ["notices", "nodes"]
+    assert served.local.get("/groups/site")["events"] == ["notices", "nodes"]
+    assert refused(owner.patch, "/groups/site", {"events": ["gossip"]}).status == 422
+    assert as_json(served, "group", "set", "site", "--events", "vclusters")["events"] == ["vclusters"]
+    assert as_json(served, "group", "set", "site", "--events", "")["events"] == []
+
+
+def test_the_log_of_deliveries(served: Served) -> None:
+    owner = as_user(served, "ann", "site")
+    owner.patch("/groups/site", {"webhook": HOOK, "email": "a@x.org"})
+    owner.post("/groups/site/test-notice")
+    mail, hook = owner.get("/groups/site/deliveries")["items"]
+    assert (hook["channel"], hook["to"], hook["state"], hook["kind"]) == (
+        "webhook", "hooks.example.org", "waiting", "test")
+    assert "secret-path" not in json.dumps([mail, hook])
+    assert owner.get("/groups/site/deliveries", channel="email")["items"] == [mail]
+    for delivery in served.tx(flows.claim, "a", (), NOW, 60.0):
+        served.tx(flows.failed, delivery, "answered 404", True, False, NOW)
+    failed = owner.get("/groups/site/deliveries", state="given up")["items"]
+    assert {one["error"] for one in failed} == {"answered 404"}
+    again = owner.post(f"/groups/site/deliveries/{hook['id']}/resend")
+    assert (again["state"], again["notice"], again["id"] != hook["id"]) == ("waiting", hook["notice"], True)
+    viewer, stranger = as_user(served, "eve", "site", Role.VIEWER), as_user(served, "bob", "other")
+    assert len(viewer.get("/groups/site/deliveries")["items"]) == 3
+    assert refused(viewer.post, f"/groups/site/deliveries/{hook['id']}/resend").status == 403
+    assert refused(stranger.get, "/groups/site/deliveries").status == 404
+    assert "given up" in said(served, "group", "deliveries", "site")
+    assert as_json(served, "group", "resend", "site", mail["id"])["channel"] == "email"
 
 
 # ---------------------------------------------------------------- notices

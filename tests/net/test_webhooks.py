@@ -279,6 +279,14 @@ def test_a_name_that_means_the_server_itself_is_refused_when_it_is_connected_to(
     assert listener.got == []
 
 
+def test_a_closed_network_is_closed_when_it_is_connected_to(post: Callable[..., Any], local: Site) -> None:
+    closed = replace(local, notices=NoticeRules(local_webhooks=True, closed_networks=("127.0.0.0/8", "fd00::/8")))
+    with listening() as listener:
+        error = unsent(post, closed, listener.url())
+    assert "closed to webhooks" in error.sentence
+    assert listener.got == []
+
+
 def test_of_several_addresses_only_the_allowed_are_tried(post: Callable[..., Any], site: Site) -> None:
     asked = []
 

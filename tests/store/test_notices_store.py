@@ -12,7 +12,7 @@ from cod.flows import groups as group_flows
 from cod.flows import notices as flow
 from cod.flows import vclusters as vcluster_flows
 from cod.flows.notices import Delivery
-from cod.model import Effect, Group, Refused, Site
+from cod.model import Effect, Group, NoticeRules, Page, Refused, Site
 from cod.policy.delivery import GIVEN_UP
 from cod.store import groups, nodes, notices
 from cod.store import tables as t
@@ -95,15 +95,19 @@ def test_notices_are_listed(tx: Tx, site: Site) -> None:
     ids.append(told.id)
 
     def listed(**kwargs: Any) -> list[int]:
-        return [view.notice.id for view in flow.every(tx, **{"after": before, **kwargs})]
+        return [view.notice.id for view in flow.every(tx, **{"above": before, **kwargs})][::-1]
 
     assert listed() == ids
-    assert listed(after=None)[-4:] == ids
+    assert listed(above=None)[-4:] == ids
     assert listed(group="two") == ids[1:2]
     assert listed(vcluster="web") == ids[3:]
-    assert listed(after=ids[1]) == ids[2:]
-    assert listed(limit=2) == ids[:2], "the oldest after an id"
-    assert listed(after=None, limit=2) == ids[2:], "the newest without one"
+    assert listed(kind="ready") == ids[3:]
+    assert listed(kind="ready,test") == ids
+    assert listed(above=ids[1]) == ids[2:]
+    assert listed(page=Page(2)) == ids[2:], "the newest"
+    assert listed(page=Page(2, "id")) == ids[1::-1], "the oldest after an id"
+    assert listed(page=Page(q="S")) == ids
+    assert listed(page=Page(q="S%")) == []
     assert listed(group="none") == []
     with pytest.raises(Refused, match="no notice 999"):
         flow.one(tx, 999)
@@ -272,7 +276,7 @@ def test_what_cannot_be_is_refused_and_nothing_stored(tx: Tx, changes: Any, fiel
 
 
 def test_a_local_webhook_where_the_site_allows_it(tx: Tx) -> None:
-    made = group_flows.create(tx, "g", webhook="http://127.0.0.1:9/", local_webhooks=True, now=NOW)
+    made = group_flows.create(tx, "g", webhook="http://127.0.0.1:9/", rules=NoticeRules(local_webhooks=True), now=NOW)
     assert made.webhook == "http://127.0.0.1:9/"
 
 

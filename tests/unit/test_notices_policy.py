@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod import news as notices
-from cod.model import Refused, Vcluster
+from cod.model import NoticeRules, Refused, Vcluster
 from cod.policy import delivery
 from cod.policy.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
 
@@ -137,7 +137,7 @@ def test_a_groups_addresses_are_kept_tidy() -> None:
     "https://hooks.example.org./x",
 ])
 def test_good_webhooks(url: str) -> None:
-    assert delivery.check_webhook(url, False) == url
+    assert delivery.check_webhook(url, NoticeRules()) == url
 
 
 @pytest.mark.parametrize(("url", "words"), [
@@ -153,7 +153,7 @@ def test_good_webhooks(url: str) -> None:
 ])
 def test_bad_webhooks(url: str, words: str) -> None:
     with pytest.raises(Refused, match=words) as caught:
-        delivery.check_webhook(url, False)
+        delivery.check_webhook(url, NoticeRules())
     assert (caught.value.code, caught.value.field) == ("invalid", "webhook")
 
 
@@ -175,6 +175,23 @@ def test_what_is_no_host_is_never_reached(address: str) -> None:
 @pytest.mark.parametrize("address", ["10.0.0.9", "192.168.1.1", "8.8.8.8", "2001:db8::1", "fd00::1", "64:ff9b::a00:9"])
 def test_others_are_reached(address: str) -> None:
     assert delivery.may_reach(address, False, ["10.77.0.1"])
+
+
+@pytest.mark.parametrize(("address", "reached"), [
+    ("10.9.0.1", False), ("10.10.0.1", True), ("::ffff:10.9.3.4", False), ("64:ff9b::a09:1", False), ("fd00::1", False),
+    ("2001:db8::1", True),
+])
+def test_closed_networks_are_closed_whatever_else_is_open(address: str, reached: bool) -> None:
+    closed = ("10.9.0.0/16", "fd00::/8")
+    assert delivery.may_reach(address, False, (), closed) == reached
+    assert delivery.may_reach(address, True, (), closed) == reached
+    rules = NoticeRules(local_webhooks=True, closed_networks=closed)
+    url = f"http://[{address}]/" if ":" in address else f"http://{address}/"
+    if reached:
+        assert delivery.check_webhook(url, rules) == url
+    else:
+        with pytest.raises(Refused, match="closed to webhooks"):
+            delivery.check_webhook(url, rules)
 
 
 @given(st.ip_addresses(v=4, network="127.0.0.0/8"))

@@ -4,6 +4,7 @@ Times are seconds since the epoch (UTC), lengths of time seconds, sizes bytes. T
 row ids; a template is named 'name' (its newest revision) or 'name@revision'. Unknown keys of a request are refused.
 """
 
+from cod.net.bodies.captures import CaptureList, CaptureQuery, CaptureReply, CaptureWish
 from cod.net.bodies.energy import EnergyLine, EnergyQuery, EnergyReport, EnergySum
 from cod.net.bodies.hardware import (
     BlockCreate,
@@ -40,7 +41,15 @@ from cod.net.bodies.nodes import (
     Progress,
     Transition,
 )
-from cod.net.bodies.notices import NoticeList, NoticeQuery, NoticeReply, SendReply
+from cod.net.bodies.notices import (
+    DeliveryList,
+    DeliveryQuery,
+    DeliveryReply,
+    NoticeList,
+    NoticeQuery,
+    NoticeReply,
+    SendReply,
+)
 from cod.net.bodies.plan import ExplainReply, MatchAsk, MatchReply, PlannedReply, PlanReply
 from cod.net.bodies.reclaims import ReclaimAnswer, ReclaimList, ReclaimQuery, ReclaimReply
 from cod.net.bodies.server import (
@@ -60,7 +69,6 @@ from cod.net.bodies.software import (
     ImageList,
     ImageQuery,
     ImageReply,
-    ImageUpload,
     TemplateCheck,
     TemplateDocument,
     TemplateFault,
@@ -68,6 +76,10 @@ from cod.net.bodies.software import (
     TemplateList,
     TemplateQuery,
     TemplateReply,
+    UploadCreate,
+    UploadList,
+    UploadQuery,
+    UploadReply,
     Verified,
 )
 from cod.net.bodies.vclusters import (
@@ -103,9 +115,16 @@ __all__ = [
     "BlockNodes",
     "BlockQuery",
     "BlockReply",
+    "CaptureList",
+    "CaptureQuery",
+    "CaptureReply",
+    "CaptureWish",
     "ConflictList",
     "ConflictQuery",
     "ConflictReply",
+    "DeliveryList",
+    "DeliveryQuery",
+    "DeliveryReply",
     "EnergyLine",
     "EnergyQuery",
     "EnergyReport",
@@ -126,7 +145,6 @@ __all__ = [
     "ImageList",
     "ImageQuery",
     "ImageReply",
-    "ImageUpload",
     "Lifecycle",
     "MatchAsk",
     "MatchReply",
@@ -179,6 +197,10 @@ __all__ = [
     "TypeRefresh",
     "TypeRefreshed",
     "TypeReply",
+    "UploadCreate",
+    "UploadList",
+    "UploadQuery",
+    "UploadReply",
     "VclusterCreate",
     "VclusterInFull",
     "VclusterList",

@@ -46,6 +46,37 @@ class SendReply(Reply):
                    next_at=send.next_at if send.done_at is None else None, error=send.error)
 
 
+class DeliveryQuery(Paged):
+    """Which deliveries to list."""
+
+    state: Literal["waiting", "delivered", "given up"] | None = None
+    channel: Literal["webhook", "email"] | None = None
+    sort: Literal["id", "-id"] = "-id"
+
+
+class DeliveryReply(SendReply):
+    """A delivery of a notice, or of what happened (`kind` vcluster-events or node-events), to a group."""
+
+    id: int
+    notice: int
+    at: float
+    kind: str
+    subject: str
+
+    @classmethod
+    def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
+        """From the two rows."""
+        send, notice = pair
+        return cls(**SendReply.of(send).model_dump(), id=send.id, notice=notice.id, at=notice.at, kind=notice.kind,
+                   subject=notice.subject)
+
+
+class DeliveryList(Part):
+    """Deliveries, the newest first."""
+
+    items: list[DeliveryReply]
+
+
 class NoticeReply(Reply):
     """A notice. `group` is null where it is for the site's administrators."""
 

@@ -182,6 +182,8 @@ class RequestList(Part):
 Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
                              "site's default")]
 Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
+Events = Annotated[list[Literal["notices", "vclusters", "nodes"]], Field(
+    max_length=3, description="what is posted to the webhook: notices for people, what happens to vclusters, to nodes")]
 WebhookUrl = Annotated[str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")]
 
 
@@ -194,6 +196,7 @@ class GroupCreate(Body):
     max_lease: Seconds | None = None
     email: Emails = ""
     webhook: WebhookUrl = ""
+    events: Events = ["notices"]
     image_quota: Quota | None = None
 
 
@@ -206,13 +209,14 @@ class GroupPatch(Body):
     max_lease: Seconds | None = None
     email: Emails | None = None
     webhook: WebhookUrl | None = None
+    events: Events | None = None
     image_quota: Quota | None = None
 
     @model_validator(mode="after")
     def _something(self) -> GroupPatch:
         if not self.model_fields_set:
             raise ValueError("names nothing to change")
-        for name in ("priority", "email", "webhook"):
+        for name in ("priority", "email", "webhook", "events"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"{name} cannot be null")
         return self
@@ -234,6 +238,7 @@ class GroupReply(Reply):
     max_lease: float | None
     email: str
     webhook: str
+    events: tuple[str, ...]
     image_quota: int | None
     created_at: float
 

@@ -14,14 +14,15 @@ from cod.net.routes import ADMINS, ANYBODY, Ask, in_parts, listed, manage, numbe
 from cod.wire import webhook
 
 
-def _secret(key: bytes, name: str, tx: Any) -> b.WebhookSecret:
-    group = groups.one(tx, name)
-    return b.WebhookSecret(group=name, secret=webhook.secret(webhook.group_key(key, group.id, name)))
+def _secret(key: bytes, name: str, tx: Any, new: bool = False) -> b.WebhookSecret:
+    group = groups.new_secret(tx, name) if new else groups.one(tx, name)
+    own = webhook.group_key(key, group.id, name, group.webhook_turn)
+    return b.WebhookSecret(group=name, secret=webhook.secret(own))
 
 
 def _changes(ask: Ask) -> list[Claim]:
     """How a group is told things its owners may say; its priority and its leases are the administrators' to give."""
-    own = {"email", "webhook", "default_lease"}
+    own = {"email", "webhook", "events", "default_lease"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
     return [Claim(right, "group", ask.names["name"])]
 
@@ -35,18 +36,27 @@ GROUPS = (
     route("GET", "/groups/{name}", see("group"), "Show a group", lambda a: partial(groups.one, name=a.names["name"]),
           reply=b.GroupReply),
     route("POST", "/groups", ADMINS, "Create a group",
-          lambda a: partial(groups.create, now=a.now, local_webhooks=a.site.notices.local_webhooks,
+          lambda a: partial(groups.create, now=a.now, rules=a.site.notices,
                             **a.body.model_dump()),
           reply=b.GroupReply, body=b.GroupCreate, status=201),
     route("PATCH", "/groups/{name}", _changes, "Change a group's priority, its leases, or how it is told things",
           lambda a: partial(groups.change, name=a.names["name"], changes=a.body.model_dump(exclude_unset=True),
-                            local_webhooks=a.site.notices.local_webhooks, now=a.now),
+                            rules=a.site.notices, now=a.now),
           reply=b.GroupReply, body=b.GroupPatch),
     route("DELETE", "/groups/{name}", ADMINS, "Remove a group that owns nothing",
           lambda a: partial(groups.delete, name=a.names["name"]), status=204),
     route("GET", "/groups/{name}/webhook-secret", manage("group"),
           "Show what the signature of the group's webhook is checked with",
           lambda a: partial(_secret, a.webhook_key, a.names["name"]), reply=b.WebhookSecret, secret=True),
+    route("POST", "/groups/{name}/webhook-secret", manage("group"),
+          "Change what the signature of the group's webhook is checked with",
+          lambda a: partial(_secret, a.webhook_key, a.names["name"], new=True), reply=b.WebhookSecret, secret=True),
+    route("GET", "/groups/{name}/deliveries", see("group"), "List what was, or is to be, delivered to a group",
+          lambda a: partial(notices.deliveries, group=a.names["name"], page=a.query.page, **a.query.filters),
+          shape=listed(b.DeliveryList, b.DeliveryReply.of_pair), reply=b.DeliveryList, query=b.DeliveryQuery),
+    route("POST", "/groups/{name}/deliveries/{id}/resend", manage("group"), "Deliver something once more",
+          lambda a: partial(notices.again, group=a.names["name"], send_id=number(a.names["id"]), now=a.now),
+          shape=b.DeliveryReply.of_pair, reply=b.DeliveryReply, status=202),
     route("POST", "/groups/{name}/test-notice", manage("group"), "Send the group a test notice",
           lambda a: partial(notices.test, group=a.names["name"], actor=a.actor, now=a.now),
           reply=b.NoticeReply, status=202),
