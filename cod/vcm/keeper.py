@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 
 from cod.vcm import memory as store
 from cod.vcm.link import Link, Lost
@@ -24,6 +25,7 @@ from cod.wire.nmpbodies import Body, Grant, Hello, Lease, NodeState, Progress, R
 
 __all__ = ["Keeper", "Terms"]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
+MOST_ASKED = 32  # questions without an answer; COD allows for some more
 
 log = logging.getLogger("cod.vcm")
 
@@ -44,6 +46,7 @@ class Keeper(Service):
         self.memory = Memory(terms.vcluster)
         self.rounds = Rounds(reactor, threads, terms, pool, clock, self._ask, self._remember)
         self.began = False
+        self._few = DeferredSemaphore(MOST_ASKED)
         self._link: Link | None = None
         self._open = False
         self._pause = FIRST_PAUSE
@@ -108,9 +111,14 @@ class Keeper(Service):
             self._reactor.callLater(pause, self._call)
 
     async def _ask(self, body: Body) -> Body:
-        if self._link is None or not self._open:
-            raise Lost("there is no connection")
-        return await self._link.ask(body)
+        """Ask, when not too many questions are without an answer."""
+        await self._few.acquire()
+        try:
+            if self._link is None or not self._open:
+                raise Lost("there is no connection")
+            return await self._link.ask(body)
+        finally:
+            self._few.release()
 
     # ------------------------------------------------------------ what COD says
 
@@ -146,7 +154,7 @@ class Keeper(Service):
         elif isinstance(body, Reclaim):
             log.info("reclaim %d: %d nodes are wanted back: %s", body.reclaim, body.count, body.reason)
         elif isinstance(body, Lease):
-            log.info("the lease: %s", body.event)
+            log.info("the lease: %s; its end: %s", body.event, datetime.fromtimestamp(body.expires, UTC))
         elif isinstance(body, Progress):
             log.debug("%s: %s %d of %d", body.node, body.phase, body.done, body.total)
 

@@ -77,11 +77,10 @@ class Link(Protocol):
         self.ask(self._hello).addCallbacks(self._greeted, self._not_greeted)
 
     def ask(self, body: Body) -> Deferred[Body]:
-        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`."""
+        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`. Raises `Fault` where it may not be said."""
         message = self._message(body)
-        answer: Deferred[Body] = Deferred()
-        self._answers[message.id] = answer
         self.transport.write(self._talk.says(message))
+        answer = self._answers[message.id] = Deferred()
         return answer
 
     def acknowledge(self, sequence: int) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from cod.vcm.keeper import MOST_ASKED, Keeper
 from cod.vcm.link import GREETING, Link, Lost, Refusal
+from cod.vcm.steps import Terms
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
-from cod.wire.nmp import Decoder, Message, encode
+from cod.wire.nmp import Decoder, Fault, Message, encode
+from cod.wire.nmptalk import MOST_OPEN
 
 HELLO = b.Hello("pool", "test 1.0", 4)
 
@@ -151,3 +156,48 @@ def test_cod_says_goodbye() -> None:
     assert line.transport.disconnecting
     line.link.connectionLost(Failure(ConnectionDone()))
     assert line.losses == ["restarting"]
+
+
+def test_left_before_it_is_connected_it_says_nothing() -> None:
+    """A VCM that is stopped while COD does not answer."""
+    losses: list[str] = []
+    link = Link(Clock(), HELLO, welcomed=losses.append, told=lambda *what: None, lost=losses.append)
+    link.leave("the VCM is being stopped")
+    transport: Any = _Transport()  # type: ignore[no-untyped-call]
+    link.makeConnection(transport)  # type: ignore[no-untyped-call]
+    assert (transport.value(), transport.disconnecting) == (b"", True)
+    link.connectionLost(Failure(ConnectionDone()))
+    assert losses == ["the VCM is being stopped"]
+
+
+def test_a_question_too_many_is_not_waited_for() -> None:
+    line = Line()
+    for _ in range(MOST_OPEN):
+        line.ask(b.Status())
+    with pytest.raises(Fault, match="wait for answers"):
+        line.link.ask(b.Status())
+    assert len(line.link._answers) == MOST_OPEN
+
+
+def test_a_keeper_asks_not_too_much_at_once(tmp_path: Path) -> None:
+    """As when a hundred nodes leave and COD is slow."""
+    asked: list[Deferred[b.Body]] = []
+
+    def ask(body: b.Body) -> Deferred[b.Body]:
+        asked.append(Deferred())
+        return asked[-1]
+
+    keeper: Any = Keeper(Clock(), None, Terms("pool", "t", tmp_path / "s"), None, lambda link: Deferred(), lambda: 0.0)  # type: ignore[arg-type]
+    keeper._link, keeper._open = SimpleNamespace(ask=ask), True
+    ended = [ensureDeferred(keeper._ask(b.Status())) for _ in range(100)]
+    assert len(asked) == MOST_ASKED < MOST_OPEN
+    asked[0].callback(b.Done())
+    assert len(asked) == MOST_ASKED + 1
+    keeper._open = False  # what waits is not asked on no connection
+    for one in asked[1:]:
+        one.errback(Lost("gone"))
+    assert len(asked) == MOST_ASKED + 1
+    lost: list[Any] = []
+    for one in ended[1:]:
+        one.addErrback(lambda failure: lost.append(failure.check(Lost)))
+    assert lost == [Lost] * 99
