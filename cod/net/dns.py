@@ -140,11 +140,18 @@ class DnsServer(SocketService):
 
     def _answer(self, answers: Sequence[DnsAnswer | None], batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         for (query, peer, reply), answer in zip(batch, answers, strict=True):
-            if answer is None:
-                self._pass_on(query, peer, reply)
-                continue
-            ANSWERS.labels(answer.code).inc()
-            reply(wire.encode(query, answer, domain=self._site.domain, server=self._address, serial=int(self._clock())))
+            try:
+                self._answer_one(query, peer, reply, answer)
+            except Exception:  # the other questions are other people's
+                log.exception("a question of %s could not be answered", peer)
+                reply(wire.failed(query))
+
+    def _answer_one(self, query: wire.Query, peer: str, reply: Reply, answer: DnsAnswer | None) -> None:
+        if answer is None:
+            self._pass_on(query, peer, reply)
+            return
+        ANSWERS.labels(answer.code).inc()
+        reply(wire.encode(query, answer, domain=self._site.domain, server=self._address, serial=int(self._clock())))
 
     def _fail(self, failure: Failure, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         log.error("%d questions could not be looked up: %s", len(batch), failure.getErrorMessage())
@@ -160,8 +167,8 @@ class DnsServer(SocketService):
             ANSWERS.labels("refused").inc()
             reply(wire.refused(query))
             return
-        self.passed_on += 1
         _Passed(self._reactor, self._forward, query, reply, self._returned)
+        self.passed_on += 1
 
     def _returned(self, code: str) -> None:
         self.passed_on -= 1
@@ -196,12 +203,13 @@ class _Passed(DatagramProtocol):
         self.transport.write(self._id + question[2:], self._server)
 
     def datagramReceived(self, data: bytes, addr: Any) -> None:
-        """An answer, if it is from whom was asked, to what was asked."""
-        if addr[:2] == self._server and data[:2] == self._id and len(data) > 12:
-            number = int(self._query.record.header.id).to_bytes(2, "big")
-            if len(data) > self._query.room:  # to be asked for again, over TCP
-                data = wire.shortened(data)
-            self._end(number + data[2:], "passed on")
+        """An answer, if it is from whom was asked, to what was asked (RFC 5452 section 9)."""
+        if addr[:2] != self._server or data[:2] != self._id or not wire.answers(data, self._query):
+            return
+        number = int(self._query.record.header.id).to_bytes(2, "big")
+        if len(data) > self._query.room:  # to be asked for again, over TCP
+            data = wire.shortened(self._query)
+        self._end(number + data[2:], "passed on")
 
     def connectionRefused(self) -> None:
         """Nobody listens there."""

@@ -111,7 +111,14 @@ def _fitting(reply: DNSRecord, room: int) -> bytes:
     return data if len(data) <= room else bytes(reply.truncate().pack())
 
 
-def shortened(reply: bytes) -> bytes:
-    """Another server's reply cut down to its question, marked as truncated: the client asks again over TCP."""
-    record = DNSRecord.parse(reply)
-    return bytes(record.truncate().pack())
+def answers(data: bytes, query: Query) -> bool:
+    """Is that another server's reply to the question? Names are compared without regard to case."""
+    question = bytes(DNSRecord(query.record.header, q=query.record.q).pack())[12:]
+    return len(data) > 12 and bool(data[2] & 0x80) and data[12:12 + len(question)].lower() == question.lower()
+
+
+def shortened(query: Query) -> bytes:
+    """An empty reply, marked as truncated: the client asks again over TCP."""
+    reply = _reply(query.record, "NOERROR")
+    reply.header.tc = 1
+    return bytes(reply.pack())

@@ -170,7 +170,7 @@ class Upstream:
         self.port = self.socket.getsockname()[1]
 
     def answer(self) -> None:
-        """Answer one question, after two forged answers to it."""
+        """Answer one question, after forged answers to it."""
         data, peer = self.socket.recvfrom(4096)
         record = DNSRecord.parse(data)
         reply = record.reply()
@@ -182,6 +182,13 @@ class Upstream:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             forged.header.id ^= 1
             stranger.sendto(bytes(forged.pack()), peer)  # the right number, from somebody who was not asked
+        for question in ("example.org", "www.example.com"):
+            other = DNSRecord.question(question).reply()
+            other.header.id = record.header.id
+            other.add_answer(*_rr(question, "203.0.113.66"))
+            self.socket.sendto(bytes(other.pack()), peer)  # from who was asked, to what was not
+        self.socket.sendto(data, peer)  # the question itself
+        self.socket.sendto(bytes(reply.pack())[:13], peer)  # cut off
         self.socket.sendto(bytes(reply.pack()), peer)
 
 
@@ -207,3 +214,50 @@ def test_names_of_others_are_passed_on_for_the_site_s_own_networks_only(
         assert server.passed_on == 0
     finally:
         in_reactor(server.stopService)
+
+
+def test_a_reply_that_is_too_long_is_asked_for_again(
+    reactor: Any, in_reactor: Any, site: Site, pool: Pool
+) -> None:
+    """The client is told that it was cut off, whatever stood in it."""
+    upstream = Upstream()
+    here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
+    server = DnsServer(reactor, pool, here, "127.0.0.1", port=0, forward=["127.0.0.1"], forward_port=upstream.port)
+    in_reactor(server.startService)
+
+    def rubbish() -> None:
+        data, peer = upstream.socket.recvfrom(4096)
+        record = DNSRecord.parse(data)
+        upstream.socket.sendto(bytes(record.reply().pack()) + b"\xff" * 2000, peer)
+
+    try:
+        answering = Thread(target=rubbish)
+        answering.start()
+        output = dig(server, "+ignore", "example.com")[1]
+        answering.join(5)
+        assert "flags: qr tc" in output
+    finally:
+        in_reactor(server.stopService)
+
+
+def test_a_question_that_cannot_be_answered_is_its_own_trouble(
+    start: Start, engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_transaction(engine, member, site)
+    server = start()
+    whole = server._answer_one
+
+    def broken(query: Any, *rest: Any) -> None:
+        if query.question.name.startswith("bad"):
+            raise OSError("no socket is left")
+        whole(query, *rest)
+
+    monkeypatch.setattr(server, "_answer_one", broken)
+    names = ["bad.cod.test", "n4.pool.cod.test"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(10)
+        for name in names:
+            client.sendto(bytes(DNSRecord.question(name).pack()), ("127.0.0.1", server.port))
+        codes = {str(reply.q.qname): reply.header.rcode for reply in (
+            DNSRecord.parse(client.recv(4096)) for _ in names)}
+    assert codes == {"bad.cod.test.": RCODE.SERVFAIL, "n4.pool.cod.test.": RCODE.NOERROR}
