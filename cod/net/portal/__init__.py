@@ -68,6 +68,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from cod.net.portal import (
+    account,
     hardware,
     nodes,
     notices,
@@ -76,6 +77,7 @@ from cod.net.portal import (
     requests,
     reserve,
     signing,
+    templates,
     vclusters,
     wizard,
 )
@@ -83,7 +85,8 @@ from cod.net.portal.pages import Action, Door, Page
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
-    overview, wizard, vclusters, requests, notices, nodes, hardware, reserve, policy, signing)
+    overview, wizard, vclusters, requests, templates, notices, nodes, hardware, reserve, policy,
+                                    account, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | Door, ...] = tuple(

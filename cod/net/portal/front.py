@@ -8,10 +8,9 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from http.client import responses
 from typing import Any
 from urllib.parse import parse_qsl
-
-from twisted.web import http
 
 from cod import data
 from cod.flows.access import guarded, offered
@@ -29,8 +28,7 @@ from cod.net.portal.pages import Action, Door, Page
 from cod.net.portal.render import Templates
 from cod.net.routes import Ask, Route
 
-AGAIN = {409, 412, 422}  # statuses with which a form is shown again
-DOOR_AGAIN = AGAIN | {401, 404, 429, 503}
+AGAIN = {401, 409, 412, 422, 429}  # statuses with which a form is shown again
 NOBODY = Who("nobody", writes=False)
 
 log = logging.getLogger("cod.portal")
@@ -119,7 +117,7 @@ class Portal:
 
     def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
         ground = self.ground
-        return Ask(ground.site, ground.clock(), asked.visit.who or NOBODY, ground.images, names, body, query, None,
+        return Ask(ground.site, ground.clock(), asked.visit.who or NOBODY, ground.images, names, body, query,
                    key or secrets.token_hex(16), ground.webhook_key, ground.authority)
 
     def _context(self, asked: Asked, place: str, form: Form | None = None) -> dict[str, Any]:
@@ -152,6 +150,12 @@ class Portal:
         text = self.templates.page(template, self._context(asked, place, form) | values)
         return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
 
+    async def page_with(self, asked: Asked, path: str, form: Form) -> Answer:
+        """The page at `path` with that form filled in, as the answer to a POST."""
+        page, names = self._page(path)
+        assert page is not None
+        return await self._shown(asked, page, names, 200, form)
+
     # ------------------------------------------------ actions
 
     async def _post(self, asked: Asked) -> Answer:
@@ -172,7 +176,8 @@ class Portal:
             refused = wrong
         except Exception as error:
             refused = unexpected(error)
-        if refused.status in (DOOR_AGAIN if isinstance(action, Door) else AGAIN):
+        named = refused.field in fields.values or isinstance(action, Door)  # something that was typed is not there
+        if refused.status in AGAIN or (refused.status in (404, 503) and named):
             return await self._again(asked, action, names, fields, refused)
         raise refused
 
@@ -228,7 +233,7 @@ class Portal:
     # ------------------------------------------------ what went wrong
 
     def _problem(self, asked: Asked, wrong: Wrong) -> Answer:
-        title = http.RESPONSES.get(wrong.status, b"Error").decode()
+        title = responses.get(wrong.status, "Error")
         values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
         return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
 

@@ -1,0 +1,140 @@
+"""A template's document as a form's fields and back: what most templates need. What has more is written as XML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from cod.net.portal import attributes
+from cod.net.portal.forms import Fields
+
+PARTITIONS = 6  # rows of the form
+TYPES = ("linux", "esp", "bios", "swap", "lvm", "raid", "data")
+DISKS = (("", "The first"), ("smallest", "The smallest that is large enough"), ("largest", "The largest"))
+_PLACE = "<requires />"
+
+
+def document(fields: Fields) -> str:
+    """The document that the fields make. It may be wrong: whoever checks it says so."""
+    root = Element("template", name=fields.one("name").strip())
+    for flag in ("cache", "verify"):
+        if fields.one(flag):
+            root.set(flag, "yes")
+    if fields.one("description").strip():
+        SubElement(root, "description").text = fields.one("description").strip()
+    wanted = attributes.document(fields)
+    if wanted:
+        SubElement(root, "requires")
+    (_diskless if fields.one("mode") == "diskless" else _disk)(root, fields)
+    _afterwards(root, fields)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return text.replace(_PLACE, wanted, 1) + "\n"
+
+
+def _disk(root: Element, fields: Fields) -> None:
+    if fields.one("disk"):
+        SubElement(root, "disk", select=fields.one("disk"))
+    rows = [row for row in range(PARTITIONS) if any(fields.one(f"p{row}.{name}") for name in ("size", "image", "name"))]
+    if not rows:
+        SubElement(root, "image", target="disk", name=fields.one("image"))
+        return
+    layout = SubElement(root, "layout", table=fields.one("table", "gpt"))
+    for number, row in enumerate(rows, 1):
+        made = SubElement(layout, "partition", number=str(number), type=fields.one(f"p{row}.type", "linux"))
+        for name in ("size", "name"):
+            if value := fields.one(f"p{row}.{name}").strip():
+                made.set(name, value)
+    for number, row in enumerate(rows, 1):
+        if fields.one(f"p{row}.image"):
+            SubElement(root, "image", target=str(number), name=fields.one(f"p{row}.image"))
+
+
+def _diskless(root: Element, fields: Fields) -> None:
+    boot = SubElement(root, "boot", mode="diskless")
+    SubElement(boot, "kernel", image=fields.one("kernel"))
+    if fields.one("ramdisk"):
+        SubElement(boot, "ramdisk", image=fields.one("ramdisk"))
+    if fields.one("cmdline").strip():
+        SubElement(boot, "cmdline").text = fields.one("cmdline").strip()
+
+
+def _afterwards(root: Element, fields: Fields) -> None:
+    if port := fields.one("port").strip():
+        ready = SubElement(root, "ready", port=port)
+        if path := fields.one("path").strip():
+            ready.set("path", path)
+    if fields.one("seed") or fields.one("userdata").strip():
+        seed = SubElement(root, "personalise", seed="nocloud")
+        if fields.one("userdata").strip():
+            SubElement(seed, "user-data").text = fields.one("userdata")
+
+
+# ---------------------------------------------------------------- document -> fields
+
+
+def fields_of(text: str) -> Fields | None:
+    """The fields that make this document; None where it is none, or has what the form has no fields for."""
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError:
+        return None
+    found = Fields({name: [value] for name, value in _told(root) if value})
+    return found if _same(root, ElementTree.fromstring(document(found))) else None
+
+
+def _same(one: Element, other: Element) -> bool:
+    """Do both say the same? A boot from disk need not be said."""
+    return _shape(one) == _shape(other)
+
+
+def _shape(element: Element) -> object:
+    kept = [child for child in element if not (child.tag == "boot" and child.get("mode") == "disk")]
+    attributes_ = sorted((name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN)
+    return element.tag, attributes_, (element.text or "").strip(), sorted((_shape(child) for child in kept), key=repr)
+
+
+_PLAIN = {("cache", "no"), ("verify", "no")}
+
+
+def _told(root: Element) -> Iterator[tuple[str, str]]:
+    yield "name", root.get("name", "")
+    yield "description", root.findtext("description", "").strip()
+    for flag in ("cache", "verify"):
+        yield flag, "true" if root.get(flag) == "yes" else ""
+    requires, boot, disk = root.find("requires"), root.find("boot"), root.find("disk")
+    yield "xml", "" if requires is None else _written(requires)
+    yield "mode", "disk" if boot is None else boot.get("mode", "disk")
+    yield "disk", "" if disk is None else disk.get("select", "")
+    yield from _images(root)
+    if boot is not None:
+        for name in ("kernel", "ramdisk"):
+            found = boot.find(name)
+            yield name, "" if found is None else found.get("image", "")
+        yield "cmdline", boot.findtext("cmdline", "").strip()
+    ready, seed = root.find("ready"), root.find("personalise")
+    if ready is not None:
+        yield "port", ready.get("port", "")
+        yield "path", ready.get("path", "")
+    if seed is not None:
+        yield "seed", "true" if seed.get("seed") == "nocloud" else ""
+        yield "userdata", seed.findtext("user-data", "")
+
+
+def _images(root: Element) -> Iterator[tuple[str, str]]:
+    targets = {each.get("target"): each.get("name", "") for each in root.findall("image")}
+    yield "image", targets.get("disk", "")
+    layout = root.find("layout")
+    if layout is None:
+        return
+    yield "table", layout.get("table", "gpt")
+    for row, part in enumerate(layout.findall("partition")):
+        for name in ("size", "name", "type"):
+            yield f"p{row}.{name}", part.get(name, "")
+        yield f"p{row}.image", targets.get(part.get("number"), "")
+
+
+def _written(element: Element) -> str:
+    element.tail = None
+    return ElementTree.tostring(element, encoding="unicode")
