@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from OpenSSL import SSL, crypto
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.ssl import CertificateOptions, TLSVersion
+from zope.interface import implementer
 
 from cod import webcert
 from cod.webcert import WebCertificate
 
 
+@implementer(IOpenSSLServerConnectionCreator)
 class WebTls:
     """What `listenSSL` wants. `files` names the certificate and makes it if need be; it is asked at each `reread`.
 
@@ -20,7 +23,7 @@ class WebTls:
 
     def __init__(self, files: Callable[[], WebCertificate]) -> None:
         self._files = files
-        self._context: Any = None
+        self._options: Any = None
         self.reread()
 
     def reread(self) -> None:
@@ -30,14 +33,14 @@ class WebTls:
         chain = crypto_chain(files)
         with open(files.key, "rb") as file:
             key = crypto.load_privatekey(crypto.FILETYPE_PEM, file.read())
-        options = CertificateOptions(
-            privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2)
-        self._context = options.getContext()
+        self._options = CertificateOptions(
+            privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2,
+            acceptableProtocols=[b"http/1.1"])  # browsers offer HTTP/2 as well, and take it ill if none is chosen
 
-    def getContext(self) -> SSL.Context:
-        """The context for the next connection."""
-        context: SSL.Context = self._context
-        return context
+    def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
+        """The next connection, which may negotiate its protocol (ALPN), as browsers want to."""
+        connection: SSL.Connection = self._options.serverConnectionForTLS(protocol)
+        return connection
 
 
 def crypto_chain(files: WebCertificate) -> list[crypto.X509]:
