@@ -98,7 +98,7 @@ def _new(ask: Ask) -> Flow:
         owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
         found = images.every(tx, groups=ask.who.groups)
         return {
-            "like": like, "text": text, "filled": filled, "owners": owners,
+            "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one, "owners": owners,
             "owner": _names(tx)[like.group_id] if like and like.group_id else "",
             "disks": _named(found, "disk"), "partitions": _named(found, "partition"), "files": _named(found, "file"),
             "choices": attributes.choices(types.every(tx)), "form": templateform}
