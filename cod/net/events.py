@@ -1,38 +1,87 @@
 """Server-sent events: transitions of nodes as they are written to the history, the progress of disks being written,
-and notices.
+and notices; to each client what it may see.
 
-Each stream polls the history and the notices by id twice a second, and not while its client is slow to read. Ids only
-grow, but MariaDB may commit them out of order: the last `OVERLAP` ids are looked at again, and each row is sent once.
-A client that comes back names the last transition that it saw; of the notices it gets those that are not older.
+One poll serves all streams of a process: twice a second it reads what is new in the history and the notices by id, and
+what has changed of the progress; what came of it is made into text once for each set of groups that somebody watches
+for. Ids only grow, but MariaDB may commit them out of order: the last `OVERLAP` ids are looked at again, and each row
+is sent once. A client that comes back names the last transition that it saw; of the notices it gets those that are not
+older. Who is slow to read is waited for up to `HELD` bytes.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from twisted.internet.defer import ensureDeferred
+from twisted.internet.defer import DeferredLock, ensureDeferred
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import LoopingCall
 from zope.interface import implementer
 
 from cod.flows import views
+from cod.model import Who
+from cod.net.apibody import Wrong
+from cod.pool import Pool
 from cod.wire.webhook import document_of
-
-if TYPE_CHECKING:
-    from cod.net.api import Api
 
 PERIOD = 0.5
 KEEPALIVE = 15.0
-MOST = 100  # streams at once
+CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
+MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
 OVERLAP = 100  # ids
+AT_ONCE = 500  # rows of one look
+HELD = 2**18
 SENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause", "actor", "bytes_written", "rate")
+HIDDEN = {"vcluster": None, "cause": "", "actor": ""}  # of a node's next holder, for those whom it has left
+
+Groups = frozenset[int] | None
+log = logging.getLogger("cod.api")
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something to tell.
+
+    row     its id in the table that it comes from
+    groups  those it is for; administrators see all
+    left    those that see it, too, without what is another group's
+    """
+
+    kind: str
+    value: Mapping[str, Any]
+    row: int | None = None
+    groups: frozenset[int] = frozenset()
+    left: frozenset[int] = frozenset()
+
+    def text(self, groups: Groups) -> str:
+        """As it is sent to who may see these groups (None: all); '' where it is not for them."""
+        if groups is None or self.groups & groups:
+            return self._event(self.value)
+        return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
+
+    def _event(self, value: Mapping[str, Any]) -> str:
+        head = f"id: {self.row}\n" if self.kind == "transition" else ""
+        return f"{head}event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
+
+
+def happenings(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Happening]:
+    """What rows of the history and of the notices say."""
+    found = [Happening("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
+                       _one(row["left_group_id"])) for row in rows]
+    return found + [Happening("notice", document_of(view.notice, view.group, view.vcluster), view.notice.id,
+                              _one(view.notice.group_id)) for view in notices]
+
+
+def _one(group: int | None) -> frozenset[int]:
+    return frozenset() if group is None else frozenset({group})
 
 
 class Following:
-    """How far a stream has come in a table whose ids grow."""
+    """How far a look has come in a table whose ids grow."""
 
     def __init__(self, floor: int) -> None:
         self._floor = self._newest = floor
@@ -51,66 +100,173 @@ class Following:
         return True
 
 
+class Hub:
+    """What all streams of an API hang on; it looks while there are any."""
+
+    def __init__(self, reactor: Any, pool: Pool) -> None:
+        self.pool, self.reactor = pool, reactor
+        self.streams: set[EventStream] = set()
+        self._loop = LoopingCall(lambda: ensureDeferred(self._look()))
+        self._loop.clock = reactor
+        self._turn = DeferredLock()
+        self._transitions, self._notices = Following(0), Following(0)
+        self._progress: dict[str, Mapping[str, Any]] = {}
+
+    def refusal(self, who: Who) -> str:
+        """Why `who` may not follow now; '' where they may."""
+        if len(self.streams) >= MOST:
+            return f"{MOST} clients follow the events already; try again later"
+        if sum(each.who.name == who.name for each in self.streams) >= MOST_OF_ONE:
+            return f"you follow the events {MOST_OF_ONE} times already; close some of those pages"
+        return ""
+
+    async def join(self, stream: EventStream) -> None:
+        """From now on the stream hears what happens."""
+        await self._turn.acquire()
+        try:
+            if not self._loop.running:
+                self._transitions = Following(await self.pool.read(views.last_event))
+                self._notices = Following(await self.pool.read(views.told_until, None))
+                self._progress = {}
+            self.streams.add(stream)
+            if not self._loop.running:
+                self._loop.start(PERIOD).addErrback(self._broken)
+        finally:
+            self._turn.release()
+
+    def leave(self, stream: EventStream) -> None:
+        """It hears no more."""
+        self.streams.discard(stream)
+        if not self.streams and self._loop.running:
+            self._loop.stop()
+
+    def stop(self) -> None:
+        """End all streams."""
+        for stream in list(self.streams):
+            stream.stop()
+
+    def under_way(self) -> list[Happening]:
+        """The progress of what is being written, as it was last seen."""
+        return [_progress(row) for row in self._progress.values()]
+
+    async def _look(self) -> None:
+        rows, progress, notices = await self.pool.read(
+            views.happened, self._transitions.after(), self._notices.after())
+        now = {row["node"]: row for row in progress}
+        told = happenings([row for row in rows if self._transitions.is_new(row["id"])],
+                          [view for view in notices if self._notices.is_new(view.notice.id)])
+        told += [_progress(row) for name, row in now.items() if self._progress.get(name) != row]
+        self._progress = now
+        texts: dict[Groups, str] = {}
+        for stream in list(self.streams):
+            if told and stream.groups not in texts:
+                texts[stream.groups] = "".join(each.text(stream.groups) for each in told)
+            stream.hear(texts.get(stream.groups, ""), told)
+
+    def _broken(self, failure: Any) -> None:
+        log.error("events cannot be followed: %s", failure.value)
+        self.stop()
+
+
+def _progress(row: Mapping[str, Any]) -> Happening:
+    return Happening("progress", {key: value for key, value in row.items() if key != "group_id"}, None,
+                     _one(row["group_id"]))
+
+
 @implementer(IPushProducer)
 class EventStream:
-    """One client that follows the events."""
+    """One client that follows the events. `again` asks who it is now: its session may be over, its groups others."""
 
-    def __init__(self, api: Api, request: Any) -> None:
-        self._api, self._request = api, request
-        self._loop = LoopingCall(self._poll)
-        self._loop.clock = api.real_reactor
-        self._paused = False
-        self._progress: list[Mapping[str, Any]] = []
-        self._transitions, self._notices = Following(0), Following(0)
-        self._spoke = 0.0
+    def __init__(self, hub: Hub, request: Any, who: Who, again: Any) -> None:
+        self._hub, self._request, self.who, self._again = hub, request, who, again
+        self._behind: list[Happening] | None = []  # while it catches up: what happens meanwhile
+        self._held: list[str] = []
+        self._size = 0
+        self._paused = self._gone = False
+        self._floors = (0, 0)
+        self._spoke = self._checked = hub.reactor.seconds()
+
+    @property
+    def groups(self) -> Groups:
+        """The groups whose things it may see; None: all."""
+        return self.who.groups
 
     async def start(self, after: int | None) -> None:
         """Send what happens after the event `after` (None: from now on) until the client leaves."""
-        self._notices = Following(await self._api.pool.read(views.told_until, after))
-        floor = await self._api.pool.read(views.last_event) if after is None else after
-        self._transitions = Following(floor)
-        self._api.streams.add(self)
-        self._request.notifyFinish().addBoth(lambda _: self._end())
+        pool = self._hub.pool
+        told = await pool.read(views.told_until, after)
+        floor = await pool.read(views.last_event) if after is None else after
+        self._floors = (floor, told)
+        self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
         self._request.setHeader("Content-Type", "text/event-stream")
         self._request.setHeader("Cache-Control", "no-store")
         self._request.registerProducer(self, True)
         self._request.write(f": following from {floor}\n\n".encode())
-        self._loop.start(PERIOD).addErrback(lambda _failure: self.stop())
+        await self._hub.join(self)
+        if self._gone:
+            self._hub.leave(self)
+        sent = await self._catch_up(floor, told)
+        behind, self._behind = self._behind or [], None
+        behind = [each for each in behind if each.kind != "progress"] + self._hub.under_way()
+        self._speak("".join(self._fresh(each, sent) for each in behind))
 
-    async def _ask(self) -> None:
-        rows, progress, notices = await self._api.pool.read(
-            views.happened, self._transitions.after(), self._notices.after())
-        lines = [_event("transition", {key: row[key] for key in SENT}, row["id"]) for row in rows
-                 if self._transitions.is_new(row["id"])]
-        lines += [_event("notice", document_of(view.notice, view.group, view.vcluster)) for view in notices
-                  if self._notices.is_new(view.notice.id)]
-        if progress != self._progress:
-            self._progress = progress
-            lines += [_event("progress", row) for row in progress]
-        self._speak("".join(lines))
+    async def _catch_up(self, after: int, told: int) -> set[tuple[str, int | None]]:
+        """Send what is in the tables already; what was sent."""
+        sent: set[tuple[str, int | None]] = set()
+        while self in self._hub.streams:
+            rows, _, notices = await self._hub.pool.read(views.happened, after, told)
+            found = happenings(rows, notices)
+            self._speak("".join(each.text(self.groups) for each in found))
+            sent |= {(each.kind, each.row) for each in found}
+            if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
+                break
+            after = max([after, *(row["id"] for row in rows)])
+            told = max([told, *(view.notice.id for view in notices)])
+        return sent
 
-    def _poll(self) -> Any:
-        return None if self._paused else ensureDeferred(self._ask())
+    def _fresh(self, each: Happening, sent: set[tuple[str, int | None]]) -> str:
+        old = each.row is not None and each.row <= self._floors[each.kind == "notice"]
+        return "" if old or (each.kind, each.row) in sent else each.text(self.groups)
+
+    def hear(self, text: str, told: list[Happening]) -> None:
+        """What has happened, `text` being that for its groups."""
+        now = self._hub.reactor.seconds()
+        if now - self._checked > CHECKED:
+            self._checked = now
+            ensureDeferred(self._check())
+        if self._behind is not None:
+            self._behind += told
+        elif text:
+            self._speak(text)
+        elif now - self._spoke > KEEPALIVE:
+            self._speak(": still here\n\n")
+
+    async def _check(self) -> None:
+        try:
+            self.who = await self._again()
+        except Wrong:
+            self.stop()
+        except Exception as error:
+            log.warning("who follows the events cannot be looked up: %s", error)
 
     def _speak(self, text: str) -> None:
-        now = self._api.real_reactor.seconds()
-        if not text and now - self._spoke > KEEPALIVE:
-            text = ": still here\n\n"
-        if text and self._loop.running:
-            self._spoke = now
+        if not text or self not in self._hub.streams:
+            return
+        self._spoke = self._hub.reactor.seconds()
+        if not self._paused:
             self._request.write(text.encode())
+            return
+        self._held.append(text)
+        self._size += len(text)
+        if self._size > HELD:
+            self.stop()  # it can come back and name what it saw last
 
     def stop(self) -> None:
         """End the stream from this side."""
-        if self in self._api.streams:
-            self._end()
+        if self in self._hub.streams:
+            self._hub.leave(self)
             self._request.unregisterProducer()
             self._request.finish()
-
-    def _end(self) -> None:
-        self._api.streams.discard(self)
-        if self._loop.running:
-            self._loop.stop()
 
     def pauseProducing(self) -> None:
         """The client is slow."""
@@ -119,12 +275,10 @@ class EventStream:
     def resumeProducing(self) -> None:
         """The client has caught up."""
         self._paused = False
+        held, self._held, self._size = self._held, [], 0
+        self._speak("".join(held))
 
     def stopProducing(self) -> None:
         """The client is gone."""
-        self._end()
-
-
-def _event(kind: str, value: Mapping[str, Any], event_id: int | None = None) -> str:
-    head = "" if event_id is None else f"id: {event_id}\n"
-    return f"{head}event: {kind}\ndata: {json.dumps(value, default=str)}\n\n"
+        self._gone = True
+        self._hub.leave(self)

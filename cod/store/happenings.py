@@ -19,10 +19,16 @@ def last_event(tx: Tx) -> int:
 
 
 def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
-    """Transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by name."""
-    h = t.node_history
+    """Transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by name, the
+    holder's `group_id` and the `left_group_id` of who held it before."""
+    h, before, held = t.node_history, t.node_history.alias(), t.vclusters.alias()
+    left = (
+        select(held.c.group_id).select_from(before).outerjoin(held, before.c.vcluster_id == held.c.id)
+        .where(before.c.node_id == h.c.node_id, before.c.id < h.c.id).order_by(before.c.id.desc()).limit(1)
+    )
     query = (
-        select(h, t.nodes.c.name.label("node"), t.vclusters.c.name.label("vcluster"))
+        select(h, t.nodes.c.name.label("node"), t.vclusters.c.name.label("vcluster"), t.vclusters.c.group_id,
+               left.scalar_subquery().label("left_group_id"))
         .join_from(h, t.nodes, h.c.node_id == t.nodes.c.id)
         .outerjoin(t.vclusters, h.c.vcluster_id == t.vclusters.c.id)
         .where(h.c.id > after).order_by(h.c.id).limit(limit)
@@ -31,11 +37,12 @@ def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
 
 
 def progress(tx: Tx) -> list[Mapping[str, Any]]:
-    """How far the nodes are whose disks are being written or read now."""
+    """How far the nodes are whose disks are being written or read now, and their holders' `group_id`."""
     n = t.nodes
     query = select(
         n.c.name.label("node"), n.c.state, n.c.progress_done.label("done"), n.c.progress_total.label("total"),
-        n.c.progress_rate.label("rate"))
+        n.c.progress_rate.label("rate"), t.vclusters.c.group_id)
+    query = query.outerjoin_from(n, t.vclusters, n.c.vcluster_id == t.vclusters.c.id)
     return [dict(row._mapping) for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))]
 
 

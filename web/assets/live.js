@@ -1,1 +1,222 @@
-/* live parts: to come */
+// The live parts of pages. Everything is right without this script; it only saves the reload.
+//
+// One stream of events for the page, while somebody looks at it. States and progress bars are changed in place; a part
+// (an element with data-part and data-on) is fetched again when an event of its kind comes, at most every few seconds.
+"use strict";
+
+(() => {
+  const TONES = { active: "good", inactive: "rest", off: "rest", retired: "rest", quarantined: "bad", new: "wait",
+                  registering: "wait" };
+  const SOON = 400, APART = 8000, SPREAD = 4000; // milliseconds: until the first fetch, between two, and by chance
+  const body = document.body;
+  const every = (selector, root = document) => root.querySelectorAll(selector);
+  const named = (attribute, name) => every(`[${attribute}="${CSS.escape(name)}"]`);
+
+  // ------------------------------------------------ times
+
+  const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const ahead = Number(body.dataset.now || 0) - Date.now() / 1000; // the server's clock and this one
+
+  function duration(seconds) {
+    let left = Math.max(0, Math.round(seconds));
+    const parts = [];
+    for (const [unit, size] of UNITS) {
+      if (left >= size && parts.length < 2) {
+        parts.push(`${Math.floor(left / size)} ${unit}`);
+        left %= size;
+      } else if (parts.length) break;
+    }
+    return parts.join(" ") || "0 s";
+  }
+
+  function tick() {
+    const now = Date.now() / 1000 + ahead;
+    for (const time of every("time[data-at]")) {
+      const off = Number(time.dataset.at) - now;
+      const words = off > 1 ? `in ${duration(off)}` : off > -1 ? "now" : `${duration(-off)} ago`;
+      if (time.textContent !== words) time.textContent = words;
+    }
+  }
+
+  // ------------------------------------------------ parts
+
+  const waiting = new Map(); // part -> timer
+  const fetched = new Map(); // part's name -> when
+
+  function busy(part) { // somebody types or decides in it
+    const at = document.activeElement;
+    return part.querySelector("details.confirm[open]") ||
+      (part.contains(at) && at.matches("input:not([type=hidden]), textarea, select"));
+  }
+
+  async function fetchPart(part) {
+    waiting.delete(part.dataset.part);
+    if (!part.isConnected || document.hidden) return;
+    if (busy(part)) return soon(part);
+    fetched.set(part.dataset.part, Date.now());
+    const where = new URL(location.href);
+    where.hash = "";
+    where.searchParams.set("part", part.dataset.part);
+    try {
+      const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With": "live" } });
+      if (reply.type === "opaqueredirect") return location.reload(); // signed out meanwhile
+      if (!reply.ok) return;
+      put(part, await reply.text());
+    } catch { /* the stream says that the server is away */ }
+  }
+
+  function put(part, text) {
+    const made = document.createElement("template");
+    made.innerHTML = text;
+    if (busy(part) || made.innerHTML === part.dataset.was) return;
+    part.dataset.was = made.innerHTML;
+    const open = [...every("details[open] > summary", part)].map((each) => each.textContent);
+    const at = part.contains(document.activeElement) ? document.activeElement : null;
+    const path = at && (at.id ? `#${CSS.escape(at.id)}` : at.getAttribute("href") && `a[href="${CSS.escape(at.getAttribute("href"))}"]`);
+    part.replaceChildren(made.content);
+    for (const summary of every("details > summary", part)) {
+      if (open.includes(summary.textContent)) summary.parentElement.open = true;
+    }
+    if (path) part.querySelector(path)?.focus();
+    tick();
+  }
+
+  function soon(part) {
+    const name = part.dataset.part;
+    if (waiting.has(name)) return;
+    const since = Date.now() - (fetched.get(name) || 0);
+    const pause = since > APART ? SOON + Math.random() * SOON : APART - since + Math.random() * SPREAD;
+    waiting.set(name, setTimeout(() => fetchPart(part), pause));
+  }
+
+  function refresh(kind, value) {
+    for (const part of every("[data-part][data-on]")) {
+      const { on, vcluster } = part.dataset;
+      const concerns = !vcluster || !value || !("vcluster" in value) || value.vcluster === vcluster ||
+        (value.node && part.querySelector(`[data-node="${CSS.escape(value.node)}"]`));
+      if ((!kind || on.split(" ").includes(kind)) && concerns) soon(part);
+    }
+  }
+
+  // ------------------------------------------------ events
+
+  const told = {
+    transition(value) {
+      for (const badge of named("data-node", value.node)) {
+        badge.textContent = value.to_state;
+        badge.className = `badge ${TONES[value.to_state] || "busy"}`;
+      }
+      say(`${value.node} is ${value.to_state}`);
+    },
+    progress(value) {
+      const part = value.total ? Math.max(0, Math.min(100, Math.floor(100 * value.done / value.total))) : 0;
+      for (const shown of named("data-progress", value.node)) {
+        shown.querySelector("progress").value = part;
+        shown.querySelector(".percent").textContent = `${part} %`;
+      }
+    },
+    notice(value) {
+      if (value.subject) say(value.subject);
+    },
+  };
+
+  let stream = null, lost = false;
+  const state = document.getElementById("live");
+
+  function show(text) {
+    if (!state) return;
+    state.hidden = !text;
+    state.textContent = text;
+  }
+
+  function follow() {
+    if (stream || document.hidden) return;
+    stream = new EventSource(body.dataset.live);
+    stream.onopen = () => {
+      if (lost) refresh();
+      lost = false;
+      show("");
+    };
+    stream.onerror = () => {
+      lost = true;
+      show("Not live: the server does not answer");
+      if (stream && stream.readyState === EventSource.CLOSED) { // refused: signed out, or too many pages
+        leave();
+        setTimeout(follow, 15000 + Math.random() * 15000);
+      }
+    };
+    for (const kind of Object.keys(told)) {
+      stream.addEventListener(kind, (event) => {
+        const value = JSON.parse(event.data);
+        told[kind](value);
+        refresh(kind, value);
+        document.dispatchEvent(new CustomEvent(`cod:${kind}`, { detail: value }));
+      });
+    }
+  }
+
+  function leave() {
+    stream?.close();
+    stream = null;
+  }
+
+  // ------------------------------------------------ for those who hear pages: a few words now and then
+
+  const said = document.getElementById("said");
+  let words = [], timer = null;
+
+  function say(text) {
+    if (!said || !document.querySelector("[data-part]")) return;
+    words.push(text);
+    timer ||= setTimeout(() => {
+      said.textContent = words.length > 3 ? `${words.length} changes; the last: ${words.at(-1)}` : words.join("; ");
+      words = [];
+      timer = null;
+    }, 4000);
+  }
+
+  // ------------------------------------------------ small things
+
+  for (const field of every("input[data-fragment]")) { // a link's secret: never sent in an address, nor kept in one
+    const secret = decodeURIComponent(location.hash.slice(1));
+    if (!secret) continue;
+    field.value = secret;
+    history.replaceState(null, "", location.pathname + location.search);
+    field.form.requestSubmit();
+  }
+
+  document.addEventListener("click", async (event) => {
+    const text = event.target.closest?.("[data-copy]");
+    if (!text) return;
+    try {
+      await navigator.clipboard.writeText(text.dataset.copy || text.textContent);
+      words.unshift("Copied");
+      say("");
+      text.classList.add("fresh");
+      setTimeout(() => text.classList.remove("fresh"), 1700);
+    } catch { /* it is selected; the keyboard copies it */ }
+  });
+
+  document.addEventListener("submit", (event) => { // twice does nothing twice, but looks as if
+    const form = event.target;
+    if (form.method !== "post") return;
+    if (form.dataset.sent) return event.preventDefault();
+    form.dataset.sent = "1";
+    setTimeout(() => delete form.dataset.sent, 5000);
+  });
+
+  if (body.dataset.live) {
+    follow();
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) {
+        leave();
+      } else {
+        lost = true;
+        follow();
+      }
+    });
+    addEventListener("pagehide", leave);
+    addEventListener("pageshow", (event) => { if (event.persisted) { lost = true; follow(); } });
+    setInterval(tick, 15000);
+  }
+})();

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from cod.net.apibody import Wrong
 
-OWN = ("csrf", "key")  # fields of the portal's own in each form
+OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
 
 
