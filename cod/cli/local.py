@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,3 +52,8 @@ def run(ctx: click.Context, flow: Callable[..., Any], *args: Any) -> Any:
             return in_transaction(engine, flow, *args)
         except Refused as refused:
             raise click.ClickException(refused.sentence) from None
+
+
+def local_user() -> str:
+    """Who runs this, as the audit shows those on the server itself."""
+    return f"user:{'root' if os.getuid() == 0 else f'uid{os.getuid()}'}"

@@ -1,19 +1,24 @@
-"""`cod token`: tokens for the REST API. Made in the database, so that the first one needs no token."""
+"""`cod token`: tokens for the REST API. The site's are made in the database, so that the first one needs no token; with
+`--mine` one's own, over the API."""
 
 from __future__ import annotations
 
 import secrets
 import time
+from typing import Any
 
 import click
 
-from cod.cli.local import run
-from cod.cli.show import SPAN, as_json, print_json, print_table, said, when
+from cod.cli.local import local_user, run
+from cod.cli.show import SPAN, as_json, client, print_json, print_table, said, when
+from cod.client import path
+
+mine_ = click.option("--mine", is_flag=True, help="One's own, over the API, in place of the site's.")
 
 
 @click.group()
 def token() -> None:
-    """Tokens for the REST API over TCP. Needs the site file, not the server.
+    """Tokens for the REST API over TCP. The site's need the site file, not the server; one's own (--mine) the server.
 
     \b
     Example:
@@ -25,56 +30,73 @@ def token() -> None:
 @click.argument("name")
 @click.option("--read-only", is_flag=True, help="May look, not change: for monitoring.")
 @click.option("--expires", type=SPAN, metavar="TIME", help="Such as 8h or 90d; else never.")
+@mine_
+@click.option("--group", default="", help="With --mine: only for this group's things.")
 @as_json
 @click.pass_context
-def create(ctx: click.Context, name: str, read_only: bool, expires: float | None, as_json: bool) -> None:
+def create(
+    ctx: click.Context, name: str, read_only: bool, expires: float | None, mine: bool, group: str, as_json: bool
+) -> None:
     """Make a token and print it. It is shown this once and not kept.
 
     \b
     Example:
       cod token create monitoring --read-only --expires 90d
     """
+    if mine:
+        body = {"name": name, "scope": "read" if read_only else "write", "group": group, "lifetime": expires}
+        value = client(ctx).post("/me/tokens", body)
+        return said(value, value["token"], as_json)
     from cod.flows import tokens
 
     made = f"cod_{secrets.token_urlsafe(32)}"
-    run(ctx, tokens.create, name, made, "read" if read_only else "admin", expires, time.time())
-    said({"name": name, "token": made}, made, as_json)
+    run(ctx, tokens.create, name, made, "read" if read_only else "admin", expires, time.time(), local_user())
+    return said({"name": name, "token": made}, made, as_json)
 
 
 @token.command("list")
+@mine_
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
     """List tokens: their names, not themselves.
 
     \b
     Example:
       cod token list
     """
+    values = client(ctx).get("/me/tokens")["items"] if mine else _of_site(ctx)
+    if as_json:
+        print_json(values)
+        return
+    print_table(("TOKEN", "MAY", "CREATED", "EXPIRES"), [
+        (v["name"], v["scope"] + (f" in {v['group']}" if v.get("group") else ""), when(v["created_at"]),
+         "never" if v["expires_at"] is None else when(v["expires_at"])) for v in values])
+
+
+def _of_site(ctx: click.Context) -> list[dict[str, Any]]:
     from cod.flows import tokens
 
-    found = run(ctx, tokens.every)
-    if as_json:
-        print_json([{"name": t.name, "scope": t.scope, "created_at": t.created_at, "expires_at": t.expires_at}
-                    for t in found])
-        return
-    print_table(("TOKEN", "MAY", "CREATED", "EXPIRES"),
-                [(t.name, t.scope, when(t.created_at), "never" if t.expires_at is None else when(t.expires_at))
-                 for t in found])
+    return [{"name": t.name, "scope": t.scope, "created_at": t.created_at, "expires_at": t.expires_at}
+            for t in run(ctx, tokens.every)]
 
 
 @token.command()
 @click.argument("name")
+@mine_
 @as_json
 @click.pass_context
-def revoke(ctx: click.Context, name: str, as_json: bool) -> None:
+def revoke(ctx: click.Context, name: str, mine: bool, as_json: bool) -> None:
     """Make a token worthless, at once.
 
     \b
     Example:
       cod token revoke ci
     """
+    if mine:
+        client(ctx).delete(path("me", "tokens", name))
+        return said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
     from cod.flows import tokens
 
-    run(ctx, tokens.revoke, name, time.time())
-    said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
+    run(ctx, tokens.revoke, name, time.time(), local_user())
+    return said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)

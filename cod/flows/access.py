@@ -7,7 +7,7 @@ The flows that run others: they are handed them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cod.model import Owned, Refused, Result, Right, Who
@@ -62,8 +62,8 @@ def current(tx: Tx, who: Who) -> Who:
     user = people.get(tx, who.user_id)
     if user is None or user.disabled_at is not None:
         raise Refused("forbidden", "this account is disabled")
-    return rights.person(user, people.roles(tx, user.id), name=who.name, address=who.address, writes=who.writes,
-                         only=who.only)
+    now = rights.person(user, people.roles(tx, user.id), only=who.only)
+    return replace(who, admin=now.admin, roles=now.roles)
 
 
 def noted(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: float) -> Any:

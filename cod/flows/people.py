@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cod.model import Group, Member, Refused, Role, User, Who
-from cod.policy import delivery, signin
+from cod.policy import delivery, rights, signin
 from cod.store import audit, groups, invitations, people, signins
 from cod.store.engine import Tx
 
@@ -18,17 +18,25 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[User]:
     return people.every(tx, groups)
 
 
-def one(tx: Tx, name: str) -> tuple[User, list[Member]]:
-    """A user with what they are in which groups. Raises `Refused`."""
+def one(tx: Tx, name: str, groups: frozenset[int] | None = None) -> tuple[User, list[Member]]:
+    """A user with what they are in which of `groups` (None: all). Raises `Refused`."""
     user = _named(tx, name)
-    return user, people.members(tx, user_id=user.id)
+    return user, people.members(tx, user_id=user.id, groups=groups)
 
 
 def me(tx: Tx, who: Who) -> tuple[User | None, list[Member]]:
     """The same of the one who asks; no user where that is no person."""
     user = None if who.user_id is None else people.get(tx, who.user_id)
-    mine = [] if user is None else people.members(tx, user_id=user.id)
-    return user, mine
+    return user, [] if user is None else people.members(tx, user_id=user.id, groups=who.groups)
+
+
+def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | None, list[Member]]:
+    """Change full_name and email of the one who asks. Raises `Refused`."""
+    user_id, columns = rights.account(who), dict(changes)
+    if "email" in columns:
+        columns["email"] = delivery.check_email(columns["email"])
+    people.change(tx, user_id, **columns)
+    return me(tx, who)
 
 
 def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bool = False, now: float) -> User:
@@ -65,10 +73,10 @@ def end_sessions(tx: Tx, name: str) -> int:
 
 def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
     """A new password of the one who asks, by its hash; their sessions end `but` one: how many."""
-    assert who.user_id is not None
-    people.change(tx, who.user_id, password=password)
-    audit.by(tx, who, "password set", who.name.removeprefix("user:"), now=now)
-    return signins.end(tx, who.user_id, but=but)
+    user_id = rights.account(who)
+    people.change(tx, user_id, password=password)
+    audit.by(tx, who, "password set", who.person, now=now)
+    return signins.end(tx, user_id, but=but)
 
 
 # ---------------------------------------------------------------- members
@@ -77,6 +85,14 @@ def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float
 def members(tx: Tx, group: str) -> list[Member]:
     """A group's members, by name. Raises `Refused`."""
     return people.members(tx, group_id=_group(tx, group).id)
+
+
+def member(tx: Tx, *, group: str, user: str) -> Member:
+    """What `user` is in a group. Raises `Refused`."""
+    found = people.members(tx, group_id=_group(tx, group).id, user_id=_named(tx, user).id)
+    if not found:
+        raise Refused("not_found", f"{user} is not in group {group}", "user")
+    return found[0]
 
 
 def set_role(tx: Tx, *, group: str, user: str, role: str, force: bool = False) -> Member:

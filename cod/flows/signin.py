@@ -1,14 +1,14 @@
 """Signing in: attempts, which are slowed (`policy.signin` says how and why), and the sessions of browsers.
 
 A password is verified between two transactions, since it takes long: `attempt` counts it as failed and says what to
-verify against; then `succeeded` takes the count back and begins a session, or `failed` puts it down.
+verify against; then `right` takes the count back, or `failed` puts it down.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cod.model import Refused, SignInRules, SlowDown, User, WebSession, Who
 from cod.policy import rights, signin
@@ -75,36 +75,21 @@ def failed(tx: Tx, *, name: str, address: str, now: float) -> None:
               thing=user.name if user else "", now=now)
 
 
-def succeeded(
-    tx: Tx, *, user_id: int, name: str, address: str, browser: str, cookie: str, rehashed: str | None = None,
-    rules: SignInRules, now: float,
-) -> WebSession:
-    """Begin a session: `cookie` is the digest of its secret; `rehashed`, the password hashed anew. Raises `Refused`."""
-    user = _able(tx, user_id)
+def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None = None, now: float) -> None:
+    """An attempt was right: take its count back, and know the place. `rehashed`: the password hashed anew."""
     known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
-    forgive(tx, name=name, address=address, known=known, now=now)
-    if rehashed is not None:
-        people.change(tx, user.id, password=rehashed)
-    return _begun(tx, user, address, browser, cookie, rules, now)
-
-
-def forgive(tx: Tx, *, name: str, address: str, known: bool, now: float) -> None:
-    """Take back the count of an attempt that was right, and know the place."""
     keys = signin.keys(name, address, known)
     left = signin.forgiven(keys, _counts(tx, keys.all), now)
     _put(tx, left | {keys.known: signin.Count(0, now, now)})
+    if rehashed is not None:
+        people.change(tx, user_id, password=rehashed)
 
 
-def vouched(
+def begin(
     tx: Tx, *, user_id: int, address: str, browser: str, cookie: str, rules: SignInRules, now: float
 ) -> WebSession:
-    """Begin a session for one whom a directory or a link vouches for. Raises `Refused`."""
-    return _begun(tx, _able(tx, user_id), address, browser, cookie, rules, now)
-
-
-def _begun(
-    tx: Tx, user: User, address: str, browser: str, cookie: str, rules: SignInRules, now: float
-) -> WebSession:
+    """Begin a session for one who has shown who they are: `cookie` is the digest of its secret. Raises `Refused`."""
+    user = _able(tx, user_id)
     signins.purge(tx, now, rules.idle)
     signins.forget(tx, now - signin.FORGOTTEN_AFTER, now - signin.KNOWN_FOR)
     audit.add(tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now)
@@ -139,7 +124,7 @@ def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
     user = people.get(tx, found.user_id)
     if user is None or user.disabled_at is not None:
         return None
-    who = rights.person(user, people.roles(tx, user.id), address=address)
+    who = replace(rights.person(user, people.roles(tx, user.id), address=address), session=found.id)
     return Session(who, user, found, now - found.last_seen >= SEEN_EVERY)
 
 
@@ -158,14 +143,14 @@ def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
                   thing=user.name if user else "", now=now)
 
 
-def every(tx: Tx, *, user_id: int, rules: SignInRules, now: float) -> list[WebSession]:
-    """The user's sessions that go on, the newest first."""
-    return signins.of_user(tx, user_id, now, rules.idle)
+def every(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> list[WebSession]:
+    """The sessions of the one who asks that go on, the newest first."""
+    return [] if who.user_id is None else signins.of_user(tx, who.user_id, now, rules.idle)
 
 
-def end(tx: Tx, *, user_id: int, session_id: int | None = None) -> int:
-    """End one of the user's sessions, or all; how many that were. Raises `Refused` where the one is not theirs."""
-    count = signins.end(tx, user_id, session_id)
+def end(tx: Tx, *, who: Who, session_id: int | None = None) -> int:
+    """End one session of the one who asks, or all; how many that were. Raises `Refused` where the one is not theirs."""
+    count = signins.end(tx, rights.account(who), session_id)
     if session_id is not None and not count:
         raise Refused("not_found", f"you have no session {session_id}", "id")
     return count

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from cod.model import ApiToken, Refused, Who
 from cod.policy import rights
@@ -40,14 +42,18 @@ def caller(tx: Tx, token: str, address: str, now: float) -> Who | None:
 
 
 def create(
-    tx: Tx, name: str, token: str, scope: str, lifetime: float | None, now: float, actor: str = "user:root"
+    tx: Tx, name: str, token: str, scope: str, lifetime: float | None, now: float, actor: str = ""
 ) -> ApiToken:
-    """Keep the digest of a new `token` (random, from the caller); `lifetime` in seconds, None for ever."""
+    """Keep the digest of a new `token` (random, from the caller); `lifetime` in seconds, None for ever.
+
+    actor  for the audit, of one who comes past the API
+    """
     if tokens.by_name(tx, name):
         raise Refused("conflict", f"there is a token {name!r} already: revoke it first, or choose another name", "name")
     if "@" in name or not name or len(name) > 63:
         raise Refused("invalid", "a token's name has 1 to 63 characters and no '@'", "name")
-    audit.add(tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now)
+    if actor:
+        audit.add(tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now)
     return tokens.add(tx, name, scope, digest(token), now, None if lifetime is None else now + lifetime)
 
 
@@ -56,32 +62,32 @@ def every(tx: Tx) -> list[ApiToken]:
     return tokens.every(tx)
 
 
-def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "user:root") -> None:
+def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
     """From now on the token is worth nothing; any token, a user's too."""
     if not tokens.remove(tx, name):
         raise Refused("not_found", f"there is no token {name!r}", "name")
-    audit.add(tx, actor=actor, action="token revoke", thing=name, now=now)
+    if actor:
+        audit.add(tx, actor=actor, action="token revoke", thing=name, now=now)
 
 
 # ---------------------------------------------------------------- a user's
 
 
-def mine(tx: Tx, who: Who) -> list[ApiToken]:
-    """The tokens of the one who asks, by name."""
-    return [] if who.user_id is None else tokens.every(tx, who.user_id)
+def mine(tx: Tx, who: Who) -> list[tuple[ApiToken, str | None]]:
+    """The tokens of the one who asks, by name, each with the name of its group."""
+    names = {group.id: group.name for group in groups.every(tx)}
+    found = [] if who.user_id is None else tokens.every(tx, who.user_id)
+    return [(each, names.get(each.group_id or 0)) for each in found]
 
 
 def make(
     tx: Tx, *, who: Who, name: str, token: str, scope: str = "write", group: str = "", lifetime: float | None = None,
     now: float,
-) -> ApiToken:
+) -> tuple[ApiToken, str | None]:
     """A token that may do what its user may, then and later: `scope` 'write', or look only: 'read'; in one `group`.
-
-    A token cannot make one that may more than itself. Raises `Refused`.
-    """
-    user = people.get(tx, who.user_id) if who.user_id is not None else None
-    if user is None:
-        raise Refused("conflict", "only people have tokens of their own")
+    Raises `Refused`."""
+    user = people.get(tx, rights.account(who))
+    assert user is not None
     if not _NAME.fullmatch(name):
         raise Refused("invalid", f"{name[:64]!r} is no name of a token: letters, digits, '.', '_', '-'; at most 30 of "
                                  "them", "name")
@@ -91,15 +97,25 @@ def make(
     into = groups.by_name(tx, group) if group else None
     if group and (into is None or (not who.admin and into.id not in who.roles)):
         raise Refused("not_found", f"there is no group {group!r}", "group")
-    if who.only is not None and (into is None or into.id != who.only):
-        raise Refused("forbidden", "a token for one group makes no tokens for others", "group")
-    return tokens.add(tx, full, scope, digest(token), now, None if lifetime is None else now + lifetime,
+    made = tokens.add(tx, full, scope, digest(token), now, None if lifetime is None else now + lifetime,
                       user_id=user.id, group_id=into.id if into else None)
+    return made, into.name if into else None
+
+
+def of_password(tx: Tx, *, user_id: int, address: str, wanted: Mapping[str, Any], now: float) -> str:
+    """A token for a user who has just shown their password, as `make` wants it; its full name. Raises `Refused`."""
+    user = people.get(tx, user_id)
+    if user is None or user.disabled_at is not None:
+        raise Refused("unauthorised", "name or password is wrong")
+    who = rights.person(user, people.roles(tx, user_id), address=address)
+    made, group = make(tx, who=who, now=now, **wanted)
+    audit.by(tx, who, "token create", made.name, after={"scope": made.scope, "group": group}, now=now)
+    return made.name
 
 
 def drop(tx: Tx, *, who: Who, name: str) -> None:
     """Revoke a token of the one who asks, by its name or that before its '@'. Raises `Refused`."""
-    names = {each.name for each in mine(tx, who)}
+    names = {each.name for each in tokens.every(tx, rights.account(who))}
     found = next((each for each in names if name in (each, each.partition("@")[0])), None)
     if found is None or not tokens.remove(tx, found):
         raise Refused("not_found", f"you have no token {name!r}", "name")

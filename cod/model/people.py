@@ -44,6 +44,7 @@ class Who:
     address  where the question came from; '': the server itself
     local    on the server's own UNIX socket
     only     the one group that its token is for; None: no limit
+    session  id of the browser's session; None: it asks otherwise
     """
 
     name: str
@@ -54,6 +55,17 @@ class Who:
     address: str = ""
     local: bool = False
     only: int | None = None
+    session: int | None = None
+
+    @property
+    def person(self) -> str:
+        """The sign-in name of who it is; '' where it is no person."""
+        return "" if self.user_id is None else self.name.partition(":")[2].rpartition("@")[2]
+
+    @property
+    def owns(self) -> frozenset[int] | None:
+        """The groups that it is an owner of; None: all."""
+        return None if self.admin else frozenset(group for group, role in self.roles.items() if role is Role.OWNER)
 
     @property
     def groups(self) -> frozenset[int] | None:

@@ -40,10 +40,9 @@ class ApiRequest(Arriving):
         if self.api.portal and is_page(self.path) and self.getHeader("authorization") is None:
             return self._send_page(await self.api.portal.answer(self._asked(), self._refusal))
         try:
-            if wrong := self._refusal or self._stranger:
+            if wrong := self._refusal or (self._stranger if not self._is_open() else None):
                 raise wrong
-            assert self._who is not None
-            await self._dispatch(self._who)
+            await self._dispatch(self._who or Who("nobody", address=self.getClientAddress().host))
         except Wrong as wrong:
             self._problem(wrong)
         except Exception as error:
@@ -54,6 +53,8 @@ class ApiRequest(Arriving):
             self._check_script()
         path, method = unquoted(self.path.decode("latin-1")), self._verb()
         if path == "/metrics" and method == "GET" and self.api.metrics:
+            if not who.admin:
+                raise Wrong(403, "forbidden", "only the site's administrators may do that")
             return self._send(200, await self.api.metrics(), "text/plain; version=0.0.4; charset=utf-8")
         if not path.startswith(openapi.PREFIX + "/"):
             raise Wrong(404, "not_found", f"there is nothing here; the API is below {openapi.PREFIX}/")
@@ -66,6 +67,12 @@ class ApiRequest(Arriving):
         if route is None:
             raise self._no_route(method, methods)
         return await self._run(route, names, who)
+
+    def _is_open(self) -> bool:
+        """Is it asked without a token, of a route for those who have not signed in yet?"""
+        path = unquoted(self.path.decode("latin-1")).removeprefix(openapi.PREFIX)
+        route = find(ROUTES, self._verb(), path)[0]
+        return route is not None and route.open and self.getHeader("authorization") is None
 
     def _check_script(self) -> None:
         """Raise `Wrong` unless what a browser asks for by its cookie comes from a page of ours."""

@@ -63,7 +63,9 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
 
 async def carry_out(ground: Ground, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
     """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
-    was asked under the same key before."""
+    was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
+    if route.act is not None:
+        return await route.act(ground.signin, ask)
     flow = route.call(ask)
     if route.changes and not route.quiet:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)

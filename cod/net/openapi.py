@@ -60,6 +60,8 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": {str(route.status): success}
         | {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS},
     }
+    if route.open:
+        operation["security"] = [{}]
     if route.body:
         operation["requestBody"] = {"required": True, "content": _json(route.body)}
     if route.upload:

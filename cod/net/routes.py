@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,9 @@ class Route:
     local    only for the local administrator on the UNIX socket
     secret   it shows a secret: not for a token that may only read
     upload   the body is a file, not JSON
+    act      what to do in place of a flow, where that takes more than one transaction: given `net.signin.SignIn` and
+             the question; its value is the reply
+    open     for those who have not signed in yet, too
     quiet    it changes nothing, though its question needs a body: whoever may look may ask
     action   its name in the audit, where `net.changes.action` does not find a good one
     """
@@ -110,6 +113,8 @@ class Route:
     local: bool = False
     secret: bool = False
     upload: bool = False
+    act: Callable[[Any, Ask], Awaitable[Any]] | None = None
+    open: bool = False
     quiet: bool = False
     action: str = ""
 
@@ -122,9 +127,15 @@ class Route:
 def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Ask], Flow], **rest: Any) -> Route:
     """A route whose `shape` is its reply model's own constructor unless it is given."""
     reply = rest.get("reply")
-    if reply is not None and not {"shape", "work"} & rest.keys():
+    if reply is not None and "act" in rest:
+        rest["shape"] = _as_is
+    elif reply is not None and not {"shape", "work"} & rest.keys():
         rest["shape"] = getattr(reply, "of_parts", None) or getattr(reply, "of", None) or reply.model_validate
     return Route(method, path, claims, summary, call, **rest)
+
+
+def _as_is(value: Any) -> Any:
+    return value
 
 
 def nothing(value: Any) -> Flow:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
 from cod import passwords
-from cod.flows import invitations, people, signin
+from cod.flows import invitations, people, signin, tokens
 from cod.flows.signin import Session, digest
 from cod.model import Invitation, Refused, Site, User, Who
 from cod.pool import Pool
@@ -37,21 +37,31 @@ class SignIn:
 
     async def sign_in(self, name: str, password: str, *, address: str, browser: str = "") -> str:
         """The secret of a new session's cookie. Raises `SlowDown`; `Refused` 'unauthorised' or 'busy'."""
-        user, kept = await self._verified(name, password, address)
-        anew = await self._slowly(passwords.hashed, password) if passwords.outdated(kept) else None
-        return await self._begin(signin.succeeded, user_id=user.id, name=name, address=address, browser=browser,
-                                 rehashed=anew)
+        user = await self._verified(name, password, address)
+        return await self.vouched(user.id, address=address, browser=browser)
+
+    async def token(self, name: str, password: str, wanted: Mapping[str, Any], *, address: str) -> tuple[str, str]:
+        """(name, secret) of a new token, as `flows.tokens.make` wants it, for a program of somebody who has no browser
+        here. Raises as `sign_in`."""
+        user = await self._verified(name, password, address)
+        secret = f"cod_{secrets.token_urlsafe(32)}"
+        made: str = await self._pool.run(tokens.of_password, user_id=user.id, address=address,
+                                         wanted={**wanted, "token": secret}, now=self._clock())
+        return made, secret
 
     async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
         """The same for a user whom a directory vouches for."""
-        return await self._begin(signin.vouched, user_id=user_id, address=address, browser=browser)
+        cookie = secrets.token_urlsafe(32)
+        await self._pool.run(signin.begin, user_id=user_id, address=address, browser=browser, cookie=digest(cookie),
+                             rules=self._site.signin, now=self._clock())
+        return cookie
 
-    async def session(self, cookie: str, *, address: str) -> Session | None:
-        """Who asks by a cookie; None where its session is over."""
+    async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> Session | None:
+        """Who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong it."""
         now = self._clock()
         found: Session | None = await self._pool.read(
             signin.session, cookie=digest(cookie), address=address, rules=self._site.signin, now=now)
-        if found is not None and found.stale:
+        if found is not None and found.stale and not by_itself:
             await self._pool.run(signin.seen, found.session.id, now)
         return found
 
@@ -59,16 +69,11 @@ class SignIn:
         """End the cookie's session."""
         await self._pool.run(signin.sign_out, cookie=digest(cookie), address=address, now=self._clock())
 
-    async def _begin(self, flow: Callable[..., Any], **named: Any) -> str:
-        cookie = secrets.token_urlsafe(32)
-        await self._pool.run(flow, cookie=digest(cookie), rules=self._site.signin, now=self._clock(), **named)
-        return cookie
-
     # ------------------------------------------------ passwords
 
     async def change_password(self, who: Who, old: str, new: str, *, keep: int | None = None) -> int:
         """A new password for the user who asks, who knows the old one. All their sessions end but `keep`; how many."""
-        user, _kept = await self._verified(who.name.removeprefix("user:"), old, who.address)
+        user = await self._verified(who.person, old, who.address)
         if user.id != who.user_id:
             raise signin.wrong()
         signin.check_password(new, user.name)
@@ -76,15 +81,18 @@ class SignIn:
         ended: int = await self._pool.run(people.set_password, who=who, password=anew, but=keep, now=self._clock())
         return ended
 
-    async def _verified(self, name: str, password: str, address: str) -> tuple[User, str]:
-        """The user of that name and the hash of their password, which this is. Raises `Refused`."""
+    async def _verified(self, name: str, password: str, address: str) -> User:
+        """The user of that name, whose password this is. Raises `Refused`."""
         now = self._clock()
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
         if not await self._slowly(passwords.matches, tried.hash, password):
             await self._pool.run(signin.failed, name=name, address=address, now=now)
             raise signin.wrong()
         assert tried.user is not None  # else there was nothing to match
-        return tried.user, tried.hash
+        user: User = tried.user
+        anew = await self._slowly(passwords.hashed, password) if passwords.outdated(tried.hash) else None
+        await self._pool.run(signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now)
+        return user
 
     async def _slowly(self, work: Callable[..., Any], *args: Any) -> Any:
         if len(self._turns.waiting) >= WAITING:
@@ -101,18 +109,22 @@ class SignIn:
         found: Invitation = await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
         return found
 
-    async def accept(
-        self, secret: str, *, password: str, name: str = "", full_name: str = "", email: str = "", address: str,
-        browser: str = "",
-    ) -> str:
-        """Do what a link is for, an account or a new password; the secret of a session's cookie. Raises `Refused`."""
+    async def accept(self, secret: str, *, address: str, browser: str = "", **told: str) -> str:
+        """Do what a link is for, as `accepted`; the secret of a session's cookie. Raises `Refused`."""
+        user = await self.accepted(secret, address=address, **told)
+        return await self.vouched(user.id, address=address, browser=browser)
+
+    async def accepted(
+        self, secret: str, *, password: str, name: str = "", full_name: str = "", email: str = "", address: str
+    ) -> User:
+        """Do what a link is for: an account, or a new password. Raises `Refused`."""
         link = await self.invitation(secret)
         signin.check_password(password, link.user or name)
         kept = await self._slowly(passwords.hashed, password)
-        user = await self._pool.run(
+        user: User = await self._pool.run(
             invitations.accept, digest=digest(secret), name=name, full_name=full_name, email=email, password=kept,
             address=address, now=self._clock())
-        return await self.vouched(user.id, address=address, browser=browser)
+        return user
 
     async def join(self, secret: str, who: Who) -> Invitation:
         """Add the one who asks to a link's group. Raises `Refused`."""

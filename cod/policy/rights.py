@@ -48,6 +48,16 @@ def person(
     return Who(name or f"user:{user.name}", admin, writes, user.id, dict(roles), address, only=only)
 
 
+def account(who: Who) -> int:
+    """The id of the user whose own account it may change: keys, tokens, sessions. Raises `Refused` for what is no
+    person, and for a token for one group, which would get at others by them."""
+    if who.user_id is None:
+        raise Refused("conflict", "only people have an account")
+    if who.only is not None:
+        raise Refused("forbidden", "a token for one group does not change its user's account")
+    return who.user_id
+
+
 def may(who: Who, right: Right, owned: Owned) -> bool:
     """Does `who` have that right on a thing that is so `owned`?"""
     if who.admin or right is Right.ANY:

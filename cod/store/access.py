@@ -15,8 +15,8 @@ from cod.store.engine import Tx
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:
     """Who owns the `kind` of thing named `key`; None where there is no such thing.
 
-    kind  '' (nothing in particular), 'group', 'vcluster', 'image', 'template', 'node' by name; 'request', 'reclaim',
-          'notice', 'upload' by id
+    kind  '' (nothing in particular), 'group', 'vcluster', 'image', 'template', 'node', 'user' by name; 'request',
+          'reclaim', 'notice', 'upload', 'invitation' by id
     """
     return _KINDS[kind](tx, key)
 
@@ -68,6 +68,15 @@ def _template(tx: Tx, key: str) -> Owned | None:
     return _shared(tx, select(c.group_id).where(c.name == key.partition("@")[0]).order_by(c.id.desc()))
 
 
+def _user(tx: Tx, key: str) -> Owned | None:
+    """Somebody is seen by those who are in a group with them."""
+    u, p = t.users.c, t.group_permissions.c
+    user_id = tx.scalar(select(u.id).where(u.name == key))
+    if user_id is None:
+        return None
+    return Owned(frozenset(tx.scalars(select(p.group_id).where(p.user_id == user_id))))
+
+
 def _request(tx: Tx, key: str) -> Owned | None:
     r, v = t.node_requests.c, t.vclusters.c
     return _of(tx, select(v.group_id).join_from(t.node_requests, t.vclusters, r.vcluster_id == v.id)
@@ -90,5 +99,7 @@ _KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
     "request": _request,
     "reclaim": _reclaim,
     "notice": lambda tx, key: _of(tx, select(t.notices.c.group_id).where(t.notices.c.id == _number(key))),
+    "user": _user,
+    "invitation": lambda tx, key: _of(tx, select(t.invitations.c.group_id).where(t.invitations.c.id == _number(key))),
     "upload": lambda tx, key: _of(tx, select(t.uploads.c.group_id).where(t.uploads.c.id == key)),
 }

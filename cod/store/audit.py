@@ -8,11 +8,12 @@ from operator import eq, ge, lt
 from typing import Any
 
 from sqlalchemy import insert, select
-from sqlalchemy.sql import operators
 
-from cod.model import AuditRow, Who
+from cod.model import ALL, AuditRow, Listed, Page, Who
 from cod.store import tables as t
+from cod.store.access import theirs
 from cod.store.engine import Tx
+from cod.store.paging import having, page_of
 
 _a = t.audit.c
 
@@ -33,23 +34,25 @@ def by(tx: Tx, who: Who, action: str, thing: str, *, now: float, **rest: Any) ->
 
 
 def every(
-    tx: Tx, *, groups: frozenset[int] | None = None, group: str | None = None, actor: str | None = None,
-    action: str | None = None, thing: str | None = None, since: float | None = None, until: float | None = None,
-    before: int | None = None, limit: int = 100,
-) -> list[AuditRow]:
-    """Rows, the newest first; of those `groups` alone (None: all, the site's too).
+    tx: Tx, page: Page = ALL, groups: frozenset[int] | None = None, *, group: str | None = None,
+    actor: str | None = None, action: str | None = None, thing: str | None = None, since: float | None = None,
+    until: float | None = None,
+) -> Listed[AuditRow]:
+    """A part of the rows, the newest first; of those `groups` alone (None: all, the site's too).
 
-    actor, thing  exactly; action: its first words; since, until: seconds since the epoch; before: only smaller ids
+    actor, thing  exactly; action: its first words; since, until: seconds since the epoch
     """
-    query = select(_a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, t.groups.c.name, _a.before, _a.after)
+    name = t.groups.c.name
+    query = select(_a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, name, _a.before, _a.after)
     query = query.select_from(t.audit).outerjoin(t.groups, t.groups.c.id == _a.group_id)
+    query = query.where(*theirs(_a.group_id, groups), *having(page.q, _a.actor, _a.action, _a.thing))
     compared: list[tuple[Any, Any, Callable[[Any, Any], Any]]] = [
-        (_a.group_id, groups, operators.in_op), (t.groups.c.name, group, eq), (_a.actor, actor, eq),
-        (_a.thing, thing, eq), (_a.at, since, ge), (_a.at, until, lt), (_a.id, before, lt)]
+        (name, group, eq), (_a.actor, actor, eq), (_a.thing, thing, eq), (_a.at, since, ge), (_a.at, until, lt)]
     query = query.where(*(by(column, value) for column, value, by in compared if value is not None))
     if action is not None:
         query = query.where(_a.action.startswith(action, autoescape=True))
-    return [AuditRow(*row) for row in tx.execute(query.order_by(_a.id.desc()).limit(limit))]
+    found = page_of(tx, query, page, {"id": _a.id}, "-id", _a.id)
+    return found.each(lambda row: AuditRow(*row))
 
 
 def _json(value: Mapping[str, Any] | None) -> str:

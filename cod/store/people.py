@@ -78,8 +78,10 @@ def roles(tx: Tx, user_id: int) -> dict[int, Role]:
     return {group: Role(role) for group, role in rows}
 
 
-def members(tx: Tx, *, group_id: int | None = None, user_id: int | None = None) -> list[Member]:
-    """Members of a group, or memberships of a user, by names."""
+def members(
+    tx: Tx, *, group_id: int | None = None, user_id: int | None = None, groups: Collection[int] | None = None
+) -> list[Member]:
+    """Members of a group, or memberships of a user in `groups` (None: all), by names."""
     query = (select(_g.name, _u.name, _u.full_name, _u.email, _p.role)
              .join_from(t.group_permissions, t.groups, _p.group_id == _g.id).join(t.users, _p.user_id == _u.id)
              .order_by(_g.name, _u.name))
@@ -87,6 +89,8 @@ def members(tx: Tx, *, group_id: int | None = None, user_id: int | None = None) 
         query = query.where(_p.group_id == group_id)
     if user_id is not None:
         query = query.where(_p.user_id == user_id)
+    if groups is not None:
+        query = query.where(_p.group_id.in_(groups))
     return [Member(*row[:4], Role(row[4])) for row in tx.execute(query)]
 
 

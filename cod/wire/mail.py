@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
-from email.utils import format_datetime
+from email.utils import format_datetime, make_msgid
 
 from cod.model import Notice
 from cod.wire.webhook import unique
@@ -39,3 +39,16 @@ def message(site: str, domain: str, notice: Notice, group: str | None, sender: s
 def _one_line(text: str) -> str:
     """No control characters: a header is one line."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def letter(site: str, subject: str, about: str, sender: str, to: str, at: float) -> bytes:
+    """A mail to one address that is no notice, with CR LF."""
+    mail = EmailMessage(policy=WRITTEN)
+    mail["From"] = Address(f"COD {_one_line(site)}", addr_spec=sender)
+    mail["To"] = Address(addr_spec=to)
+    mail["Subject"] = _one_line(f"[{site}] {subject}")
+    mail["Date"] = format_datetime(datetime.fromtimestamp(int(at), UTC))
+    mail["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2])
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(about, cte="quoted-printable")
+    return mail.as_bytes()

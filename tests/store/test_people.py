@@ -34,8 +34,12 @@ def refusal(call: Callable[..., Any], *args: Any, **named: Any) -> Refused:
 
 
 def begin(tx: Tx, user: User, cookie: str = "c", now: float = NOW) -> None:
-    signin.succeeded(tx, user_id=user.id, name=user.name, address=HERE, browser="Browser", cookie=cookie,
-                     rules=RULES, now=now)
+    signin.right(tx, user_id=user.id, name=user.name, address=HERE, now=now)
+    signin.begin(tx, user_id=user.id, address=HERE, browser="Browser", cookie=cookie, rules=RULES, now=now)
+
+
+def me(user: User) -> Who:
+    return Who(f"user:{user.name}", user_id=user.id)
 
 
 def asks(tx: Tx, cookie: str = "c", now: float = NOW) -> Who | None:
@@ -100,7 +104,8 @@ def test_users_are_listed_to_whom_they_share_a_group_with(tx: Tx, physics: Group
 
 def test_a_session_says_who_asks_with_the_roles_of_now(tx: Tx, physics: Group, ann: User) -> None:
     begin(tx, ann)
-    assert asks(tx) == Who("user:ann", user_id=ann.id, address=HERE)
+    (session,) = signin.every(tx, who=me(ann), rules=RULES, now=NOW)
+    assert asks(tx) == Who("user:ann", user_id=ann.id, address=HERE, session=session.id)
     people.set_role(tx, group="physics", user="ann", role="member")
     who = asks(tx)
     assert who is not None
@@ -112,7 +117,7 @@ def test_a_session_ends_idle_or_old(tx: Tx, ann: User) -> None:
     begin(tx, ann)
     assert asks(tx, now=NOW + 999) is not None
     assert asks(tx, now=NOW + 1000) is None
-    found = signin.every(tx, user_id=ann.id, rules=RULES, now=NOW)[0]
+    found = signin.every(tx, who=me(ann), rules=RULES, now=NOW)[0]
     for minute in range(1, 90):
         signin.seen(tx, found.id, NOW + 60 * minute)
     assert asks(tx, now=NOW + 4999) is not None
@@ -143,10 +148,10 @@ def test_sessions_are_listed_and_ended_by_their_own_user(tx: Tx, ann: User) -> N
     bob = people.create(tx, "bob", now=NOW)
     for cookie in ("c", "d"):
         begin(tx, ann, cookie)
-    mine = signin.every(tx, user_id=ann.id, rules=RULES, now=NOW)
+    mine = signin.every(tx, who=me(ann), rules=RULES, now=NOW)
     assert [each.browser for each in mine] == ["Browser", "Browser"]
-    assert refusal(signin.end, tx, user_id=bob.id, session_id=mine[0].id).code == "not_found"
-    signin.end(tx, user_id=ann.id, session_id=mine[0].id)
+    assert refusal(signin.end, tx, who=me(bob), session_id=mine[0].id).code == "not_found"
+    signin.end(tx, who=me(ann), session_id=mine[0].id)
     assert (asks(tx, "c") is None, asks(tx, "d") is None) == (False, True)
     signin.sign_out(tx, cookie="c", address=HERE, now=NOW)
     assert asks(tx, "c") is None
@@ -157,7 +162,7 @@ def test_sessions_are_listed_and_ended_by_their_own_user(tx: Tx, ann: User) -> N
 def test_what_is_over_is_swept_with_the_next_sign_in(tx: Tx, ann: User) -> None:
     begin(tx, ann)
     begin(tx, ann, "d", NOW + 5001)
-    assert [each.created_at for each in signin.every(tx, user_id=ann.id, rules=RULES, now=NOW)] == [NOW + 5001]
+    assert [each.created_at for each in signin.every(tx, who=me(ann), rules=RULES, now=NOW)] == [NOW + 5001]
 
 
 # ---------------------------------------------------------------- attempts
@@ -291,10 +296,10 @@ def test_tokens_are_their_users_own(tx: Tx, physics: Group, ann: User) -> None:
     mine, his = Who("user:ann", user_id=ann.id), Who("user:bob", user_id=bob.id)
     tokens.make(tx, who=mine, name="laptop", token="cod_1", now=NOW)
     tokens.make(tx, who=his, name="laptop", token="cod_2", now=NOW)
-    assert [each.name for each in tokens.mine(tx, mine)] == ["laptop@ann"]
+    assert [each.name for each, _ in tokens.mine(tx, mine)] == ["laptop@ann"]
     assert refusal(tokens.drop, tx, who=mine, name="laptop@bob").code == "not_found"
     tokens.drop(tx, who=mine, name="laptop")
-    assert [each.name for each in tokens.mine(tx, his)] == ["laptop@bob"]
+    assert [each.name for each, _ in tokens.mine(tx, his)] == ["laptop@bob"]
     assert refusal(tokens.make, tx, who=mine, name="x", token="t", group="physics", now=NOW).code == "not_found"
     assert refusal(tokens.make, tx, who=mine, name="a@b", token="t", now=NOW).code == "invalid"
     assert refusal(tokens.create, tx, "x@ann", "t", "admin", None, NOW).code == "invalid"

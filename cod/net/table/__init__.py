@@ -7,9 +7,22 @@ with its arguments; its `shape` makes the reply from the flow's value.
 from __future__ import annotations
 
 from cod.net.routes import Route
-from cod.net.table import energy, groups, hardware, nodes, plan, reclaims, server, software, vclusters, vcms
+from cod.net.table import (
+    account,
+    energy,
+    groups,
+    hardware,
+    nodes,
+    people,
+    plan,
+    reclaims,
+    server,
+    software,
+    vclusters,
+    vcms,
+)
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *software.TEMPLATES, *vclusters.VCLUSTERS,
     *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS, *groups.GROUPS, *groups.NOTICES, *energy.ENERGY,
-    *server.SERVER)
+    *people.USERS, *people.MEMBERS, *people.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)

@@ -1,0 +1,199 @@
+"""`cod key`, `cod session` and `cod audit`: one's own account, and who changed what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.cli.show import SPAN, ago, as_json, client, print_json, said, shown, table, when
+from cod.client import path
+
+# ---------------------------------------------------------------- keys
+
+
+@click.group()
+def key() -> None:
+    """One's SSH keys. Nodes of one's groups' vclusters that are primed from then on let them in as root.
+
+    \b
+    Example:
+      cod key add ~/.ssh/id_ed25519.pub
+    """
+
+
+def _keys(values: list[Any]) -> Any:
+    return table(("KEY", "NAME", "ALGORITHM", "FINGERPRINT", "SINCE"), [
+        (v["id"], v["name"], v["algorithm"], v["fingerprint"], when(v["created_at"])) for v in values])
+
+
+@key.command("list")
+@as_json
+@click.pass_context
+def list_keys(ctx: click.Context, as_json: bool) -> None:
+    """List one's keys.
+
+    \b
+    Example:
+      cod key list
+    """
+    shown(ctx, client(ctx).get("/me/keys")["items"], _keys, as_json)
+
+
+@key.command("add")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", default="", help="In place of the key's comment.")
+@as_json
+@click.pass_context
+def add_key(ctx: click.Context, file: Path, name: str, as_json: bool) -> None:
+    """Add the public key in FILE.
+
+    \b
+    Example:
+      cod key add ~/.ssh/id_ed25519.pub --name laptop
+    """
+    body = {"key": file.read_text(errors="replace").strip()[:8000], "name": name}
+    shown(ctx, client(ctx).post("/me/keys", body), lambda value: _keys([value]), as_json)
+
+
+@key.command("remove")
+@click.argument("number", type=int)
+@as_json
+@click.pass_context
+def remove_key(ctx: click.Context, number: int, as_json: bool) -> None:
+    """Remove a key. Nodes that let it in do so until they are primed anew.
+
+    \b
+    Example:
+      cod key remove 3
+    """
+    client(ctx).delete(path("me", "keys", number))
+    said({"id": number, "state": "removed"}, f"key {number}: removed", as_json)
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@click.group()
+def session() -> None:
+    """Where one is signed in.
+
+    \b
+    Example:
+      cod session list
+    """
+
+
+@session.command()
+@as_json
+@click.pass_context
+def whoami(ctx: click.Context, as_json: bool) -> None:
+    """Show who the server takes one for.
+
+    \b
+    Example:
+      cod session whoami
+    """
+    value = client(ctx).get("/me")
+    groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
+    rights = "administrator" if value["admin"] else groups or "no group"
+    said(value, f"{value['name']}: {rights}" + ("" if value["writes"] else "; may only look"), as_json)
+
+
+@session.command()
+@click.argument("name")
+@click.option("--token", "token", default="cli", show_default=True, help="What to call the token.")
+@click.option("--expires", type=SPAN, default=43_200.0, metavar="TIME", help="Such as 8h or 90d.  [default: 12h]")
+@click.password_option(confirmation_prompt=False, help="Better left out: it is asked for.")
+@as_json
+@click.pass_context
+def start(ctx: click.Context, name: str, token: str, expires: float, password: str, as_json: bool) -> None:
+    """Sign in by name and password, and print a token for $COD_TOKEN.
+
+    \b
+    Example:
+      export COD_TOKEN=$(cod --server https://cod.example.org session start ann)
+    """
+    body = {"name": name, "password": password, "token": token, "lifetime": expires}
+    value = client(ctx).post("/sign-in", body)
+    said(value, value["token"], as_json)
+
+
+@session.command("list")
+@as_json
+@click.pass_context
+def list_sessions(ctx: click.Context, as_json: bool) -> None:
+    """List the browsers that one is signed in with.
+
+    \b
+    Example:
+      cod session list
+    """
+    shown(ctx, client(ctx).get("/me/sessions")["items"], lambda values: table(
+        ("SESSION", "FROM", "BROWSER", "SINCE", "LAST SEEN", "UNTIL"),
+        [(v["id"], v["address"], v["browser"], when(v["created_at"]), ago(v["last_seen"]), when(v["expires_at"]))
+         for v in values]), as_json)
+
+
+@session.command()
+@click.argument("number", type=int, required=False)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@as_json
+@click.pass_context
+def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> None:
+    """Sign a browser out, or all.
+
+    \b
+    Example:
+      cod session end --all
+    """
+    if every == (number is not None):
+        raise click.UsageError("say which session, or --all")
+    if every:
+        value = client(ctx).delete("/me/sessions")
+        return said(value, f"signed out of {value['ended']} browsers", as_json)
+    client(ctx).delete(path("me", "sessions", number or 0))
+    return said({"id": number, "state": "ended"}, f"session {number}: ended", as_json)
+
+
+# ---------------------------------------------------------------- the audit
+
+
+@click.command()
+@click.option("--group", help="Changes of this group's things.")
+@click.option("--actor", help="By whom: user:ann, token:ci.")
+@click.option("--action", help="Beginning of what was done: vcluster, 'sign-in failed'.")
+@click.option("--thing", help="To what.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows.")
+@as_json
+@click.pass_context
+def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | None) -> None:
+    """Show who changed what, the newest last: in groups that one owns, or all for administrators.
+
+    \b
+    Example:
+      cod audit --group physics --action vcluster
+    """
+    values = client(ctx).get("/audit", limit=limit, **filters)["items"]
+    if as_json:
+        return print_json(values)
+    return shown(ctx, values[::-1], lambda rows: table(
+        ("AT", "WHO", "FROM", "DID", "TO", "GROUP", "CHANGE"),
+        [(when(v["at"]), v["actor"], v["address"], v["action"], v["thing"], v["group"], _change(v)) for v in rows]),
+        False)
+
+
+def _change(row: Any) -> str:
+    """'size 2 -> 4'; what is new or gone, shortly."""
+    before, after = row["before"] or {}, row["after"] or {}
+    if before and after:
+        return ", ".join(f"{name} {_brief(before.get(name))} -> {_brief(after.get(name))}"
+                         for name in {**before, **after})
+    return ", ".join(f"{name} {_brief(value)}" for name, value in (after or before).items() if value not in (None, ""))
+
+
+def _brief(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:39]}…"

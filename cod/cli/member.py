@@ -1,0 +1,194 @@
+"""`cod member` and `cod invite`: who is in a group, and links that bring people in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import SPAN, as_json, client, said, shown, table, when
+from cod.cli.user import print_link
+from cod.client import path
+
+ROLES = click.Choice(["owner", "member", "viewer"])
+_MAIL = click.option("--mail", is_flag=True, help="Send the link to --email.")
+_EXPIRES = click.option("--expires", type=SPAN, metavar="TIME", help="Such as 8h or 3d; else the site's.")
+
+
+@click.group()
+def member() -> None:
+    """Members of groups: owners, who say who else is in; members, who work; viewers, who look.
+
+    \b
+    Example:
+      cod member set physics ann owner
+    """
+
+
+def _members(values: list[Any]) -> Any:
+    return table(("USER", "NAME", "E-MAIL", "ROLE"), [
+        (v["user"], v["full_name"], v["email"], v["role"]) for v in values])
+
+
+@member.command("list")
+@click.argument("group")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, group: str, as_json: bool) -> None:
+    """List the members of a group.
+
+    \b
+    Example:
+      cod member list physics
+    """
+    shown(ctx, client(ctx).get(path("groups", group, "members"))["items"], _members, as_json)
+
+
+@member.command("set")
+@click.argument("group")
+@click.argument("user")
+@click.argument("role", type=ROLES)
+@click.option("--force", is_flag=True, help="Even if the group then has no owner: for administrators.")
+@as_json
+@click.pass_context
+def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_json: bool) -> None:
+    """Make somebody who has an account owner, member or viewer of a group. Others are invited: `cod invite group`.
+
+    \b
+    Example:
+      cod member set physics bob viewer
+    """
+    body = {"role": role, "force": force}
+    value = client(ctx).call("PUT", path("groups", group, "members", user), body)
+    shown(ctx, value, lambda one: _members([one]), as_json)
+
+
+@member.command()
+@click.argument("group")
+@click.argument("user")
+@as_json
+@click.pass_context
+def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
+    """Take somebody out of a group. Nodes that let in their SSH keys do so until they are primed anew.
+
+    \b
+    Example:
+      cod member remove physics bob
+    """
+    client(ctx).delete(path("groups", group, "members", user))
+    said({"group": group, "user": user, "state": "removed"}, f"{user}: not in {group} any more", as_json)
+
+
+@member.command()
+@click.argument("group")
+@as_json
+@click.pass_context
+def keys(ctx: click.Context, group: str, as_json: bool) -> None:
+    """List the SSH keys that nodes of the group's vclusters let in.
+
+    \b
+    Example:
+      cod member keys physics
+    """
+    shown(ctx, client(ctx).get(path("groups", group, "keys"))["items"],
+          lambda values: table(("USER", "KEY", "ALGORITHM", "FINGERPRINT"),
+                               [(v["user"], v["name"], v["algorithm"], v["fingerprint"]) for v in values]), as_json)
+
+
+# ---------------------------------------------------------------- links
+
+
+@click.group()
+def invite() -> None:
+    """Links that bring people in: each works once, for a while.
+
+    \b
+    Example:
+      cod invite group physics --role owner --email ann@example.org --mail
+    """
+
+
+@invite.command()
+@click.argument("name")
+@click.option("--role", type=ROLES, default="member", show_default=True)
+@click.option("--email", default="", help="For whom.")
+@_EXPIRES
+@_MAIL
+@as_json
+@click.pass_context
+def group(ctx: click.Context, name: str, role: str, email: str, expires: float | None, mail: bool, as_json: bool
+          ) -> None:
+    """Invite somebody into a group.
+
+    \b
+    Example:
+      cod invite group physics --role viewer --expires 3d
+    """
+    body = {"role": role, "email": email, "lifetime": expires, "mail": mail}
+    print_link(client(ctx).post(path("groups", name, "invitations"), body), as_json)
+
+
+@invite.command()
+@click.option("--email", default="", help="For whom.")
+@_EXPIRES
+@_MAIL
+@as_json
+@click.pass_context
+def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_json: bool) -> None:
+    """Invite somebody to the site, into no group yet.
+
+    \b
+    Example:
+      cod invite site --email bob@example.org --mail
+    """
+    print_link(client(ctx).post("/invitations", {"email": email, "lifetime": expires, "mail": mail}), as_json)
+
+
+@invite.command("list")
+@as_json
+@click.pass_context
+def list_links(ctx: click.Context, as_json: bool) -> None:
+    """List links that can still be used. Their secrets are not kept.
+
+    \b
+    Example:
+      cod invite list
+    """
+    shown(ctx, client(ctx).get("/invitations")["items"], lambda values: table(
+        ("LINK", "GROUP", "ROLE", "PASSWORD OF", "FOR", "BY", "UNTIL"),
+        [(v["id"], v["group"], v["role"], v["user"], v["email"], v["invited_by"], when(v["expires_at"]))
+         for v in values]), as_json)
+
+
+@invite.command()
+@click.argument("number", type=int)
+@as_json
+@click.pass_context
+def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
+    """Make a link worthless.
+
+    \b
+    Example:
+      cod invite revoke 17
+    """
+    client(ctx).delete(path("invitations", number))
+    said({"id": number, "state": "revoked"}, f"link {number}: revoked", as_json)
+
+
+@invite.command()
+@click.argument("link", metavar="LINK-OR-SECRET")
+@click.option("--name", default="", help="Sign-in name of the new account; not for a new password.")
+@click.option("--full-name", default="", help="As people know you.")
+@click.password_option(help="Better left out: it is asked for.")
+@as_json
+@click.pass_context
+def accept(ctx: click.Context, link: str, name: str, full_name: str, password: str, as_json: bool) -> None:
+    """Do what a link is for: make the account, or set the new password.
+
+    \b
+    Example:
+      cod --server https://cod.example.org invite accept LINK --name ann
+    """
+    body = {"secret": link.rpartition("#")[2], "name": name, "full_name": full_name, "password": password}
+    value = client(ctx).post("/invitations/accept", body)
+    said(value, f"{value['user']}: you can sign in now", as_json)
