@@ -22,8 +22,8 @@ def vcm() -> None:
 
     \b
     Example:
-      cod vcm enroll batch --into /etc/cod/vcm
-      cod vcm sge /etc/cod/vcm/vcm.toml
+      cod vcm enroll batch --into /etc/cod/vcm/batch
+      cod vcm sge /etc/cod/vcm/batch/vcm.toml
     """
 
 
@@ -46,7 +46,7 @@ def enroll(
 
     \b
     Example:
-      cod vcm enroll batch --into /etc/cod/vcm
+      cod vcm enroll batch --into /etc/cod/vcm/batch
       cod vcm enroll batch --inside
     """
     if (inside and (into or address or plain)) or (head and not inside):
@@ -150,7 +150,7 @@ def sge(config: Path, dry_run: bool) -> None:
 
     \b
     Example:
-      cod vcm sge /etc/cod/vcm/vcm.toml --dry-run
+      cod vcm sge /etc/cod/vcm/batch/vcm.toml --dry-run
     """
     from cod.vcm import daemon, settings
     from cod.vcm.gridengine.pool import GridEnginePool, GridEngineSettings

@@ -232,10 +232,10 @@ class Rounds(Steps):
     async def _look(self) -> None:
         if not self._open or self._clock() < self._next_look:
             return
-        self._next_look = self._clock() + self._terms.interval
         memory = self._memory
         members = {host: ours.member for host, ours in memory.hosts().items() if ours.added and not ours.leaving}
         wish = await self._in_thread(self._pool.look, members, memory.coming(), self._clock())
+        self._next_look = self._clock() + self._terms.interval  # one that failed is made again with the next round
         if self._terms.dry_run:
             if wish.grow or wish.leave:
                 log.info("would ask for %d nodes, give back %s: %s", wish.grow, list(wish.leave), wish.why)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from cod.vcm.memory import Memory, Ours
 from cod.vcm.pool import NotYet, Wish
@@ -31,8 +33,8 @@ class Slow(Clock):
         def call() -> None:
             try:
                 value = function(*args, **kwargs)
-            except NotYet as reason:
-                done(False, reason)
+            except Exception:
+                done(False, Failure())
             else:
                 done(True, value)
 
@@ -82,3 +84,43 @@ def test_two_reclaims_at_once_are_answered_with_different_nodes(tmp_path: Path) 
     answers = {body.reclaim: [one.node for one in body.nodes] for body in asked if isinstance(body, ReclaimAnswer)}
     assert answers == {1: ["n2"], 2: ["n3"]}
     assert [ours.reclaim for ours in memory.nodes.values()] == [1, 2, 0]
+
+
+class Blind(Farm):
+    """Cannot see, until it can."""
+
+    blind = True
+    looks = 0
+
+    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
+        self.looks += 1
+        if self.blind:
+            raise OSError("no load")
+        return Wish()
+
+
+def test_what_fails_again_and_again_is_said_once_and_what_is_well_again_when_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cod.vcm")
+    reactor, pool = Slow(), Blind()
+    rounds = Rounds(reactor, reactor, Terms("pool", "test 1", tmp_path / "s", interval=15.0), pool, reactor.seconds,
+                    lambda body: succeed(Pong()), lambda: None)
+
+    def turn(seconds: float) -> None:
+        reactor.advance(seconds)
+        ensureDeferred(rounds.run(Memory("pool", sure=True), True))
+        reactor.work()
+
+    for _ in range(5):
+        turn(5.0)  # a round's pause after trouble, shorter than `interval`
+    assert pool.looks == 5
+    assert [line for line in caplog.messages if "looked at" in line] == [
+        "not so: the pool is looked at: OSError: no load; this is tried again"]
+    pool.blind = False
+    turn(5.0)
+    turn(5.0)
+    assert pool.looks == 6  # it has seen: not before `interval`
+    assert caplog.messages[-1] == "the pool is looked at again"
+    turn(10.0)
+    assert pool.looks == 7
