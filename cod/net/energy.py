@@ -1,4 +1,4 @@
-"""The energy accounts' clockwork: once a minute it puts down what nodes have used since.
+"""The energy accounts' clockwork: once a minute it puts down what nodes have used since; and who held them.
 
 Each server with a manager part does it; the mark in the database sees to it that each minute is put down once. While
 none runs, time is not lost: the next to come puts it down, with the nodes as it finds them.
@@ -14,7 +14,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import LoopingCall
 
-from cod.flows import energy
+from cod.flows import energy, usage
 from cod.model import Site
 from cod.pool import Pool
 
@@ -53,6 +53,12 @@ class Accountant(Service):
                 log.warning("energy was last counted at %.0f, now it is %.0f: the clock was wrong, counting begins now",
                             reading.before, reading.now)
             await self._pool.run(energy.note, reading)
+            await self._count_pool()
         except Exception as error:
             if not self._pool.is_race(error):
                 log.error("energy is not put down: %s", error, exc_info=not self._pool.is_away(error))
+
+    async def _count_pool(self) -> None:
+        counted = await self._pool.read(usage.count, self._clock())
+        if counted is not None:
+            await self._pool.run(usage.note, counted)

@@ -91,8 +91,8 @@ class Webhooks:
         allowed = [(family, where[0]) for family, _, _, _, where in found
                    if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)]
         if not allowed:
-            raise Unsent(f"{host} is an address of this server itself, or in a network that is closed to webhooks, or no "
-                         "host's: webhooks may not be there", dead=True)
+            raise Unsent(f"{host} is an address of this server itself, or in a network that is closed to webhooks, or "
+                         "no host's: webhooks may not be there", dead=True)
         return list(dict.fromkeys(allowed))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from io import StringIO
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -20,6 +22,7 @@ class EnergyQuery(Query):
     to: Moment = Field(default=None, description="left out: now")
     by: Literal["group", "type", "day"] = Field(default="group")
     group: str = Field(default="", max_length=63, description="of this group alone; left out: of all that you may see")
+    format: Literal["json", "csv"] | None = Field(default=None, description="left out: as `Accept` has it, else JSON")
 
 
 class EnergySum(Reply):
@@ -46,6 +49,15 @@ class EnergyReport(Reply):
     counted_until: float | None
     items: list[EnergyLine]
     total: EnergySum
+
+    def csv(self) -> str:
+        """A line for each item; its name, or the day that begins at that second."""
+        out = StringIO()
+        lines = csv.writer(out, lineterminator="\r\n")
+        lines.writerow([self.by, "node_hours", "kwh", "kwh_saved"])
+        lines.writerows([one.day if one.name is None and one.day is not None else one.name or "(reserve)",
+                         one.node_hours, one.kwh, one.kwh_saved] for one in self.items)
+        return out.getvalue()
 
     @classmethod
     def of(cls, report: energy.Report) -> EnergyReport:
