@@ -106,10 +106,13 @@ def _completed(tx: Tx, name: str, source: str, sha256: str) -> Image:
     return image
 
 
-def drop(tx: Tx, *, upload_id: str) -> None:
-    """Give an upload up. Raises `Refused` if there is none."""
-    if not uploads.remove(tx, upload_id):
+def drop(tx: Tx, *, upload_id: str) -> Upload:
+    """Give an upload up; returns it. Raises `Refused` if there is none."""
+    upload = uploads.get(tx, upload_id, lock=True)
+    if upload is None:
         raise _gone()
+    uploads.remove(tx, upload_id)
+    return upload
 
 
 def sweep(tx: Tx, *, now: float) -> list[Upload]:

@@ -16,25 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.web import http
 
 from cod import webcert
 from cod.ca import Ca
-from cod.flows import images, tokens
-from cod.model import Image, Site, Who
+from cod.flows import tokens
+from cod.model import Site, Who
 from cod.net import metrics
 from cod.net.apibody import Arriving, Wrong
 from cod.net.apirequest import ApiRequest
-from cod.net.events import EventStream
+from cod.net.events import Hub
+from cod.net.intake import Intake
 from cod.net.portal import ACTIONS, PAGES, visits
 from cod.net.portal.front import Portal
 from cod.net.signin import SignIn
 from cod.net.webtls import WebTls
 from cod.pool import Pool
 
-SWEEP = 60.0  # seconds between looks for uploads that nobody needs any more
+SWEEP = 60.0  # seconds between looks for uploads that nothing more comes of
 DAY = 86400.0
 BACKLOG = 512  # connections that wait to be taken
 
@@ -45,7 +46,7 @@ class Api(http.HTTPFactory):
     """The API on one listening port. `local` says whether that port is the UNIX socket.
 
     images        folder that images are served from
-    incoming      folder for uploads, until they have been taken in
+    intake        takes uploads
     upload_limit  bytes
     wake          carries out the effects of a flow
     metrics       makes the text of `/metrics`, or None
@@ -55,7 +56,7 @@ class Api(http.HTTPFactory):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, *, local: bool, images: Path, incoming: Path, upload_limit: int,
+        self, reactor: Any, pool: Pool, site: Site, *, local: bool, images: Path, intake: Intake, upload_limit: int,
         wake: Callable[[Any], object], metrics: Callable[[], Deferred[bytes]] | None = None,
         clock: Callable[[], float] = time.time, webhook_key: bytes = b"", authority: Ca | None = None,
         names: Sequence[str] = (),
@@ -64,12 +65,11 @@ class Api(http.HTTPFactory):
         self.names = frozenset(name.lower() for name in names)
         self.webhook_key, self.authority = webhook_key, authority
         self.pool, self.site, self.local, self.clock, self.wake = pool, site, local, clock, wake
-        self.images, self.incoming, self.upload_limit, self.metrics = images, incoming, upload_limit, metrics
+        self.images, self.intake, self.upload_limit, self.metrics = images, intake, upload_limit, metrics
         self.real_reactor = reactor
-        self.streams: set[EventStream] = set()
+        self.hub = Hub(reactor, pool)
         self.portal = None if local else Portal(self, PAGES, ACTIONS)
         self.signin = SignIn(reactor, pool, site, clock)
-        self.uploading: set[Path] = set()
 
     def log(self, request: http.Request) -> None:
         """Twisted's own access log is not used; `ApiRequest` writes one line."""
@@ -82,8 +82,7 @@ class Api(http.HTTPFactory):
 
     def stop(self) -> None:
         """End the event streams, so that shutdown need not wait for their clients."""
-        for stream in list(self.streams):
-            stream.stop()
+        self.hub.stop()
 
     async def caller(self, request: Arriving) -> Who:
         """Who sent `request`. Raises `Wrong` (401)."""
@@ -102,10 +101,17 @@ class Api(http.HTTPFactory):
         return who
 
     async def _by_cookie(self, request: Arriving, cookie: str) -> Who:
-        request.session = await self.signin.session(cookie, address=_address(request))
+        request.session = await self.signin.session(
+            cookie, address=_address(request), by_itself=_by_itself(getattr(request.channel, "_path", b"/events")))
         if request.session is None:
             raise Wrong(401, "unauthorised", "you are not signed in any more")
         return request.session.who
+
+
+def _by_itself(uri: bytes) -> bool:
+    """Does a page ask for that, whether or not anybody looks at it: events, its live parts?"""
+    path, _, query = uri.partition(b"?")
+    return path.endswith(b"/events") or b"part=" in query
 
 
 def _address(request: Arriving) -> str:
@@ -129,14 +135,14 @@ class ApiServer(Service):
         webhook_key: bytes = b"", authority: Ca | None = None, tls: WebTls | None = None, names: Sequence[str] = (),
     ) -> None:
         self._reactor, self._path, self._listen, self._tls = reactor, path, listen, tls
+        self.intake = Intake(reactor, pool, site, incoming, wake, clock)
         self._apis = [
-            Api(reactor, pool, site, local=local, images=images, incoming=incoming, upload_limit=upload_limit,
+            Api(reactor, pool, site, local=local, images=images, intake=self.intake, upload_limit=upload_limit,
                 wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key,
                 authority=authority, names=names)
             for local in (True, False)
         ]
-        self._incoming, self._pool = incoming, pool
-        self._sweep = LoopingCall(self._look_for_leftovers)
+        self._sweep = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))
         self._renewal = LoopingCall(self.reread)
         self._sweep.clock = self._renewal.clock = reactor
         self._listening: list[Any] = []
@@ -175,17 +181,8 @@ class ApiServer(Service):
                 loop.stop()
         for api in self._apis:
             api.stop()
-        return DeferredList([maybeDeferred(port.stopListening) for port in self._listening])
-
-    def _look_for_leftovers(self) -> Deferred[Any]:
-        present = set(self._incoming.glob("*")) - set().union(*(api.uploading for api in self._apis))
-        swept = self._pool.read(images.every).addCallback(self._remove, present)
-        return swept.addErrback(lambda failure: log.error("looking for leftover uploads: %s", failure.value))
-
-    def _remove(self, known: Sequence[Image], present: set[Path]) -> None:
-        """Remove uploads that were taken in, or whose request was cut short by a crash."""
-        for path in present - {Path(image.source) for image in known}:
-            path.unlink(missing_ok=True)
+        return DeferredList([ensureDeferred(self.intake.stop()),
+                             *(maybeDeferred(port.stopListening) for port in self._listening)])
 
 
 def _free(path: Path) -> None:

@@ -1,16 +1,14 @@
 """A request to the REST API as it arrives: who asks, and where the body goes.
 
-A body is JSON of at most `JSON_LIMIT` bytes, kept in memory, or, where it says that it is one, a file that goes to disk
-as it arrives, and only once the token is known to be good. What is refused on the way is answered when the request is
-all there, so that the client can hear why.
+A body is JSON of at most `JSON_LIMIT` bytes, kept in memory, or, where it says that it is one, a piece of an upload,
+which goes to disk as it arrives, and only once it is known that who asks may send it. What is refused on the way is
+answered when the request is all there, so that the client can hear why.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -21,14 +19,17 @@ from cod.flows.replies import Changed
 from cod.flows.signin import Session
 from cod.model import Refused, Who
 from cod.pool import Pool
+from cod.wire.tus import PIECE_TYPE
 
 if TYPE_CHECKING:
     from cod.net.api import Api
+    from cod.net.piece import Piece
 
 JSON_LIMIT = 2**20
 SWALLOWED = 2**24  # bytes of a body that is refused, read on so that the client can hear why
+SWALLOWED_PIECE = 2**26  # the same of a piece of an upload
 STATUS = {"invalid": 422, "not_found": 404, "conflict": 409, "forbidden": 403,
-          "unauthorised": 401, "slow_down": 429, "busy": 503}
+          "unauthorised": 401, "slow_down": 429, "busy": 503, "quota": 413}
 READS_ONLY = "this token may only read"
 
 log = logging.getLogger("cod.api")
@@ -56,13 +57,13 @@ class Arriving(http.Request):
         super().__init__(channel)
         self.api = api
         self._started = api.real_reactor.seconds()
-        self._upload: Path | None = None
+        self._piece: Piece | None = None
+        self._length: int | None = None
         self._refusal: Wrong | None = None
         self._stranger: Wrong | None = None
         self._who: Who | None = None
         self.session: Session | None = None
-        self._received = 0
-        self._limit = JSON_LIMIT
+        self._received = self._swallowed = 0
         self._gone = False
         self._headers = {"Cache-Control": "no-store"}
         self._authentic: Deferred[None] | None = None
@@ -70,18 +71,28 @@ class Arriving(http.Request):
 
     def _lost(self, _reason: Any) -> None:
         self._gone = True
-        self._forget_upload()
+        if self._piece is not None:
+            ensureDeferred(self._piece.leave())
 
     def gotLength(self, length: int | None) -> None:
-        """The headers are there: decide where the body goes, and find out who asks before any file is written."""
-        self.content = BytesIO()
+        """The headers are there: find out who asks, and decide where the body goes."""
+        self.content, self._length = BytesIO(), length
+        self._take_line(self.channel._command, self.channel._path)  # Twisted tells them when the body is there, too
         self._authentic = ensureDeferred(self._authenticate())
-        if self.getHeader("content-type") == "application/octet-stream":
-            self._limit = self.api.upload_limit
+        if self._is_piece():
             self.channel.pauseProducing()
-            self._authentic.addCallback(self._open_upload)
-        if length is not None and length > self._limit:
-            self._refuse(Wrong(413, "too_large", f"the body may have at most {self._limit} bytes"))
+            self._authentic.addCallback(lambda _none: ensureDeferred(self._open_piece()))
+        elif length is not None and length > JSON_LIMIT:
+            self._refuse(_too_large())
+
+    def _take_line(self, command: bytes, uri: bytes) -> None:
+        self.method, self.uri, self.path = command, uri, uri.partition(b"?")[0]
+
+    def _is_piece(self) -> bool:
+        return self.getHeader("content-type") == PIECE_TYPE
+
+    async def _open_piece(self) -> None:
+        raise NotImplementedError
 
     async def _authenticate(self) -> None:
         try:
@@ -94,60 +105,32 @@ class Arriving(http.Request):
         except Exception as error:
             self._refuse(unexpected(error))
 
-    def _open_upload(self, _none: None) -> None:
-        if self._stranger:
-            self._refuse(self._stranger)
-        if self._who is not None and not self._who.writes:
-            self._refuse(Wrong(403, "forbidden", READS_ONLY))
-        if self._refusal is None and not self._gone:
-            try:
-                self._redirect_body(self.api.incoming / secrets.token_hex(16))
-            except OSError as error:
-                self._refuse(_no_space(error))
-        if not self._gone:
-            self.channel.resumeProducing()
-
-    def _redirect_body(self, path: Path) -> None:
-        """From now on the body goes into the file `path`, what has come already first."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        early, self.content = self.content, open(path, "xb")  # noqa: SIM115 (closed when the upload is let go of)
-        self._upload = path
-        self.api.uploading.add(path)
-        self.content.write(early.getvalue())
-
     def handleContentChunk(self, data: bytes) -> None:
         """A piece of the body."""
         self._received += len(data)
-        if self._received > self._limit:
-            self._refuse(Wrong(413, "too_large", f"the body may have at most {self._limit} bytes"))
-        if self._refusal is None:
-            try:
-                self.content.write(data)
-            except OSError as error:
-                self._refuse(_no_space(error))
-        elif self._received > SWALLOWED:
+        if self._received > JSON_LIMIT and not self._is_piece():
+            self._refuse(_too_large())
+        if self._refusal is not None or (self._piece is not None and self._piece.error is not None):
+            self._swallow(data)
+        elif self._piece is not None:
+            self._piece.feed(data)
+        else:
+            self.content.write(data)
+
+    def _swallow(self, data: bytes) -> None:
+        self._swallowed += len(data)
+        if self._swallowed > (SWALLOWED_PIECE if self._is_piece() else SWALLOWED):
             self.channel.loseConnection()
 
     def _refuse(self, wrong: Wrong) -> None:
         self._refusal = self._refusal or wrong
-        self._forget_upload()
+        self._swallowed += len(self.content.getvalue())
         self.content = BytesIO()
-
-    def _forget_upload(self) -> None:
-        if self._upload is not None:
-            self.content.close()
-            self._upload.unlink(missing_ok=True)
-            self._let_go()
-
-    def _let_go(self) -> None:
-        if self._upload is not None:
-            self.api.uploading.discard(self._upload)
-            self._upload = None
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """The whole request is there. Unlike Twisted's own, this one looks into no form: bodies are JSON or files."""
-        self.method, self.uri, self.clientproto = command, path, version
-        self.path = path.partition(b"?")[0]
+        self.clientproto = version
+        self._take_line(command, path)
         assert self._authentic is not None
         self._authentic.addCallback(lambda _none: ensureDeferred(self._answer()))
         self._authentic.addErrback(self._broken)
@@ -166,8 +149,8 @@ def shown(path: bytes) -> str:
     return ascii(path[:200].decode("latin-1"))[1:-1]
 
 
-def _no_space(error: OSError) -> Wrong:
-    return Wrong(507, "no_space", f"the upload cannot be kept: {error.strerror}")
+def _too_large() -> Wrong:
+    return Wrong(413, "too_large", f"the body may have at most {JSON_LIMIT} bytes")
 
 
 def unexpected(error: Exception) -> Wrong:

@@ -79,7 +79,7 @@ class Conditions:
 
 def keyed(route: Route) -> bool:
     """Does `Idempotency-Key` mean anything to that route?"""
-    return route.changes and route.method == "POST" and route.work is None and not route.upload
+    return route.changes and route.method == "POST" and route.work is None
 
 
 @cache
@@ -99,7 +99,7 @@ def _current(route: Route, ask: Ask) -> Flow:
     if shown is None or shown.shape is None:
         raise Wrong(412, "changed", "what is changed here has no tag that If-Match could name")
     query = None if shown.query is None else shown.query()
-    flow = shown.call(replace(ask, body=None, query=query, upload=None))
+    flow = shown.call(replace(ask, body=None, query=query))
     shape = shown.shape
     return lambda tx: tag(encoded(shape(flow(tx))))
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import secrets
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -18,22 +15,23 @@ from pydantic import BaseModel
 from twisted.web import http
 
 from cod.flows.replies import Repeated
-from cod.model import Who
-from cod.net import openapi
-from cod.net.apibody import Arriving, Wrong, shown, unexpected
+from cod.model import Upload, Who
+from cod.net import openapi, tus
+from cod.net.apibody import Wrong, shown
 from cod.net.apicondition import Conditions, as_json, encoded, fits, tag, tags
-from cod.net.apirun import carry_out, checked, in_thread, permit, reply
+from cod.net.apirun import carry_out, checked, permit, reply
+from cod.net.apiupload import UploadRequest
 from cod.net.bodies import EventQuery
-from cod.net.events import MOST, EventStream
+from cod.net.events import EventStream
 from cod.net.portal import visits
 from cod.net.portal.answers import SECURITY, Answer, Asked, check_host, same_origin
-from cod.net.routes import Ask, Route, find, number, unquoted
+from cod.net.routes import Route, find, number, unquoted
 from cod.net.table import ROUTES
 
 log = logging.getLogger("cod.api")
 
 
-class ApiRequest(Arriving):
+class ApiRequest(UploadRequest):
     """One request, answered when it is all there."""
 
     async def _answer(self) -> None:
@@ -46,7 +44,7 @@ class ApiRequest(Arriving):
         except Wrong as wrong:
             self._problem(wrong)
         except Exception as error:
-            self._problem(unexpected(error))
+            self._problem(tus.wrong(error, self._upload))
 
     async def _dispatch(self, who: Who) -> None:
         if self.session:
@@ -62,7 +60,9 @@ class ApiRequest(Arriving):
         if path == "/openapi.json" and method == "GET":
             return self._send(200, as_json(openapi.document()))
         if path == "/events" and method == "GET":
-            return await self._events()
+            return await self._events(who)
+        if method == "OPTIONS" and tus.is_here(path):
+            return self._send(204, b"")
         route, names, methods = find(ROUTES, method, path)
         if route is None:
             raise self._no_route(method, methods)
@@ -89,17 +89,20 @@ class ApiRequest(Arriving):
         return Wrong(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(methods)}")
 
     async def _run(self, route: Route, names: dict[str, str], who: Who) -> None:
+        if self._piece is not None:
+            return await self._end_piece(self._piece, who)
         permit(route, who)
         api = self.api
         conditions = self._conditions(who)
-        ask = Ask(api.site, api.clock(), who, api.images, names, self._body(route), self._query(route.query),
-                  await self._finished_upload(route), conditions.key or secrets.token_hex(16), api.webhook_key,
-                  api.authority)
-        value = await carry_out(api, route, ask, conditions)
+        body = self._body(route)
         if route.upload:
-            self._let_go()  # a row names it now
+            self._check_upload(route, body)
+        ask = self._ask(who, names, body, self._query(route.query), conditions.key)
+        value = await carry_out(api, route, ask, conditions)
         if isinstance(value, Repeated):
             return self._repeat(route, value)
+        if isinstance(value, Upload):
+            value = await self._about_upload(route, value)
         said = await reply(api, route, ask, value)
         if said is None:
             return self._send(204, b"")
@@ -121,15 +124,13 @@ class ApiRequest(Arriving):
                         "shown once")
         self._send(before.status, before.body.encode())
 
-    async def _events(self) -> None:
+    async def _events(self, who: Who) -> None:
         query = self._query(EventQuery)
-        if len(self.api.streams) >= MOST:
-            raise Wrong(503, "busy", f"{MOST} clients follow the events already; try again later")
+        if refusal := self.api.hub.refusal(who):
+            raise Wrong(503, "busy", refusal)
         last = self.getHeader("last-event-id") or ""
-        await EventStream(self.api, self).start(number(last) if query.after is None and last else query.after)
-
-    def _verb(self) -> str:
-        return {b"HEAD": "GET"}.get(self.method, self.method.decode("latin-1"))
+        await EventStream(self.api.hub, self, who, lambda: self.api.caller(self)).start(
+            number(last) if query.after is None and last else query.after)
 
     # ------------------------------------------------ pages
 
@@ -150,14 +151,15 @@ class ApiRequest(Arriving):
         """The client's key in a form that fits a column and is nobody else's. Where it gives none the flow still gets
         one, because a flow whose commit has an unknown outcome is run again."""
         key, match = self.getHeader("idempotency-key"), self.getHeader("if-match")
-        told = b"" if self._upload else _whole(self.content)
-        question = hashlib.sha256(b"\n".join([self.method, self.uri, told])).hexdigest()
+        question = hashlib.sha256(b"\n".join([self.method, self.uri, _whole(self.content)])).hexdigest()
         own = None if key is None else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
         return Conditions(own, question, None if match is None else tags(match))
 
     def _body(self, route: Route) -> BaseModel | None:
         if route.body is None:
             return None
+        if self._told_by_headers(route):
+            return self._creation(route)
         if (self.getHeader("content-type") or "application/json").partition(";")[0].strip() != "application/json":
             raise Wrong(415, "unsupported_media_type", "the body should be application/json")
         try:
@@ -175,16 +177,6 @@ class ApiRequest(Arriving):
             raise Wrong(400, "bad_query", "the query string cannot be read") from None
         return checked(query, dict(pairs))
 
-    async def _finished_upload(self, route: Route) -> Path | None:
-        if not route.upload:
-            return None
-        if self._upload is None:
-            raise Wrong(415, "unsupported_media_type", "the body should be application/octet-stream")
-        self.content.flush()
-        await in_thread(self.api, os.fsync, self.content.fileno())  # a row will name it: it must survive a power cut
-        self.content.close()
-        return self._upload
-
     # ------------------------------------------------ writing the answer
 
     def _problem(self, wrong: Wrong) -> None:
@@ -197,7 +189,6 @@ class ApiRequest(Arriving):
         self._send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
     def _send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
-        self._forget_upload()
         self._note(status, why)
         if self._gone:
             return
@@ -212,7 +203,7 @@ class ApiRequest(Arriving):
         out.finish()
 
     def _note(self, status: int, why: str) -> None:
-        quiet = status < 400 and self.method in (b"GET", b"HEAD")
+        quiet = status < 400 and (self.method in (b"GET", b"HEAD") or self._piece is not None)
         log.log(
             logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
             self._who.name if self._who else "nobody", self.method.decode("latin-1"), shown(self.path), status,

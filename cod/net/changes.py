@@ -40,7 +40,7 @@ def _look(route: Route, ask: Ask) -> Callable[[Any], Mapping[str, Any]] | None:
     shown = twin(route)
     if shown is None or shown.shape is None:
         return None
-    shape, flow = shown.shape, shown.call(replace(ask, body=None, query=shown.query and shown.query(), upload=None))
+    shape, flow = shown.shape, shown.call(replace(ask, body=None, query=shown.query and shown.query()))
     return lambda tx: _values(shape(flow(tx)))
 
 

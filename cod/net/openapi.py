@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 from cod.net.bodies import Problem
 from cod.net.routes import Route
 from cod.net.table import ROUTES
+from cod.wire.tus import PIECE_TYPE
 
 PREFIX = "/api/v1"
 _REF = "#/components/schemas/{model}"
@@ -64,9 +65,48 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["security"] = [{}]
     if route.body:
         operation["requestBody"] = {"required": True, "content": _json(route.body)}
-    if route.upload:
-        operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
-    return operation
+    return operation | (uploads(route, operation) if route.upload else {})
+
+
+def uploads(route: Route, operation: dict[str, Any]) -> dict[str, Any]:
+    """What the tus protocol adds to an operation: headers, and bodies that are pieces of a file."""
+    asked = [_header(name, about, required) for name, about, required in _ASKED.get(route.method, ())]
+    more: dict[str, Any] = {"parameters": [*operation["parameters"], *asked],
+                            "description": "By the tus protocol 1.0 for resumable uploads, see docs/uploads.md"}
+    if route.method in ("POST", "PATCH"):
+        content = operation.get("requestBody", {}).get("content", {})
+        more["requestBody"] = {"required": route.method == "PATCH", "content": content | {PIECE_TYPE: {}}}
+    answers = operation["responses"]
+    answers[str(route.status)]["headers"] = {
+        name: {"description": about, "schema": {"type": "string"}} for name, about in _TOLD.items()}
+    return more | {"responses": answers | {code: _problem(about) for code, about in _UPLOAD_ERRORS.items()}}
+
+
+def _header(name: str, about: str, required: bool) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": required, "description": about, "schema": {"type": "string"}}
+
+
+_ASKED = {
+    "POST": (("Upload-Length", "bytes of the file, instead of a body", False),
+             ("Upload-Metadata", "name, group, sha256, plain: values in base64, instead of a body", False)),
+    "PATCH": (("Upload-Offset", "where the piece begins: as many bytes as the server has", True),
+              ("Upload-Checksum", "algorithm (sha256, sha1, md5) and digest in base64 of the piece", False)),
+}
+_TOLD = {
+    "Tus-Resumable": "the protocol's version",
+    "Upload-Offset": "bytes that are on the server's disk",
+    "Upload-Length": "bytes of the file",
+    "Upload-Expires": "when the upload is given up unless more of it comes",
+    "Upload-Metadata": "what was said of the file",
+    "Location": "the upload that was made",
+    "Repr-Digest": "sha256 of the file that has become an image (RFC 9530)",
+}
+_UPLOAD_ERRORS = {
+    "412": "Another version of the tus protocol",
+    "423": "Somebody else is sending this upload",
+    "460": "The piece is not what its checksum says",
+    "507": "The disk has no room for it",
+}
 
 
 def operation_id(route: Route) -> str:

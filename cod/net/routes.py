@@ -25,7 +25,6 @@ class Ask:
     names   the path's parameters
     body    the checked JSON body, or None
     query   the checked query string, or None
-    upload  the uploaded file, or None
     images  the folder that images are served from
     who     who asks
     key     the Idempotency-Key header: the client's id for a request, repeating which is harmless
@@ -40,7 +39,6 @@ class Ask:
     names: Mapping[str, str]
     body: Any = None
     query: Any = None
-    upload: Path | None = None
     key: str | None = None
     webhook_key: bytes = field(default=b"", repr=False)
     authority: Ca | None = field(default=None, repr=False)
@@ -91,7 +89,7 @@ class Route:
     status   of success
     local    only for the local administrator on the UNIX socket
     secret   it shows a secret: not for a token that may only read
-    upload   the body is a file, not JSON
+    upload   of one resumable upload: `net.apiupload` answers, by the tus protocol
     act      what to do in place of a flow, where that takes more than one transaction: given `net.signin.SignIn` and
              the question; its value is the reply
     open     for those who have not signed in yet, too

@@ -50,8 +50,10 @@ def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
     before = named(tx, [name], lock=True).get(name)
     if before and (before.state != "failed" or before.group_id != owner):
         raise Refused("conflict", f"there is an image {name!r} already", "name")
-    if tx.scalar(select(t.uploads.c.id).where(t.uploads.c.name == name)):
-        raise Refused("conflict", f"an upload of {name!r} is under way already", "name")
+    under_way = tx.execute(select(t.uploads.c.id, t.uploads.c.group_id).where(t.uploads.c.name == name)).one_or_none()
+    if under_way:
+        own = f": go on with {under_way[0]}, or delete it" if under_way[1] == owner else ""
+        raise Refused("conflict", f"an upload of {name!r} is under way already{own}", "name")
     if tx.scalar(select(t.captures.c.image).where(t.captures.c.image == name, t.captures.c.state.in_(_UNDER_WAY))):
         raise Refused("conflict", f"a node is being captured as {name!r} already", "name")
     return before

@@ -57,9 +57,9 @@ def change(tx: Tx, upload_id: str, **columns: Any) -> None:
     tx.execute(update(t.uploads).where(_c.id == upload_id).values(**columns))
 
 
-def remove(tx: Tx, upload_id: str) -> bool:
-    """Delete the row; was there one?"""
-    return bool(tx.execute(delete(t.uploads).where(_c.id == upload_id)).rowcount)
+def remove(tx: Tx, upload_id: str) -> None:
+    """Delete the row."""
+    tx.execute(delete(t.uploads).where(_c.id == upload_id))
 
 
 def taken(tx: Tx, group_id: int) -> int:

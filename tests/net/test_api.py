@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -133,7 +132,9 @@ REFUSALS: list[tuple[str, str, bytes | None, int, str, str | None]] = [
     ("POST", "/api/v1/templates", b'{"document": "<x/>"}', 422, "invalid", "document"),
     ("PATCH", "/api/v1/nodes/n1", b"{}", 422, "invalid", None),
     ("DELETE", "/api/v1/images/none", None, 404, "not_found", "name"),
-    ("PUT", "/api/v1/images/x/content", b"{}", 415, "unsupported_media_type", None),
+    ("PATCH", "/api/v1/uploads/x", b"{}", 415, "unsupported_media_type", None),
+    ("POST", "/api/v1/uploads", b'{"name": "../x", "size": 1}', 422, "invalid", "name"),
+    ("DELETE", "/api/v1/uploads/..%2f..%2fetc%2fpasswd", None, 404, "not_found", None),
 ]
 
 
@@ -221,7 +222,7 @@ def test_no_request_makes_the_server_fail(served: Served, route: Any, body: Any,
     path = openapi.PREFIX + "/".join(value if part.startswith("{") else part for part in route.path.split("/"))
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     ascii_query = query.encode("unicode_escape").decode().replace(" ", "+").replace("#", "")
-    kind = "application/octet-stream" if route.upload else "application/json"
+    kind = "application/offset+octet-stream" if route.method == "PATCH" and route.upload else "application/json"
     status, _, _ = raw(served, route.method, path + "?" + ascii_query,
                        data if route.method != "GET" else None, Content_Type=kind)
     assert status < 500
@@ -335,55 +336,6 @@ def test_a_parameter_is_never_empty() -> None:
     assert matched("/nodes/{name}", "/nodes/a") == {"name": "a"}
     assert matched("/nodes/{name}", "/nodes/") is None
     assert matched("/nodes/{name}", "/nodes/a/b") is None
-
-
-# ---------------------------------------------------------------- uploads
-
-
-def upload(served: Served, token: str, data: bytes, digest: str = "") -> tuple[int, Any]:
-    query = f"?sha256={digest}" if digest else ""
-    status, _, value = raw(served, "PUT", f"/api/v1/images/red/content{query}", data, Authorization=f"Bearer {token}",
-                           Content_Type="application/octet-stream")
-    return status, value
-
-
-def test_an_upload_goes_to_disk_and_is_named_by_its_row(served: Served) -> None:
-    from cod.flows import images
-
-    data = bytes(range(256)) * 10_000
-    status, image = upload(served, ADMIN, data, sha256(data).hexdigest())
-    assert (status, image["state"]) == (202, "ingesting")
-    file, = (served.folder / "incoming").iterdir()
-    assert file.read_bytes() == data
-    assert served.tx(images.show, name="red").source == str(file)
-
-
-@pytest.mark.parametrize(("token", "size", "status"), [
-    (READER, 10_000, 403), ("nobody", 3_000_000, 401), (ADMIN, 5 * 2**20, 413), (ADMIN, 100, 409)])
-def test_a_refused_upload_leaves_nothing(served: Served, token: str, size: int, status: int) -> None:
-    served.local.post("/images", {"name": "red", "path": "/nowhere"})
-    assert upload(served, token, b"x" * size)[0] == status
-    assert not list(served.folder.glob("incoming/*"))
-
-
-def test_a_broken_off_upload_leaves_nothing(served: Served, in_reactor: Callable[..., Any]) -> None:
-    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 20) as peer:
-        peer.sendall(f"PUT /api/v1/images/red/content HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
-                     "Content-Type: application/octet-stream\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n"
-                     .encode() + b"x" * 1000)
-        assert peer.recv(100).startswith(b"HTTP/1.1 100 ")
-    for _ in range(500):
-        served.local.get("/server")  # each a turn of the reactor: the broken connection is seen in one of them
-        if not list(served.folder.glob("incoming/*")):
-            return
-    pytest.fail("the file is still there")
-
-
-def test_uploads_that_nobody_names_are_swept_up(served: Served, in_reactor: Callable[..., Any]) -> None:
-    upload(served, ADMIN, b"named")
-    (served.folder / "incoming" / "left-over").write_bytes(b"x")
-    in_reactor(served.server._look_for_leftovers)
-    assert [file.read_bytes() for file in served.folder.glob("incoming/*")] == [b"named"]
 
 
 # ---------------------------------------------------------------- events

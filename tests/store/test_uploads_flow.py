@@ -62,7 +62,10 @@ def test_an_empty_file_is_refused(tx: Tx) -> None:
 
 def test_a_name_belongs_to_who_asks_first(tx: Tx) -> None:
     begun(tx)
-    assert refusal(begun, tx, number=2).sentence == "an upload of 'debian' is under way already"
+    groups.create(tx, "physics", now=NOW)
+    assert refusal(begun, tx, number=2).sentence == (
+        f"an upload of 'debian' is under way already: go on with {1:032x}, or delete it")
+    assert refusal(begun, tx, number=2, group="physics").sentence == "an upload of 'debian' is under way already"
     assert refusal(images.add, tx, name="debian", source="/x", now=NOW).code == "conflict"
     images.add(tx, name="fedora", source="/x", now=NOW)
     assert refusal(begun, tx, "fedora", 2).sentence == "there is an image 'fedora' already"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cod.net.bodies.base import Body, Paged, Part, Query, Reply, Sha256
+from cod.net.bodies.base import Body, Paged, Part, Reply, Sha256
 
 
 class ImageAdd(Body):
@@ -19,11 +19,42 @@ class ImageAdd(Body):
     group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
 
 
-class ImageUpload(Query):
-    """What is said of an upload in its query string."""
+class UploadCreate(Body):
+    """A file that is to be sent piece by piece and become an image."""
 
+    name: str = Field(min_length=1, max_length=63, description="of the image")
+    size: int = Field(ge=0, le=2**63 - 1, description="bytes")
+    group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
     sha256: Sha256 | None = None
     plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+
+
+class UploadReply(Reply):
+    """A file on its way in: `offset` of its `size` bytes are on the server's disk. It is given up at `expires_at`
+    unless more of it comes."""
+
+    id: str
+    name: str
+    group: str
+    size: int
+    offset: int
+    sha256: str
+    plain: bool
+    actor: str
+    created_at: float
+    expires_at: float
+
+
+class UploadQuery(Paged):
+    """Which uploads to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at", "expires_at", "-expires_at"] = "name"
+
+
+class UploadList(Part):
+    """Uploads under way."""
+
+    items: list[UploadReply]
 
 
 class ImageReply(Reply):

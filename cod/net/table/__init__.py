@@ -18,11 +18,14 @@ from cod.net.table import (
     reclaims,
     server,
     software,
+    uploads,
+    usage,
     vclusters,
     vcms,
 )
 
 ROUTES: tuple[Route, ...] = (
-    *nodes.NODES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *software.TEMPLATES, *vclusters.VCLUSTERS,
-    *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS, *groups.GROUPS, *groups.NOTICES, *energy.ENERGY,
-    *people.USERS, *people.MEMBERS, *people.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)
+    *nodes.NODES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
+    *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS,
+    *groups.GROUPS, *groups.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS, *people.MEMBERS,
+    *people.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)

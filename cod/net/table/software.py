@@ -12,14 +12,9 @@ from cod.flows.access import Claim
 from cod.images.verify import verify
 from cod.model import Right
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, route, see, use
+from cod.net.routes import ADMINS, ANYBODY, Ask, in_parts, listed, route, see, use
 from cod.net.table.documents import checked
 from cod.wire import xmldoc
-
-
-def _uploaded(ask: Ask) -> Flow:
-    return partial(images.add, name=ask.names["name"], source=str(ask.upload), sha256=ask.query.sha256 or "",
-                   plain=ask.query.plain, now=ask.now)
 
 
 def _read_again(ask: Ask, image: model.Image) -> b.Verified:
@@ -54,7 +49,7 @@ def _checks(ask: Ask) -> list[Claim]:
 
 IMAGES = (
     route("GET", "/images", ANYBODY, "List images",
-          lambda a: in_parts(partial(images.every, groups=a.who.groups), a.query.page, lambda one: (one.name, one.group),
+          lambda a: in_parts(partial(images.every, groups=a.who.groups), a.query.page, attrgetter("name", "group"),
                              name=attrgetter("name"), created_at=attrgetter("created_at"), group=attrgetter("group"),
                              stored=attrgetter("stored"), state=attrgetter("state")),
           shape=listed(b.ImageList, b.ImageReply.model_validate), reply=b.ImageList, query=b.ImageQuery),
@@ -64,8 +59,6 @@ IMAGES = (
           lambda a: partial(images.add, name=a.body.name, source=a.body.path, sha256=a.body.sha256 or "",
                             plain=a.body.plain, group=a.body.group, now=a.now),
           reply=b.ImageReply, body=b.ImageAdd, status=202, local=True),
-    route("PUT", "/images/{name}/content", ADMINS, "Upload a file and take it in as an image", _uploaded,
-          reply=b.ImageReply, query=b.ImageUpload, status=202, upload=True, action="image upload"),
     route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
           lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=b.Verified, quiet=True),
     route("DELETE", "/images/{name}", use("image"), "Delete an image that no template names",

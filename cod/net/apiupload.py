@@ -1,0 +1,160 @@
+"""Requests about uploads: pieces that go to disk as they come, and the headers of every answer (`net.tus`)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel
+
+from cod.flows.access import guarded
+from cod.model import Image, Upload, Who
+from cod.net import openapi, tus
+from cod.net.apibody import Arriving, Wrong
+from cod.net.apicondition import encoded
+from cod.net.apirun import carry_out, checked, permit
+from cod.net.bodies import UploadReply
+from cod.net.piece import Connection, Piece
+from cod.net.routes import Ask, Route, find, unquoted
+from cod.net.table import ROUTES
+from cod.wire.tus import PIECE_TYPE
+
+
+class UploadRequest(Arriving):
+    """What uploads add to a request."""
+
+    _upload: Upload | None = None
+
+    def _take_line(self, command: bytes, uri: bytes) -> None:
+        super()._take_line(command, uri)
+        if tus.is_here(self._api_path()):
+            self.method = tus.verb(command, self.getHeader)
+            self._headers |= tus.options(self.api.upload_limit) if command == b"OPTIONS" else tus.SPOKEN
+
+    def _api_path(self) -> str:
+        path = unquoted(self.path.decode("latin-1"))
+        return path.removeprefix(openapi.PREFIX) if path.startswith(openapi.PREFIX + "/") else ""
+
+    def _verb(self) -> str:
+        return {b"HEAD": "GET"}.get(self.method, self.method.decode("latin-1"))
+
+    def _check_script(self) -> None:
+        raise NotImplementedError
+
+    def _ask(self, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None) -> Ask:
+        api = self.api
+        return Ask(api.site, api.clock(), who, api.images, names, body, query, key or secrets.token_hex(16),
+                   api.webhook_key, api.authority)
+
+    # ------------------------------------------------ a piece
+
+    async def _open_piece(self) -> None:
+        """The headers of a piece are there: be ready for it, or refuse it."""
+        try:
+            if wrong := self._refusal or self._stranger:
+                raise wrong
+            assert self._who is not None
+            self._piece = await self._begin_piece(self._who)
+        except Exception as error:
+            self._refuse(tus.wrong(error))
+        piece = self._piece
+        if piece and self._gone:
+            await piece.leave()
+        elif piece:
+            piece.feed(self.content.getvalue())
+        if not self._gone:
+            self.channel.resumeProducing()
+
+    async def _begin_piece(self, who: Who) -> Piece:
+        route, names, _ = find(ROUTES, self._verb(), self._api_path())
+        if route is None or not route.upload or route.method not in ("POST", "PATCH"):
+            raise Wrong(415, "unsupported_media_type", "a piece of an upload is sent by PATCH to /api/v1/uploads/ID")
+        if self.session:
+            self._check_script()
+        permit(route, who)
+        tus.check_version(self.getHeader)
+        checksum, given = tus.checksum(self.getHeader), 0 if route.method == "POST" else tus.offset(self.getHeader)
+        self._upload = await self._upload_of(route, names, who)
+        piece = await self.api.intake.begin(self._upload, checksum, _Flow(self))
+        try:
+            tus.check_offset(piece.upload, given, self._length)
+        except Wrong:
+            await piece.leave()
+            raise
+        return piece
+
+    async def _upload_of(self, route: Route, names: Mapping[str, str], who: Who) -> Upload:
+        """The upload that the piece is for: made now, or there. (A piece is no change of its own for the audit.)"""
+        if route.method == "POST":
+            body = self._creation(route)
+            self._check_upload(route, body)
+            made: Upload = await carry_out(self.api, route, self._ask(who, names, body, None))
+            return made
+        ask = self._ask(who, names, None, None)
+        flow = partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask))
+        found: Upload = await self.api.pool.read(flow)
+        return found
+
+    async def _end_piece(self, piece: Piece, who: Who) -> None:
+        upload, image = await piece.finish(who)
+        if self.method != b"POST":
+            return self._told(204, upload, image)
+        return self._told(201, upload, image, openapi.PREFIX + f"{tus.PATH}/{upload.id}")
+
+    def _told(self, status: int, upload: Upload, image: Image | None, location: str = "") -> None:
+        self._headers |= tus.told(upload, image) | ({"Location": location} if location else {})
+        self._send(status, b"" if status == 204 else encoded(UploadReply.model_validate(upload)))
+
+    def _send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
+        raise NotImplementedError
+
+    # ------------------------------------------------ the other questions
+
+    def _check_upload(self, route: Route, body: Any) -> None:
+        """Raise `Wrong` for what is refused whoever asks."""
+        tus.check_version(self.getHeader)
+        if route.method == "PATCH" and not self._is_piece():
+            raise Wrong(415, "unsupported_media_type", f"a piece should be {PIECE_TYPE}")
+        if route.method == "POST":
+            tus.check_size(body.size, self.api.upload_limit, self.api.intake.check_room)
+
+    def _told_by_headers(self, route: Route) -> bool:
+        return route.upload and route.method == "POST" and tus.creation(self.getHeader) is not None
+
+    def _creation(self, route: Route) -> BaseModel:
+        """The body of a creation that headers tell. Raises `Wrong`."""
+        assert route.body is not None
+        return checked(route.body, tus.creation(self.getHeader) or {})
+
+    async def _about_upload(self, route: Route, upload: Upload) -> Upload:
+        """What is to be done and told beside the flow, once it is committed."""
+        if route.method == "DELETE":
+            await self.api.intake.cancel(upload)
+            return upload
+        if route.method == "GET":
+            upload = await self.api.intake.look(upload)
+        else:
+            self._headers["Location"] = openapi.PREFIX + f"{tus.PATH}/{upload.id}"
+        self._headers |= tus.told(upload)
+        return upload
+
+
+class _Flow(Connection):
+    """A request's connection, for the piece that comes over it."""
+
+    def __init__(self, request: UploadRequest) -> None:
+        self._request = request
+
+    def hold(self) -> None:
+        if not self._request._gone:
+            self._request.channel.pauseProducing()
+
+    def flow(self) -> None:
+        if not self._request._gone:
+            self._request.channel.resumeProducing()
+
+    def cut(self) -> None:
+        if not self._request._gone:
+            self._request.channel.transport.abortConnection()
