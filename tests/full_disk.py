@@ -51,8 +51,9 @@ def _fill(path: Path) -> None:
     tree.mkdir()
     (tree / "hello").write_bytes(random.Random(2).randbytes(1_500_000))
     (tree / "name").write_text("a file on the root\n")
-    for span, words in ((SPANS[1], ("mkfs.fat", "-n", "SYSTEM")), (SPANS[2], ("mke2fs", "-q", "-F", "-t", "ext4", "-E",
-                        "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-d", str(tree))), (SPANS[3], ("mkswap", "-q"))):
+    ext4 = ("mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-d",
+            str(tree))
+    for span, words in ((SPANS[1], ("mkfs.fat", "-n", "SYSTEM")), (SPANS[2], ext4), (SPANS[3], ("mkswap", "-q"))):
         part = path.with_suffix(".part")
         with path.open("rb") as disk:
             disk.seek(span.start)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.cli.capture import capture
 from cod.cli.show import (
     ago,
     as_json,
@@ -38,6 +39,9 @@ def node() -> None:
     Example:
       cod node list --state inactive
     """
+
+
+node.add_command(capture)
 
 
 @node.command("list")

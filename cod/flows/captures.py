@@ -112,11 +112,11 @@ def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     return Result(show(tx, name=name), steps.wakes(node, moved))
 
 
-def show(tx: Tx, *, name: str) -> CaptureView:
-    """The newest capture of a node. Raises `Refused`."""
+def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureView:
+    """The newest capture of a node, if it was for one of `groups` (None: for anybody). Raises `Refused`."""
     node = nodes.by_name(tx, name)
     row = captures.get(tx, node.id) if node else None
-    if node is None or row is None:
+    if node is None or row is None or (groups is not None and row.group_id not in groups):
         raise Refused("not_found", f"no capture of a node {name!r} is known", "name")
     return _view(tx, node, row)
 

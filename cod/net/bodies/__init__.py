@@ -82,6 +82,7 @@ from cod.net.bodies.software import (
     UploadReply,
     Verified,
 )
+from cod.net.bodies.usage import ChartReply, SeriesReply, StatesQuery, TimelineQuery
 from cod.net.bodies.vclusters import (
     Extend,
     GroupCreate,
@@ -119,6 +120,7 @@ __all__ = [
     "CaptureQuery",
     "CaptureReply",
     "CaptureWish",
+    "ChartReply",
     "ConflictList",
     "ConflictQuery",
     "ConflictReply",
@@ -178,8 +180,10 @@ __all__ = [
     "RequestSubmit",
     "Resize",
     "SendReply",
+    "SeriesReply",
     "ServerInfo",
     "StateReply",
+    "StatesQuery",
     "TemplateCheck",
     "TemplateDocument",
     "TemplateFault",
@@ -187,6 +191,7 @@ __all__ = [
     "TemplateList",
     "TemplateQuery",
     "TemplateReply",
+    "TimelineQuery",
     "Transition",
     "TupleAsk",
     "TupleReply",

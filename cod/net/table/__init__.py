@@ -9,6 +9,7 @@ from __future__ import annotations
 from cod.net.routes import Route
 from cod.net.table import (
     account,
+    captures,
     energy,
     groups,
     hardware,
@@ -25,7 +26,7 @@ from cod.net.table import (
 )
 
 ROUTES: tuple[Route, ...] = (
-    *nodes.NODES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
+    *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
     *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS,
     *groups.GROUPS, *groups.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS, *people.MEMBERS,
     *people.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)

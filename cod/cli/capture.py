@@ -1,0 +1,145 @@
+"""`cod node capture`: a node's disk becomes an image and a template."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, console, duration, shown, size, when
+from cod.cli.wait import POLL, TimedOut, wait_option
+from cod.client import Client, path
+
+OVER = ("done", "failed", "cancelled")
+
+
+class NotCaptured(click.ClickException):
+    """Exit code 1: the capture failed, or was cancelled."""
+
+
+@click.command()
+@click.argument("name")
+@click.option("--image", help="What the image shall be called.")
+@click.option("--template", help="What its template shall be called; as the image, if left out; '' for none.")
+@click.option("--group", help="Whose both shall be; the group's that holds the node, if left out; '' for the site's.")
+@click.option("--cancel", is_flag=True, help="Give it up; the node goes back to where it was.")
+@wait_option
+@as_json
+@click.pass_context
+def capture(
+    ctx: click.Context, name: str, image: str | None, template: str | None, group: str | None, cancel: bool, wait: bool,
+    timeout: float, as_json: bool,
+) -> None:
+    """Save a node's disk as an image and a template that writes it to other nodes. Without --image: show how far it is.
+
+    An active node reboots for it (or waits until somebody reboots it, if no power driver can), and then goes on as it
+    was. Nothing on its disk is changed. Seeds (names, keys, passwords of this one node) are left out.
+
+    \b
+    Example:
+      cod node capture n7 --image web-golden --wait
+      cod node capture n7 --cancel
+    """
+    api, place = client(ctx), path("nodes", name, "capture")
+    if cancel:
+        value = api.delete(place)
+    elif image is None:
+        value = api.get(place)
+    else:
+        asked = {"image": image, "template": template, "group": group}
+        value = api.post(place, {key: said for key, said in asked.items() if said is not None})
+    if wait and not cancel:
+        value = watched(api, place, timeout, quiet=as_json)
+    shown(ctx, value, facts, as_json)
+    if wait and value["state"] != "done":
+        raise NotCaptured(f"{name} was not captured: {value['reason']}")
+
+
+def facts(value: Any) -> Any:
+    """A capture for people."""
+    from rich.text import Text
+
+    return Text("\n".join(f"{key:<9} {said}" for key, said in (
+        ("node", f"{value['node']} ({value['node_state']})"), ("image", value["image"]),
+        ("template", value["template"] or "none"), ("group", value["group"] or "site"), ("state", about(value)),
+        ("asked", f"{when(value['asked_at'])} by {value['actor']}"), ("ended", when(value["ended_at"])),
+        ("reason", value["reason"])) if said))
+
+
+def about(value: Any) -> str:
+    """'running 41 % 120.0 MiB/s'."""
+    if value["state"] != "running" or not value["total"]:
+        return str(value["state"])
+    return f"running {100 * value['done'] // value['total']} % {size(value['rate'])}/s"
+
+
+def watched(
+    api: Client, place: str, timeout: float, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Any:
+    """Ask for the capture until it is over; its last value."""
+    until = clock() + timeout
+    with _Bar() if sys.stdout.isatty() and not quiet else _Lines(quiet) as view:
+        while (value := api.get(place))["state"] not in OVER:
+            view.show(value)
+            if clock() > until:
+                raise TimedOut(f"{value['node']} is not captured after {duration(timeout)}; it goes on without being "
+                               "watched")
+            sleep(POLL)
+        view.show(value)
+    return value
+
+
+class _Lines:
+    """A line for each change of state, or none."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._last = quiet, ("", "")
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, value: Any) -> None:
+        """What changed."""
+        now = (value["state"], value["node_state"])
+        if now != self._last and not self._quiet:
+            click.echo(f"{value['node']}: capture {value['state']}, node {value['node_state']}")
+        self._last = now
+
+
+class _Bar(_Lines):
+    """A bar of bytes."""
+
+    def __init__(self) -> None:
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TransferSpeedColumn,
+        )
+
+        super().__init__(quiet=True)
+        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True),
+                                  TransferSpeedColumn(), TimeElapsedColumn(), console=console())
+        self._task = self._progress.add_task("capture", total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, value: Any) -> None:
+        """Move the bar."""
+        at = value["node_state"] if value["state"] == "wanted" else value["state"]
+        self._progress.update(self._task, description=f"{value['node']} {at}", total=value["total"] or None,
+                              completed=value["done"])
