@@ -69,10 +69,13 @@ from types import ModuleType
 
 from cod.net.portal import (
     account,
+    audit,
+    groups,
     hardware,
     nodes,
     notices,
     overview,
+    people,
     policy,
     requests,
     reserve,
@@ -85,8 +88,8 @@ from cod.net.portal.pages import Action, Door, Page
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
-    overview, wizard, vclusters, requests, templates, notices, nodes, hardware, reserve, policy,
-                                    account, signing)
+    overview, wizard, vclusters, requests, templates, groups, notices, nodes, hardware, reserve, policy,
+    people, audit, account, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | Door, ...] = tuple(

@@ -47,7 +47,7 @@ async def _sign_out(portal: Any, asked: Asked, fields: Fields) -> Answer:
 
 async def _look(portal: Any, asked: Asked, fields: Fields) -> Answer:
     """The code of a link, typed or put in by the script from the address's fragment, which is never sent."""
-    code = fields.one("code").strip()
+    code = fields.one("code").strip().rpartition("#")[2]
     link = await portal.ground.signin.invitation(code)
     return _shown(portal, asked, "invited.html", link=link, code=code)
 

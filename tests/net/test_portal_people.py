@@ -1,0 +1,61 @@
+"""The portal's pages about people and the audit: links that are shown once, who is let in, and who did it."""
+
+from __future__ import annotations
+
+from cod.model import Role, Who
+from cod.store import groups, people
+from tests.net.apiserver import NOW, Served
+from tests.net.portalclient import Browser, signed_in
+
+
+def owner(served: Served, name: str = "olga") -> Who:
+    group = served.tx(groups.by_name, "physics") or served.tx(groups.add, "physics", NOW)
+    return Who(f"user:{name}", user_id=2, roles={group.id: Role.OWNER})
+
+
+def test_an_administrator_adds_a_user_who_sets_a_password(served: Served) -> None:
+    page = signed_in(served).get("/people").send("/people", name="new", full_name="<b>New</b>", email="new@example.org")
+    assert page.status == 200, page.words
+    assert "shown this once" in page.words
+    link = page.tree.xpath("//pre")[0].text_content()
+    assert "/invitation#" in link
+    visitor = Browser(served.server.ports[0])
+    asked = visitor.get("/invitation").send("/invitation", code=link)
+    assert "A new password for new" in asked.words
+    home = asked.send("/invitation/accept", password="four quiet words here")
+    assert home.title.startswith("Overview"), home.words
+    again = Browser(served.server.ports[0]).get("/invitation").send("/invitation", code=link)
+    assert again.status >= 400, "a link works once"
+    assert "<b>New</b>" in signed_in(served).get("/people").words  # as text
+
+
+def test_a_user_is_changed_and_signed_out(served: Served) -> None:
+    who = owner(served)
+    theirs, ours = signed_in(served, who), signed_in(served)
+    assert theirs.get("/").title.startswith("Overview")
+    page = ours.get("/people/olga").send("/people/olga/sign-out")
+    assert "signed out everywhere" in page.words
+    assert theirs.get("/").title.startswith("Sign in")
+    disabled = page.send("/people/olga/change", disabled="true")
+    assert "disabled" in disabled.words
+    user = served.tx(people.by_name, "olga")
+    assert user.disabled_at is not None
+
+
+def test_people_are_the_administrators(served: Served) -> None:
+    browser = signed_in(served, owner(served))
+    assert browser.get("/people").status == 403
+    assert browser.get("/people/ann").status == 403
+
+
+def test_the_audit_says_who_did_what(served: Served) -> None:
+    administrator = signed_in(served)
+    administrator.get("/people").send("/people", name="new", email="a@example.org")
+    page = administrator.get("/audit")
+    assert page.status == 200, page.words
+    assert "user:ann" in page.words
+    assert "a@example.org" in page.words
+    assert "user:ann" not in administrator.get("/audit", actor="user:bob").tree.xpath("string(//main//table)")
+    theirs = signed_in(served, owner(served)).get("/audit")
+    assert theirs.status == 200
+    assert "a@example.org" not in theirs.words
