@@ -26,6 +26,7 @@ from cod.flows import tokens
 from cod.model import Site, Who
 from cod.net import metrics
 from cod.net.apibody import Arriving, Wrong
+from cod.net.apichannel import Channel
 from cod.net.apirequest import ApiRequest
 from cod.net.events import Hub
 from cod.net.intake import Intake
@@ -70,6 +71,8 @@ class Api(http.HTTPFactory):
         self.hub = Hub(reactor, pool)
         self.portal = None if local else Portal(self, PAGES, ACTIONS)
         self.signin = SignIn(reactor, pool, site, clock)
+
+    protocol = Channel  # type: ignore[assignment]
 
     def log(self, request: http.Request) -> None:
         """Twisted's own access log is not used; `ApiRequest` writes one line."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -22,6 +22,7 @@ from cod.net.routes import Ask, Route
 from cod.net.table import ROUTES
 
 Flow = Callable[[Any], Any]
+CSV = "text/csv; charset=utf-8; header=present"
 _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 
@@ -30,6 +31,14 @@ def encoded(reply: BaseModel | None) -> bytes:
     if reply is None:
         return b""
     return as_json(reply.model_dump(mode="json", by_alias=True))
+
+
+def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[HasCsv]:
+    """Is it a reply that is to be sent as a table: because the question says so, or `Accept` and nothing else?"""
+    if not isinstance(reply, HasCsv):
+        return False
+    asked = getattr(query, "format", None)
+    return asked == "csv" if asked else "text/csv" in accept and "json" not in accept
 
 
 def as_json(value: Any) -> bytes:
@@ -52,6 +61,14 @@ def fits(header: str | None, body: bytes) -> bool:
     """Does `If-None-Match` name that reply? (A weak comparison, as the RFC wants it there.)"""
     named = frozenset() if header is None else tags(header)
     return "*" in named or tag(body) in {each.removeprefix("W/") for each in named}
+
+
+@runtime_checkable
+class HasCsv(Protocol):
+    """A reply that can be a table, too."""
+
+    def csv(self) -> str:
+        """The table, as RFC 4180 has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +96,7 @@ class Conditions:
 
 def keyed(route: Route) -> bool:
     """Does `Idempotency-Key` mean anything to that route?"""
-    return route.changes and route.method == "POST" and route.work is None
+    return route.changes and route.method == "POST" and route.work is None and route.act is None
 
 
 @cache

@@ -18,7 +18,7 @@ from cod.flows.replies import Repeated
 from cod.model import Upload, Who
 from cod.net import openapi, tus
 from cod.net.apibody import Wrong, shown
-from cod.net.apicondition import Conditions, as_json, encoded, fits, tag, tags
+from cod.net.apicondition import CSV, Conditions, as_json, encoded, fits, tag, tags, wants_csv
 from cod.net.apirun import carry_out, checked, permit, reply
 from cod.net.apiupload import UploadRequest
 from cod.net.bodies import EventQuery
@@ -106,16 +106,18 @@ class ApiRequest(UploadRequest):
         said = await reply(api, route, ask, value)
         if said is None:
             return self._send(204, b"")
+        if wants_csv(said, ask.query, self.getHeader("accept") or ""):
+            return self._send_reply(route, said.csv().encode(), CSV)
         return self._send_reply(route, encoded(said))
 
-    def _send_reply(self, route: Route, body: bytes) -> None:
+    def _send_reply(self, route: Route, body: bytes, kind: str = "application/json") -> None:
         """Or, where the client has it already, nothing."""
         if route.method != "GET":
             return self._send(route.status, body)
         self._headers["ETag"] = tag(body)
         if fits(self.getHeader("if-none-match"), body):
             return self._send(304, b"")
-        return self._send(200, body)
+        return self._send(200, body, kind)
 
     def _repeat(self, route: Route, before: Repeated) -> None:
         self._headers["Idempotency-Replayed"] = "true"

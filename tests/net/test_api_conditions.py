@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -99,9 +101,17 @@ def test_a_verb_and_a_deletion_look_at_the_thing_that_they_are_about(served: Ser
 
 
 def test_every_change_of_a_thing_that_can_be_seen_has_its_twin() -> None:
+    shown = {route.path for route in ROUTES if route.method == "GET"}
     for route in ROUTES:
-        if route.changes and route.path.endswith("}"):
-            assert twin(route) is not None, route
+        if route.changes and route.path in shown and "{" in route.path:
+            found = twin(route)
+            assert found is not None
+            assert found.path == route.path
+    verb = next(route for route in ROUTES if route.path == "/vclusters/{name}/extend")
+    collection = next(route for route in ROUTES if route.path == "/groups" and route.method == "POST")
+    about = twin(verb)
+    assert about is not None
+    assert (about.method, about.path, twin(collection)) == ("GET", "/vclusters/{name}", None)
 
 
 def test_tags() -> None:
@@ -112,3 +122,16 @@ def test_tags() -> None:
     assert not fits(None, body)
     assert fits(tag(body), body)
     assert not fits(tag(b"[]"), body)
+
+
+@pytest.mark.parametrize("rubbish", [
+    b"nonsense\r\n\r\n", b"GET /api/v1/nodes HTTP/1.1\r\nHost x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"])
+def test_what_is_no_http_gets_a_problem_document(served: Served, rubbish: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=20) as line:
+        line.sendall(rubbish)
+        reply = http.client.HTTPResponse(line)
+        reply.begin()
+        assert (reply.status, reply.getheader("Content-Type")) == (400, "application/problem+json")
+        assert json.loads(reply.read())["code"] == "bad_request"
