@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from cod.model import Effect, Image, ImageView, Ingested, Refused, Result
+from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result
 from cod.policy import names, template
-from cod.store import claims, groups, images, templates
+from cod.store import claims, groups, images, templates, uploads
 from cod.store.engine import Tx
 
 _CLAIM, _CLAIM_SECONDS = "ingest", 30.0
@@ -82,6 +82,12 @@ def _views(tx: Tx, found: Sequence[Image], seen: frozenset[int] | None) -> list[
 
 def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] = ()) -> ImageView:
     return ImageView(**asdict(image), group=owners[image.group_id], used_by=tuple(users))
+
+
+def room(tx: Tx, *, group_id: int, rules: ImageRules) -> tuple[int, int | None]:
+    """(bytes that a group's images and open uploads have, bytes that they may have; None: no limit)."""
+    own = groups.get(tx, group_id).image_quota
+    return uploads.taken(tx, group_id), rules.quota if own is None else own
 
 
 def delete(tx: Tx, *, name: str) -> Result:
