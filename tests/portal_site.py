@@ -109,7 +109,7 @@ def mac(number: int) -> str:
 def furnish(tx: Tx, now: float, seed: int = 1) -> None:
     """Write the site into an empty database."""
     world = _World(tx, now, random.Random(seed))
-    for step in (world.software, world.hardware, world.owners, world.nodes, world.waiting, world.told):
+    for step in (world.software, world.hardware, world.owners, world.nodes, world.waiting, world.told, world.counted):
         step()
 
 
@@ -263,6 +263,23 @@ class _World:
         self._put(t.energy_use, [
             {"day": day, "group_id": group, "type_id": 1, "seconds": DAY * 4, "joules": 4e7 + 1e7 * self._dice.random(),
              "always_on": 6e7} for day in range(today - 29, today + 1) for group in range(4)])
+
+
+    def counted(self) -> None:
+        """The pool over time: two days in hours, a month in days."""
+        states, held = [], []
+        for span, count in ((3600, 48), (86400, 31)):
+            last = int(self._now // span) * span
+            for start in range(last - count * span, last + span, span):
+                busy = 8 + round(4 * self._dice.random())
+                row = {"span": span, "start": start, "type_id": 1}
+                states += [row | {"state": state, "seconds": nodes * span} for state, nodes in (
+                    ("active", busy), ("inactive", 3), ("off", 24 - busy), ("quarantined", 1))]
+                held += [row | {"vcluster_id": vcluster, "seconds": nodes * span} for vcluster, nodes in (
+                    (1, busy - 4), (2, 4), (3, 2))]
+        self._tx.execute(insert(t.pool_states), states)
+        self._tx.execute(insert(t.pool_held), held)
+        self._put(t.marks, [{"name": "pool", "at": self._now - 30}])
 
 
 def held_or(state: str, holder: str | None) -> bool:

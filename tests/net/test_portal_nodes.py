@@ -168,3 +168,18 @@ def test_policy_and_the_next_pass(site_of: Served) -> None:
     assert "staging" in page.words  # waits
     assert "Immunity of nodes just given" in page.words
     assert signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/policy").status == 403
+
+
+def test_the_timeline_shows_an_owner_the_own_groups(site_of: Served) -> None:
+    page = signed_in(site_of).get("/timeline")
+    assert page.status == 200, page.words
+    assert len(page.tree.xpath("//figure//*[local-name()='svg']")) == 2
+    assert {"batch", "notebooks", "farm"} <= set(page.tree.xpath("//tbody/tr/th/text()"))
+    theirs = signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/timeline", window="week", by="vcluster")
+    assert "batch" in theirs.words
+    assert "farm" not in theirs.words
+
+
+def test_a_nodes_states_in_time_are_drawn(site_of: Served) -> None:
+    page = signed_in(site_of).get("/nodes/node01")
+    assert len(page.tree.xpath("//figure//*[local-name()='rect']")) > 5

@@ -81,6 +81,7 @@ from cod.net.portal import (
     reserve,
     signing,
     templates,
+    timeline,
     vclusters,
     wizard,
 )
@@ -88,7 +89,7 @@ from cod.net.portal.pages import Action, Door, Page
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
-    overview, wizard, vclusters, requests, templates, groups, notices, nodes, hardware, reserve, policy,
+    overview, wizard, vclusters, requests, templates, groups, notices, nodes, hardware, timeline, reserve, policy,
     people, audit, account, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)

@@ -11,6 +11,7 @@ from cod.flows.access import Claim, allows
 from cod.model import Right
 from cod.net import bodies as b
 from cod.net.portal.pages import Action, Page, api, to, together
+from cod.net.portal.timeline import life
 from cod.net.routes import Ask, Flow, see
 
 STATES = [str(state) for state in states.NodeState]
@@ -29,7 +30,8 @@ def _one(ask: Ask) -> Flow:
         view, bindings, history, conflicts = views.node_in_full(
             tx, ask.names["name"], ask.site.policy, ask.who.groups)
         return {"view": view, "node": view.node, "bindings": bindings, "history": history, "conflicts": conflicts,
-                "facts": nodes.hardware(view.node), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
+                "facts": nodes.hardware(view.node),
+                "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
                 "offered": _offered(view.node.state) if ask.who.admin else (),
                 "switches": view.node.power_driver != "none" and allows(
                     tx, ask.who, Claim(Right.USE, "node", view.node.name)),

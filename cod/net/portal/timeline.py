@@ -1,0 +1,80 @@
+"""The pool over time: who held how many nodes, and nodes by state, drawn; the numbers can be had as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from time import gmtime, strftime
+from typing import Any, Literal
+
+from markupsafe import Markup
+from pydantic import Field
+
+from cod import svg
+from cod.flows import usage
+from cod.flows.usage import Chart
+from cod.net.bodies.base import Query
+from cod.net.portal import links
+from cod.net.portal.pages import Page
+from cod.net.routes import Ask, Flow
+
+DAY = 86400.0
+WINDOWS = {"day": 1, "week": 7, "month": 30, "year": 365}
+TICKS, SHOWN = 6, 6  # dates below a chart, about; series with a colour of their own
+REST = "others"
+
+
+class TimelineQuery(Query):
+    """How far back, and by what nodes are put together."""
+
+    window: Literal["day", "week", "month", "year"] = "day"
+    by: Literal["vcluster", "group", "type"] = Field(default="vcluster")
+
+
+def _timeline(ask: Ask) -> Flow:
+    since = ask.now - WINDOWS[ask.query.window] * DAY
+
+    def load(tx: Any) -> dict[str, Any]:
+        held = usage.held(tx, since=since, until=ask.now, by=ask.query.by, limit=SHOWN, groups=ask.who.groups,
+                          now=ask.now)
+        states = usage.states(tx, since=since, until=ask.now, now=ask.now)
+        numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
+        return {"held": held, "held_chart": chart(held, "Nodes held"), "states": states,
+                "states_chart": chart(states, "Nodes by state"), "windows": list(WINDOWS), "rest": REST,
+                "held_numbers": numbers("timeline", by=ask.query.by), "state_numbers": numbers("pool", "history")}
+
+    return load
+
+
+def chart(shown: Chart, about: str) -> Markup | None:
+    """Areas on top of each other; None before there is anything to see."""
+    if len(shown.starts) < 2 or not shown.series:
+        return None
+    middles = [start + shown.span / 2 for start in shown.starts]
+    stacked = [(one.key or REST, list(zip(middles, one.nodes, strict=True))) for one in shown.series]
+    every = max(1, len(middles) // TICKS)
+    ticks = [(at, dated(at, shown.span)) for at in middles[every // 2::every]]
+    return Markup(svg.inline(svg.areas("", stacked, svg.Axis("", ticks), svg.Axis("nodes")), about))
+
+
+def dated(at: float, span: float) -> str:
+    """A moment as an axis has it, in UTC: the time within a day, else the date."""
+    return strftime("%d %b" if span >= 3600 else "%H:%M", gmtime(at))
+
+
+def life(history: Sequence[Any], now: float) -> Markup | None:
+    """One node's states in time, by its transitions (oldest first); None where there is one at most."""
+    if len(history) < 2:
+        return None
+    ends = [*(row["at"] for row in history[1:]), now]
+    spans = [svg.Span(row["at"], end, row["to_state"], f"{row['to_state']} from {dated(row['at'], 0)}: {row['cause']}")
+             for row, end in zip(history, ends, strict=True)]
+    moments = [at for at, _ in pairwise(row["at"] for row in history)]
+    every = max(1, len(moments) // TICKS)
+    length = now - history[0]["at"]
+    ticks = [(at, dated(at, length / 24)) for at in moments[::every]]
+    return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "Its states in time"))
+
+
+PAGES = (Page("/timeline", "timeline.html", _timeline, query=TimelineQuery),)
