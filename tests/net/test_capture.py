@@ -1,0 +1,334 @@
+"""A whole capture on loopback: the agent's program reads a file as its disk, confd orders, the image server receives.
+
+Then the image is primed onto another file, and both must hold the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, update
+
+from cod.flows import boot, captures
+from cod.images import deposit, store
+from cod.images.verify import verify
+from cod.model import Binding, Node, Policy, Refused, Site, ipv4
+from cod.net.captures import Captures
+from cod.net.confd import ConfdServer
+from cod.net.http import HttpServer
+from cod.orders import Deposit, ImageSource, Order
+from cod.pool import Pool, in_transaction
+from cod.store import bindings, images, nodes, sessions, templates
+from cod.store import tables as t
+from cod.wire import capture as wire
+from cod.wire import confd
+from cod.wire.manifest import CHUNK
+from tests import full_disk
+from tests.hardware import machine, nic
+from tests.waiting import until
+from trampoline import capture, cprime, ctramp
+from trampoline.errors import PrimeError
+from trampoline.fetch import Patience
+from trampoline.inventory import file_disk
+from trampoline.options import parse
+
+MAC = "52:54:00:00:00:01"
+SECRET = "5e" * 32
+QUICK = Patience(stall=5.0, tries=5, pause=0.05)
+
+
+class World:
+    """An image server, a confd, and one machine of the reserve whose disk is not COD's."""
+
+    def __init__(self, folder: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> None:
+        self.folder, self.engine, self.pool, self.reactor, self.in_reactor = folder, engine, pool, reactor, in_reactor
+        self.images = folder / "images"
+        self.images.mkdir()
+        self.port = 0
+        self.site = site
+        self.serve()
+        self.site = replace(site, http_port=self.port)
+        self.confd = ConfdServer(reactor, pool, self.site, "one", ["127.0.0.1"], 0)
+        in_reactor(self.confd.startService)
+        nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
+
+    @cached_property
+    def disk(self) -> Path:
+        """The machine's, made when it is needed."""
+        return full_disk.make(self.folder / "disk")
+
+    def serve(self) -> None:
+        self.captures = Captures(self.reactor, self.pool, self.site, self.images, time.time)
+        self.http = HttpServer(self.reactor, self.pool, self.site, self.folder, self.images, ["127.0.0.1"], self.port,
+                               captures=self.captures)
+        for service in (self.captures, self.http):
+            self.in_reactor(service.startService)
+        self.port = self.http.port
+
+    def stop(self) -> None:
+        for service in (self.http, self.captures):
+            self.in_reactor(service.stopService)
+
+    def mint(self) -> None:
+        secret = confd.Secret(os.urandom(8).hex(), os.urandom(32))
+        made = confd.verifier(secret.key, os.urandom(16))
+
+        def boots(tx: Any) -> None:
+            now = time.time()
+            nodes.add(tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="foreign")
+            bindings.put(tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)])
+            boot.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
+                      site=self.site)
+
+        in_transaction(self.engine, boots)
+        (self.folder / "secret").write_text(str(secret))
+
+    def agent(self) -> None:
+        """Start the agent and wait until it idles."""
+        self.mint()
+        options = parse(["--confd", f"127.0.0.1:{self.confd.port}", "--mac", MAC, "--secret",
+                         str(self.folder / "secret"), "--root", str(self.folder / "root"), "--disk", str(self.disk),
+                         "--reboot-command", "true", "--poweroff-command", "true"])
+        threading.Thread(target=ctramp.main, args=(options,), daemon=True).start()
+        self.wait(lambda: self.node().state == "inactive")
+
+    def want(self, **more: Any) -> None:
+        in_transaction(self.engine, captures.want, name="n1", image="mine", secret=SECRET, site=self.site,
+                       now=time.time(), actor="user:ann", **more)
+        self.in_reactor(self.confd.poll)
+
+    def show(self) -> Any:
+        return in_transaction(self.engine, captures.show, name="n1")
+
+    def node(self) -> Node:
+        node = in_transaction(self.engine, nodes.by_name, "n1")
+        assert node is not None
+        return node
+
+    def wait(self, condition: Callable[[], Any]) -> None:
+        until(condition, lambda: (self.node(), self.show() if self.node().state != "new" else ""), 60)
+
+    # ------------------------------------------------------------ by hand
+
+    def order(self) -> str:
+        return f"{self.node().id}.{self.node().generation}"
+
+    def deposit(self) -> Deposit:
+        return Deposit(f"http://127.0.0.1:{self.port}/captures/{self.order()}", SECRET, 0)
+
+    def ask(self, method: str, path: str, body: bytes = b"", secret: str = SECRET) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        with suppress(OSError):  # it is refused before it was all sent
+            connection.request(method, f"/captures/{path}", body, {"Authorization": f"Bearer {secret}"})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+@pytest.fixture
+def world(tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> Iterator[World]:
+    subnet = replace(site.subnets[0], server="127.0.0.1", network="127.0.0.0/8")
+    site = replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=0.5))
+    world = World(tmp_path, engine, pool, reactor, in_reactor, site)
+    yield world
+    if world.confd.running:
+        world.in_reactor(world.confd.stopService)
+    if world.http.running:
+        world.stop()
+
+
+@pytest.fixture
+def taking(world: World) -> World:
+    """A node that is being captured; its agent is a test's own."""
+    world.mint()
+    node = world.node()
+
+    def there(tx: Any) -> None:
+        tx.execute(update(t.nodes).values(state="inactive"))
+        sessions.open(tx, node.id, "one", "127.0.0.1", time.time())
+
+    in_transaction(world.engine, there)
+    in_transaction(world.engine, captures.want, name="n1", image="mine", secret=SECRET, site=world.site,
+                   now=time.time(), actor="user:ann")
+    return world
+
+
+def primed(world: World, image: str) -> Path:
+    """The image written to another disk by cprime, fetched from the same server."""
+    row = in_transaction(world.engine, images.named, [image])[image]
+    other = world.folder / "other"
+    other.write_bytes(b"\xaa" * (48 << 20))
+    source = ImageSource("disk", f"http://127.0.0.1:{world.port}/images/{row.digest}", "chunks", row.digest, row.size)
+    order = Order("9.9", "prime", images=(source,), verify=True, seed={"meta-data": "of node n2"})
+    cprime.prime(order, [file_disk(other)], lambda *_: None, QUICK)
+    return other
+
+
+# ---------------------------------------------------------------- the whole way
+
+
+def test_an_agent_captures_and_another_disk_is_primed_with_it(world: World, tmp_path: Path) -> None:
+    before = hashlib.sha256(world.disk.read_bytes()).digest()
+    world.agent()
+    world.want()
+    world.wait(lambda: world.show().state == "done")
+    world.wait(lambda: world.node().state == "inactive")
+    assert hashlib.sha256(world.disk.read_bytes()).digest() == before
+    row = in_transaction(world.engine, images.named, ["mine"])["mine"]
+    assert (row.state, row.content, verify(world.images, row.digest).bad) == ("ready", "disk", ())
+    assert row.used < 20 << 20
+    made = in_transaction(world.engine, templates.find, "mine")
+    assert made is not None
+    assert "3: ext, 24 MiB root" in made.document
+    history = in_transaction(world.engine, nodes.history, world.node().id)
+    assert [event["event"] for event in history][-3:] == ["capture_ordered", "captured", "idled"]
+    assert history[-2]["bytes_written"] >= row.used
+    other = primed(world, "mine")
+    assert full_disk.files(other, tmp_path / "a") == full_disk.files(world.disk, tmp_path / "b")
+    assert full_disk.SECRET not in other.read_bytes()
+    assert b"of node n2" in other.read_bytes()
+    assert not list(world.images.glob(".capture-*"))
+
+
+def test_a_server_that_is_started_again_in_the_middle_goes_on(taking: World, tmp_path: Path) -> None:
+    world, told = taking, []
+
+    def progress(phase: str, done: int, total: int, rate: float) -> None:
+        told.append(done)
+
+    body = wire.pack(0, CHUNK, capture.Compressor(3).frame(bytearray(b"x" * CHUNK)))
+    assert world.ask("PUT", f"{world.order()}/0", body) == (200, json.dumps({"at": CHUNK}).encode())
+    world.stop()
+    world.serve()
+    assert world.ask("GET", world.order()) == (200, json.dumps({"at": CHUNK}).encode())
+    assert world.ask("PUT", f"{world.order()}/0", body)[0] == 409
+    done = capture.capture(Order(world.order(), "capture", deposit=world.deposit()), [file_disk(world.disk)], progress,
+                           QUICK)
+    assert world.show().state == "done"
+    assert told[-1] == done.bytes_written
+    row = in_transaction(world.engine, images.named, ["mine"])["mine"]
+    assert verify(world.images, row.digest).bad == ()
+
+
+def test_an_agent_sends_again_what_a_server_has_lost(taking: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = taking
+    put = capture.Sender.put
+    calls = []
+
+    def lossy(self: Any, piece: bytes, at: int, end: int) -> None:
+        calls.append(at)
+        if len(calls) == 3:
+            world.stop()
+            for path in world.images.glob(".capture-*/chunks"):
+                os.truncate(path, wire.HEAD.size)  # the machine went down before more of it was on the disk
+            world.serve()
+        put(self, piece, at, end)
+
+    monkeypatch.setattr(capture.Sender, "put", lossy)
+    capture.capture(Order(world.order(), "capture", deposit=world.deposit()), [file_disk(world.disk)], lambda *_: None,
+                    QUICK)
+    assert calls.count(CHUNK) == 1  # the second time it began where the server was
+    row = in_transaction(world.engine, images.named, ["mine"])["mine"]
+    assert verify(world.images, row.digest).bad == ()
+
+
+def test_cancelling_ends_the_agents_work_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    put = capture.Sender.put
+    monkeypatch.setattr(capture.Sender, "put", lambda *args: (go.wait(20), put(*args))[-1])
+    world.agent()
+    world.want()
+    world.wait(lambda: world.show().state == "running" and world.show().total)
+    in_transaction(world.engine, captures.cancel, name="n1", site=world.site, now=time.time(), actor="user:ann")
+    world.in_reactor(world.confd.poll)
+    go.set()
+    world.wait(lambda: world.node().state == "inactive")
+    assert world.show().state == "cancelled"
+    until(lambda: not any(thread.name.startswith("order") for thread in threading.enumerate()))
+    world.in_reactor(world.captures.sweep)
+    assert not list(world.images.iterdir())
+    assert not in_transaction(world.engine, images.every)
+
+
+# ---------------------------------------------------------------- what the door refuses
+
+
+def test_strangers_are_refused_before_their_bodies_are_read(taking: World) -> None:
+    world = taking
+    body = os.urandom(wire.LARGEST - 100)
+    for order, secret in ((world.order(), "00" * 32), (world.order(), ""), ("1.99", SECRET), ("9.1", SECRET),
+                          ("..", SECRET), ("", SECRET), ("%2e%2e", SECRET)):
+        for method, path in (("GET", order), ("PUT", f"{order}/0"), ("POST", order)):
+            status = world.ask(method, path, b"" if method == "GET" else body, secret)[0]
+            assert status in (403, 404, 405), (method, path)
+    assert not list(world.images.iterdir())
+
+
+NONSENSE = [
+    ("PUT", "{}/0", b"rubbish", 400), ("PUT", "{}/x", b"", 409), ("PUT", "{}/1048576", b"", 409),
+    ("PUT", "{}", b"", 404), ("PUT", "{}/0/1", b"", 404), ("DELETE", "{}", b"", 404), ("POST", "{}", b"", 400),
+    ("PUT", "{}/0", bytes(wire.LARGEST + 1), 400), ("POST", "{}", b"[]", 400),
+    ("POST", "{}", b'{"size": 1, "at": 0, "partitions": [{}]}', 400),
+    ("POST", "{}", b'{"size": 0, "at": 0, "partitions": []}', 400),
+    ("POST", "{}", b'{"size": 5, "at": 7, "partitions": []}', 409),
+]
+
+
+def test_what_makes_no_sense_is_refused(taking: World) -> None:
+    for method, path, body, status in NONSENSE:
+        assert taking.ask(method, path.format(taking.order()), body)[0] == status, (method, path, body[:40])
+        assert store.digests(taking.images) == frozenset()
+        assert taking.ask("GET", taking.order())[0] == 200
+
+
+def test_a_quota_ends_it(taking: World) -> None:
+    world = taking
+    world.captures._room[world.order()] = 1000
+    with pytest.raises(PrimeError, match="may have 1000 bytes more"):
+        capture.capture(Order(world.order(), "capture", deposit=world.deposit()), [file_disk(world.disk)],
+                        lambda *_: None, QUICK)
+
+
+def test_what_is_left_of_other_orders_is_swept(taking: World) -> None:
+    world = taking
+    other = deposit.Deposit(world.images, "77.1")
+    other.close()
+    world.ask("GET", world.order())
+    world.in_reactor(world.captures.sweep)
+    assert deposit.orders(world.images) == {world.order()}
+    with pytest.raises(Refused):
+        deposit.folder_of(world.images, "../77.1")
+
+
+def test_an_agent_that_reads_an_unreadable_disk_says_so(taking: World) -> None:
+    with pytest.raises(PrimeError, match="no suitable disk"):
+        capture.capture(Order("1.1", "capture", disk="serial:X", deposit=taking.deposit()), [file_disk(taking.disk)],
+                        lambda *_: None, QUICK)
+    with pytest.raises(PrimeError, match="does not say where"):
+        capture.capture(Order("1.1", "capture"), [file_disk(taking.disk)], lambda *_: None, QUICK)
+
+
+def test_the_first_disk_that_is_not_empty_is_read_where_nobody_knows(taking: World) -> None:
+    empty = taking.folder / "empty"
+    empty.write_bytes(bytes(1 << 20))
+    disks = [file_disk(empty), file_disk(taking.disk)]
+    done = capture.capture(Order("1.1", "capture", deposit=taking.deposit()), disks, lambda *_: None, QUICK)
+    assert done.path == str(taking.disk)
+
+
+def test_a_server_that_is_not_there_is_given_up(taking: World) -> None:
+    taking.stop()
+    with pytest.raises(PrimeError, match="gave up after 5 tries"):
+        capture.capture(Order("1.1", "capture", deposit=taking.deposit()), [file_disk(taking.disk)], lambda *_: None,
+                        Patience(1.0, 5, 0.01))
