@@ -22,11 +22,11 @@ import socket
 import ssl
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 PREFIX = "/api/v1"
@@ -189,11 +189,12 @@ class Client:
             headers["If-Match"] = match
         return self._read(self._send(method, path, None if body is None else json.dumps(body), headers))
 
-    def upload(self, path: str, file: BinaryIO, **query: Any) -> Any:
-        """PUT a file's content."""
-        size = os.fstat(file.fileno()).st_size
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        return self._read(self._send("PUT", path + _query(query), file, headers))
+    def send(self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]) -> Mapping[str, str]:
+        """One request whose body comes in blocks, `headers` saying how many bytes in all; the answer's headers. It is
+        not repeated. For files there is `cod.uploads`."""
+        reply = self._once(method, path, body, dict(headers))
+        self._read(reply)
+        return dict(reply.headers)
 
     def events(self, after: int | None = None) -> Iterator[tuple[str, Any]]:
         """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or 'notice'."""

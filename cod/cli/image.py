@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, print_json, said, shown, size, table, when
+from cod.cli.show import SPAN, as_json, client, print_json, progress_bar, said, shown, size, table, when
 from cod.cli.wait import POLL, TimedOut
-from cod.client import Client, path
+from cod.client import Client, Unreachable, path
+from cod.uploads import Sender
 
 name_argument = click.argument("name")
 
@@ -67,30 +68,41 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--sha256", help="What the file's sha256 must be.")
 @click.option("--upload/--no-upload", default=None, help="Send the file, or name it to a server on this host. "
               "[default: send it unless the server is reached through its UNIX socket]")
+@click.option("--group", default="", help="Whose it is; else the site's.")
 @click.option("--plain", is_flag=True, help="Serve it as it is: a kernel or ramdisk for a diskless template.")
 @click.option("--wait", is_flag=True, help="Wait until it can be served; exit code 1 if it cannot.")
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
 @as_json
 @click.pass_context
 def add(
-    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, plain: bool, wait: bool,
-    timeout: float, as_json: bool,
+    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, group: str, plain: bool,
+    wait: bool, timeout: float, as_json: bool,
 ) -> None:
-    """Add FILE as the image NAME.
+    """Add FILE as the image NAME. What was broken off goes on where it was when the same command is given again.
 
     \b
     Example:
-      cod image add debian ./debian-12.qcow2 --sha256 9f2c... --wait
+      cod image add debian ./debian-12.qcow2 --group physics --wait
     """
     api = client(ctx)
     if upload if upload is not None else api.server.startswith("http"):
-        with file.open("rb") as content:
-            value = api.upload(path("images", name, "content"), content, sha256=sha256, plain=plain or None)
+        value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain)
     else:
-        value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256, "plain": plain})
+        value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256, "plain": plain,
+                                     "group": group})
     if wait:
         value = _taken_in(api, name, timeout)
     shown(ctx, value, lambda v: image_table([v]), as_json)
+
+
+def _send(api: Client, file: Path, **said: Any) -> Any:
+    with file.open("rb") as content, progress_bar() as progress:
+        try:
+            return Sender(api, progress).add(file=content, **said)
+        except KeyboardInterrupt:
+            raise click.ClickException("broken off; the same command goes on where it was") from None
+        except Unreachable as error:
+            raise click.ClickException(f"{error}\nThe same command goes on where it was.") from None
 
 
 def _taken_in(api: Client, name: str, timeout: float) -> Any:
@@ -102,6 +114,46 @@ def _taken_in(api: Client, name: str, timeout: float) -> Any:
     if value["state"] != "ready":
         raise click.ClickException(f"{name}: {value['reason']}")
     return value
+
+
+def upload_table(values: list[Any]) -> Any:
+    """Uploads for people."""
+    return table(
+        ("IMAGE", "GROUP", "THERE", "OF", "BY", "BEGUN", "GIVEN UP", "UPLOAD"),
+        [(v["name"], v["group"], size(v["offset"]), size(v["size"]), v["actor"], when(v["created_at"]),
+          when(v["expires_at"]), v["id"]) for v in values])
+
+
+@image.command()
+@as_json
+@click.pass_context
+def uploads(ctx: click.Context, as_json: bool) -> None:
+    """List uploads under way.
+
+    \b
+    Example:
+      cod image uploads
+    """
+    shown(ctx, client(ctx).every("/uploads"), upload_table, as_json)
+
+
+@image.command()
+@name_argument
+@as_json
+@click.pass_context
+def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Give up the upload that was to be the image NAME.
+
+    \b
+    Example:
+      cod image cancel debian
+    """
+    api = client(ctx)
+    found = [each for each in api.items("/uploads", q=name) if each["name"] == name]
+    if not found:
+        raise click.ClickException(f"no upload of {name} is under way")
+    api.delete(path("uploads", found[0]["id"]))
+    said({"name": name, "state": "cancelled"}, f"{name}: its upload is given up", as_json)
 
 
 @image.command()
