@@ -72,6 +72,7 @@ from cod.net.portal import (
     audit,
     groups,
     hardware,
+    images,
     nodes,
     notices,
     overview,
@@ -89,7 +90,7 @@ from cod.net.portal.pages import Action, Door, Page
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
-    overview, wizard, vclusters, requests, templates, groups, notices, nodes, hardware, timeline, reserve, policy,
+    overview, wizard, vclusters, requests, images, templates, groups, notices, nodes, hardware, timeline, reserve, policy,
     people, audit, account, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
