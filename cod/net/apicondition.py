@@ -96,7 +96,8 @@ class Conditions:
 
 def keyed(route: Route) -> bool:
     """Does `Idempotency-Key` mean anything to that route?"""
-    return route.changes and route.method == "POST" and route.work is None and route.act is None
+    slow = route.work is not None and not route.secret  # what is slow and no secret changes nothing that lasts
+    return route.changes and route.method == "POST" and not slow and route.act is None
 
 
 @cache

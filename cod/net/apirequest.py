@@ -121,7 +121,7 @@ class ApiRequest(UploadRequest):
 
     def _repeat(self, route: Route, before: Repeated) -> None:
         self._headers["Idempotency-Replayed"] = "true"
-        if route.shape is not None and not before.body:
+        if route.reply is not None and not before.body:
             raise Wrong(409, "shown_once", "this was done when it was asked first; what it made was a secret, which is "
                         "shown once")
         self._send(before.status, before.body.encode())

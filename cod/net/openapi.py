@@ -1,13 +1,17 @@
-"""The OpenAPI 3.1 document of the REST API, made from the table that serves it."""
+"""The OpenAPI 3.1 document of the REST API, made from the table that serves it; its words are in `net.apiwords`."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import version
+from inspect import cleandoc
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from cod.net.apicondition import keyed, twin
+from cod.net.apiwords import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.net.bodies import Problem
 from cod.net.routes import Route
 from cod.net.table import ROUTES
@@ -15,51 +19,50 @@ from cod.wire.tus import PIECE_TYPE
 
 PREFIX = "/api/v1"
 _REF = "#/components/schemas/{model}"
-_ERRORS = {
-    "400": "The body is not JSON, or the request not HTTP",
-    "401": "No token, or one that is not valid",
-    "403": "The token may not do that",
-    "404": "No such thing",
-    "409": "It cannot be done in the present state",
-    "413": "The body is too large",
-    "415": "The body is of another media type",
-    "422": "A value is not acceptable; `field` names it",
-    "503": "The database does not answer",
-}
+_TEXT = {"type": "string"}
+_SIGNED_IN = [{"token": []}, {"session": []}]
 
 
+@cache
 def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
     """The whole document, as JSON values."""
-    models = sorted({m for r in routes for m in (r.body, r.reply) if m} | {Problem}, key=lambda m: m.__name__)
-    _, schemas = models_json_schema([(m, "validation") for m in models], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for each in routes:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each)
     paths[f"{PREFIX}/events"] = {"get": _EVENTS}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Cluster-on-Demand", "version": version("cod"),
-                 "description": "Times are seconds since the epoch, lengths of time seconds, sizes bytes."},
+        "info": {"title": "Cluster-on-Demand", "version": version("cod"), "description": ABOUT},
+        "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
         "paths": paths,
-        "components": {
-            "schemas": schemas["$defs"],
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "responses": {code: _problem(about) for code, about in _ERRORS.items()},
-        },
-        "security": [{"token": []}, {}],
+        "components": {"schemas": _schemas(routes), "securitySchemes": _SCHEMES,
+                       "responses": {code: _problem(about) for code, about in ERRORS.items()}},
+        "security": _SIGNED_IN,
     }
 
 
+_SCHEMES = {
+    "token": {"type": "http", "scheme": "bearer", "description": "The site's, or one's own (`POST /me/tokens`)"},
+    "session": {"type": "apiKey", "in": "cookie", "name": "__Host-cod", "description": "A browser that is signed in; "
+                "its scripts send X-CSRF-Token with all but GET"},
+}
+
+
+def _schemas(routes: tuple[Route, ...]) -> Any:
+    models = sorted({m for r in routes for m in (r.body, r.reply) if m} | {Problem}, key=lambda m: m.__name__)
+    _, schemas = models_json_schema([(m, "validation") for m in models], ref_template=_REF)
+    return schemas["$defs"]
+
+
 def _operation(route: Route) -> dict[str, Any]:
-    success: dict[str, Any] = {"description": "Done" if route.changes else "As asked"}
-    if route.reply:
-        success["content"] = _json(route.reply)
+    codes = [*ALWAYS, *(["412"] if route.changes else []), *(["429"] if route.act else [])]
     operation: dict[str, Any] = {
         "operationId": operation_id(route),
         "summary": route.summary,
-        "parameters": [*_path_parameters(route), *_query_parameters(route)],
-        "responses": {str(route.status): success}
-        | {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS},
+        "description": _rights(route),
+        "tags": [route.path.split("/")[1]],
+        "parameters": [*_path_parameters(route), *_query_parameters(route), *_headers(route)],
+        "responses": _success(route) | {code: {"$ref": f"#/components/responses/{code}"} for code in sorted(codes)},
     }
     if route.open:
         operation["security"] = [{}]
@@ -68,22 +71,50 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation | (uploads(route, operation) if route.upload else {})
 
 
+def _rights(route: Route) -> str:
+    """Who may, in words."""
+    if route.open:
+        return "For those who have not signed in, too."
+    said = cleandoc(route.claims.__doc__ or "").replace("\n", " ")
+    return f"Rights: {said}" + (" Only on the server's own UNIX socket." if route.local else "")
+
+
+def _success(route: Route) -> dict[str, Any]:
+    success: dict[str, Any] = {"description": "Done" if route.changes else "As asked"}
+    if route.reply:
+        success["content"] = _json(route.reply)
+    if hasattr(route.reply, "csv"):
+        success["content"]["text/csv"] = {"schema": _TEXT}
+    if route.method != "GET":
+        return {str(route.status): success}
+    success["headers"] = {"ETag": {"description": "A digest of this answer", "schema": _TEXT}}
+    return {str(route.status): success, "304": {"description": "As `If-None-Match` has it"}}
+
+
+def _headers(route: Route) -> list[dict[str, Any]]:
+    names = ["If-None-Match"] if route.method == "GET" else []
+    names += ["Idempotency-Key"] if keyed(route) else []
+    names += ["If-Match"] if route.changes and twin(route) is not None else []
+    return [_header(name, HEADERS[name], False) for name in names]
+
+
 def uploads(route: Route, operation: dict[str, Any]) -> dict[str, Any]:
     """What the tus protocol adds to an operation: headers, and bodies that are pieces of a file."""
     asked = [_header(name, about, required) for name, about, required in _ASKED.get(route.method, ())]
     more: dict[str, Any] = {"parameters": [*operation["parameters"], *asked],
-                            "description": "By the tus protocol 1.0 for resumable uploads, see docs/uploads.md"}
+                            "description": operation["description"] + " By the tus protocol 1.0 for resumable uploads, "
+                                           "see docs/uploads.md"}
     if route.method in ("POST", "PATCH"):
         content = operation.get("requestBody", {}).get("content", {})
         more["requestBody"] = {"required": route.method == "PATCH", "content": content | {PIECE_TYPE: {}}}
     answers = operation["responses"]
-    answers[str(route.status)]["headers"] = {
-        name: {"description": about, "schema": {"type": "string"}} for name, about in _TOLD.items()}
+    answers[str(route.status)].setdefault("headers", {}).update(
+        {name: {"description": about, "schema": _TEXT} for name, about in _TOLD.items()})
     return more | {"responses": answers | {code: _problem(about) for code, about in _UPLOAD_ERRORS.items()}}
 
 
 def _header(name: str, about: str, required: bool) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": required, "description": about, "schema": {"type": "string"}}
+    return {"name": name, "in": "header", "required": required, "description": about, "schema": _TEXT}
 
 
 _ASKED = {
@@ -102,7 +133,7 @@ _TOLD = {
     "Repr-Digest": "sha256 of the file that has become an image (RFC 9530)",
 }
 _UPLOAD_ERRORS = {
-    "412": "Another version of the tus protocol",
+    "412": "Another version of the tus protocol, or the upload is not as `If-Match` has it",
     "423": "Somebody else is sending this upload",
     "460": "The piece is not what its checksum says",
     "507": "The disk has no room for it",
@@ -115,7 +146,10 @@ def operation_id(route: Route) -> str:
 
 
 def _json(model: type[BaseModel]) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}}
+    content: dict[str, Any] = {"schema": {"$ref": _REF.format(model=model.__name__)}}
+    if model.__name__ in EXAMPLES:
+        content["example"] = EXAMPLES[model.__name__]
+    return {"application/json": content}
 
 
 def _problem(about: str) -> dict[str, Any]:
@@ -125,22 +159,39 @@ def _problem(about: str) -> dict[str, Any]:
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            for name in names]
 
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
     if route.query is None:
         return []
-    properties = route.query.model_json_schema()["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()]
+    schema = route.query.model_json_schema()
+    return [{"name": name, "in": "query", "required": name in schema.get("required", ()),
+             "description": one.get("description", ""), "schema": _of_text(one, schema.get("$defs", {}))}
+            for name, one in schema["properties"].items()]
+
+
+def _of_text(schema: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
+    """A parameter's schema, which stands by itself: in a query string nothing is null."""
+    kinds = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
+    if len(kinds) == 1:
+        schema = {key: value for key, value in schema.items() if key not in ("anyOf", "default")} | kinds[0]
+    if "$ref" in schema:
+        schema = schema | named[schema["$ref"].rpartition("/")[2]]
+    return {key: value for key, value in schema.items()
+            if key not in ("$ref", "title", "description") and not (key == "default" and value is None)}
 
 
 _EVENTS = {
     "operationId": "get_events",
     "summary": "Follow transitions, priming progress and notices as server-sent events",
-    "description": "Events `transition` (with the history row's id as event id), `progress` and `notice`. Resume with "
-                   "`after` or the Last-Event-ID header; notices at least as young as that transition come again.",
-    "parameters": [{"name": "after", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 0}}],
-    "responses": {"200": {"description": "A stream", "content": {"text/event-stream": {}}},
-                  "401": {"$ref": "#/components/responses/401"}},
+    "description": "Rights: Everybody who is signed in, of what they may see. Events `transition` (with the history "
+                   "row's id as event id), `progress` and `notice`. Resume with `after` or the Last-Event-ID header; "
+                   "notices at least as young as that transition come again.",
+    "tags": ["events"],
+    "parameters": [{"name": "after", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 0}},
+                   {"name": "Last-Event-ID", "in": "header", "required": False, "schema": _TEXT}],
+    "responses": {"200": {"description": "A stream", "content": {"text/event-stream": {}}}} | {
+        code: {"$ref": f"#/components/responses/{code}"} for code in ("400", "401", "403", "405", "422", "500", "503")},
 }

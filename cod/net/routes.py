@@ -64,17 +64,25 @@ def ADMINS(ask: Ask) -> Sequence[Claim]:
 
 def see(kind: str, part: str = "name") -> Claims:
     """Those who may look at the thing that this part of the path names."""
-    return lambda ask: (Claim(Right.SEE, kind, ask.names[part]),)
+    return _wanting(Right.SEE, kind, part, f"Who may look at the {kind}: everybody in its group.")
 
 
 def use(kind: str, part: str = "name") -> Claims:
     """Those who work with it."""
-    return lambda ask: (Claim(Right.USE, kind, ask.names[part]),)
+    return _wanting(Right.USE, kind, part, f"Who works with the {kind}: members and owners of its group.")
 
 
 def manage(kind: str, part: str = "name") -> Claims:
     """The owners of its group."""
-    return lambda ask: (Claim(Right.MANAGE, kind, ask.names[part]),)
+    return _wanting(Right.MANAGE, kind, part, f"Who may say who else may: owners of the {kind}'s group.")
+
+
+def _wanting(right: Right, kind: str, part: str, about: str) -> Claims:
+    def wants(ask: Ask) -> Sequence[Claim]:
+        return (Claim(right, kind, ask.names[part]),)
+
+    wants.__doc__ = about  # shown in the API's document
+    return wants
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from cod.net.routes import Ask, route
 
 
 def _reads(ask: Ask) -> list[Claim]:
+    """Everybody who is signed in, of the groups that they are in; the reserve's is the administrators' to see."""
     return [Claim(Right.SEE, "group", ask.query.group) if ask.query.group else Claim(Right.ANY)]
 
 

@@ -39,11 +39,18 @@ def _owner(group: str) -> Claim:
     return Claim(Right.USE, "group", group) if group else Claim(Right.ADMIN)
 
 
+def _adds(ask: Ask) -> list[Claim]:
+    """Members and owners of the group that it shall belong to; for the site, its administrators."""
+    return [_owner(ask.body.group)]
+
+
 def _lists(ask: Ask) -> list[Claim]:
+    """Everybody who is signed in; those of one template, who may look at it."""
     return [Claim(Right.SEE, "template", ask.query.name) if ask.query.name else Claim(Right.ANY)]
 
 
 def _checks(ask: Ask) -> list[Claim]:
+    """Everybody who is signed in; for a group, who is in it."""
     return [Claim(Right.SEE, "group", ask.body.group) if ask.body.group else Claim(Right.ANY)]
 
 
@@ -72,7 +79,7 @@ TEMPLATES = (
           shape=listed(b.TemplateList, b.TemplateReply.model_validate), reply=b.TemplateList, query=b.TemplateQuery),
     route("GET", "/templates/{name}", see("template"), "Show a template: 'name' or 'name@revision'",
           lambda a: partial(templates.resolve, name=a.names["name"]), reply=b.TemplateInFull),
-    route("POST", "/templates", lambda a: [_owner(a.body.group)],
+    route("POST", "/templates", _adds,
           "Add a template; a changed document becomes a new revision",
           lambda a: partial(templates.add, document=checked(a.body.document, "template", "document"),
                             group=a.body.group, now=a.now),

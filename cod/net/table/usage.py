@@ -12,6 +12,7 @@ from cod.net.routes import ANYBODY, Ask, route
 
 
 def _reads(ask: Ask) -> list[Claim]:
+    """Everybody who is signed in, of the groups that they are in."""
     named = [Claim(Right.SEE, kind, getattr(ask.query, kind)) for kind in ("group", "vcluster")
              if getattr(ask.query, kind)]
     return named or [Claim(Right.ANY)]

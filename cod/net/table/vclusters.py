@@ -41,11 +41,13 @@ def _nodes_wanted(ask: Ask) -> Flow:
 
 
 def _creates(ask: Ask) -> list[Claim]:
+    """Members and owners of the group that it shall belong to, who may look at the template."""
     right = Right.MANAGE if ask.body.vcm_inside else Right.USE  # as for enrolling a VCM
     return [Claim(right, "group", ask.body.group), Claim(Right.SEE, "template", ask.body.template)]
 
 
 def _asks(ask: Ask) -> list[Claim]:
+    """Who works with the vcluster, and may look at the templates."""
     templates = {each.template for each in ask.body.tuples if each.template}
     return [Claim(Right.USE, "vcluster", ask.names["name"]),
             *(Claim(Right.SEE, "template", name) for name in sorted(templates))]
