@@ -23,7 +23,7 @@
     for (const [unit, size] of UNITS) {
       if (left >= size && parts.length < 2) {
         parts.push(`${Math.floor(left / size)} ${unit}`);
-        left %= size;
+        left = unit === "min" && left >= 600 ? 0 : left % size;
       } else if (parts.length) break;
     }
     return parts.join(" ") || "0 s";

@@ -34,7 +34,7 @@ def clock(at: float | None) -> Markup:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in its two largest units: '2 d 3 h', '45 s'."""
+    """A length of time in its one or two largest units: '2 d 3 h', '12 min', '3 min 5 s'."""
     if seconds is None:
         return NONE
     parts: list[str] = []
@@ -42,7 +42,7 @@ def duration(seconds: float | None) -> str:
     for unit, size in _UNITS:
         if left >= size and len(parts) < 2:
             parts.append(f"{left // size} {unit}")
-            left %= size
+            left = 0 if unit == "min" and left >= 600 else left % size
         elif parts:
             break
     return " ".join(parts) or "0 s"
