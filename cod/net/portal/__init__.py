@@ -70,6 +70,7 @@ from types import ModuleType
 from cod.net.portal import (
     account,
     audit,
+    captures,
     groups,
     hardware,
     images,
@@ -90,8 +91,8 @@ from cod.net.portal.pages import Action, Door, Page
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
-    overview, wizard, vclusters, requests, images, templates, groups, notices, nodes, hardware, timeline, reserve, policy,
-    people, audit, account, signing)
+    overview, wizard, vclusters, requests, images, captures, templates, groups, notices, nodes, hardware, timeline,
+    reserve, policy, people, audit, account, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | Door, ...] = tuple(

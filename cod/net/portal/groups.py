@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Any
 
 from cod.flows import energy, groups, images, invitations, notices, people, sshkeys, views
