@@ -11,6 +11,7 @@ from html import escape
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 78, 78, 48, 62
+UNTITLED = 30  # what a chart is less high by, without its title
 WIDE_LEFT, NARROW_RIGHT, ROW = 130, 20, 20
 # Told apart by people who see colours otherwise, too (Okabe and Ito's palette).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b")
@@ -103,12 +104,12 @@ def _span(span: Span, across: _Scale, y: float, sort: int) -> str:
 
 
 def inline(document: str, about: str) -> str:
-    """The drawing as an element of a page: without a ground of its own, as wide as there is room, and `about` for
-    those who hear pages."""
-    head, _, rest = document.partition("\n")
-    _ground, _, rest = rest.partition("\n")
-    box = head[head.index("viewBox"):head.index(" width=")]
-    return f'<svg class="chart" role="img" aria-label="{escape(about)}" {box}>\n{rest}'
+    """The drawing as an element of a page: without a ground and a title of its own, as wide as there is room, and
+    `about` for those who hear pages."""
+    head, _ground, _title, rest = document.split("\n", 3)
+    height = int(head.partition(" height=\"")[2].partition("\"")[0]) - UNTITLED
+    return (f'<svg class="chart" role="img" aria-label="{escape(about)}" '
+            f'viewBox="0 {UNTITLED} {WIDTH} {height}">\n{rest}')
 
 
 # ---------------------------------------------------------------- parts

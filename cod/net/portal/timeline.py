@@ -54,13 +54,14 @@ def chart(shown: Chart, about: str) -> Markup | None:
     middles = [start + shown.span / 2 for start in shown.starts]
     stacked = [(one.key or REST, list(zip(middles, one.nodes, strict=True))) for one in shown.series]
     every = max(1, len(middles) // TICKS)
-    ticks = [(at, dated(at, shown.span)) for at in middles[every // 2::every]]
+    length = shown.starts[-1] - shown.starts[0]
+    ticks = [(at, dated(at, length)) for at in middles[every // 2::every]]
     return Markup(svg.inline(svg.areas("", stacked, svg.Axis("", ticks), svg.Axis("nodes")), about))
 
 
-def dated(at: float, span: float) -> str:
-    """A moment as an axis has it, in UTC: the time within a day, else the date."""
-    return strftime("%d %b" if span >= 3600 else "%H:%M", gmtime(at))
+def dated(at: float, length: float) -> str:
+    """A moment as the axis of that many seconds has it, in UTC: the time of the day on a short one, else the date."""
+    return strftime("%d %b" if length > 2 * DAY else "%H:%M", gmtime(at))
 
 
 def life(history: Sequence[Any], now: float) -> Markup | None:
@@ -73,7 +74,7 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
     moments = [at for at, _ in pairwise(row["at"] for row in history)]
     every = max(1, len(moments) // TICKS)
     length = now - history[0]["at"]
-    ticks = [(at, dated(at, length / 24)) for at in moments[::every]]
+    ticks = [(at, dated(at, length)) for at in moments[::every]]
     return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "Its states in time"))
 
 
