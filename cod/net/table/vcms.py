@@ -14,6 +14,11 @@ from cod.net.routes import ANYBODY, Ask, Flow, listed, manage, route, see
 
 
 def _enrol(ask: Ask) -> Flow:
+    """Nothing is issued, or said about the site, before it is known that whoever asks may."""
+    return lambda tx: _issued(ask)(tx)
+
+
+def _issued(ask: Ask) -> Flow:
     """A certificate is issued, and its number written down with the same stroke."""
     name, address = ask.names["name"], ask.body.address or ""
     if ask.body.inside:

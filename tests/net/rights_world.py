@@ -1,0 +1,154 @@
+"""Two groups with something of everything, and somebody of every kind who asks: for walks through all routes or pages.
+
+Everything of the group `OURS` has `MARK` in its names and texts, so that whoever reads it shows it. Nothing that is
+asked is ever committed (`Rehearsal`): each question finds the world as it was made.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Engine, insert
+
+from cod.flows import invitations, people, signin, sshkeys, tokens, vcms
+from cod.model import RequestTuple, Role, SignInRules, Who
+from cod.pool import Pool
+from cod.states import NodeState
+from cod.store import groups, images, nodes, requests, templates, vclusters
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.conftest import SUBNET
+
+NOW = 1_000_000.0
+MARK = "qqours"
+OURS, THEIRS = MARK, "theirs"
+DOCUMENT = '<template name="{}"><image target="disk" name="{}"/></template>'
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f {}"
+RULES = SignInRules()
+
+
+class Rehearsal(Pool):
+    """A pool that takes everything back: flows run and return as ever, and no commit follows."""
+
+    def _attempt(self, engine: Engine, step: Callable[[Tx], Any]) -> Any:
+        with engine.connect() as tx, tx.begin() as transaction:
+            try:
+                return step(tx)
+            finally:
+                transaction.rollback()
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Somebody who asks.
+
+    token   theirs, '' for nobody; cookie, of a browser where they are signed in
+    role    in the group OURS; None: a stranger
+    only    a token for one group
+    """
+
+    token: str
+    cookie: str = ""
+    role: Role | None = None
+    admin: bool = False
+    writes: bool = True
+    only: bool = False
+
+
+@dataclass
+class World:
+    """Names and numbers of what there is, by kind: `ours['vcluster']`; and of what there is not: `missing`."""
+
+    ours: dict[str, str] = field(default_factory=dict)
+    theirs: dict[str, str] = field(default_factory=dict)
+    askers: dict[str, Asker] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=lambda: {
+        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type"), "none"),
+        **dict.fromkeys(("request", "reclaim", "notice", "invitation", "key", "session", "delivery"), "999999"),
+        "upload": "0" * 32, "token": "none"})
+
+
+def made(tx: Tx) -> World:
+    """The world, written into an empty database (with the group 'site')."""
+    world = World()
+    for name, things in ((OURS, world.ours), (THEIRS, world.theirs)):
+        things |= _things(tx, name)
+    own = {"owner": Role.OWNER, "member": Role.MEMBER, "viewer": Role.VIEWER}
+    for name, role in own.items():
+        _person(tx, world, f"{MARK}.{name}", {OURS: role})
+        world.askers[name] = Asker(f"cod_{MARK}.{name}", f"cookie_{MARK}.{name}", role)
+    _person(tx, world, f"{MARK}.silent", {OURS: Role.MEMBER})
+    _person(tx, world, "stranger", {THEIRS: Role.OWNER})
+    world.askers["stranger"] = Asker("cod_stranger", "cookie_stranger")
+    _person(tx, world, "admin", {}, admin=True)
+    world.askers["admin"] = Asker("cod_admin_user", "cookie_admin", admin=True)
+    both = _person(tx, world, "both", {OURS: Role.OWNER, THEIRS: Role.OWNER})
+    tokens.make(tx, who=both, name="elsewhere", token="cod_elsewhere", group=THEIRS, now=NOW)
+    world.askers["a token for another group"] = Asker("cod_elsewhere", only=True)
+    tokens.make(tx, who=both, name="eye", token="cod_eye", scope="read", now=NOW)
+    world.askers["a token that reads"] = Asker("cod_eye", role=Role.OWNER, writes=False)
+    world.askers["nobody"] = Asker("")
+    world.ours["user"] = f"{MARK}.silent"
+    world.theirs["user"] = "stranger"
+    return world
+
+
+def _person(tx: Tx, world: World, name: str, roles: Mapping[str, Role], admin: bool = False) -> Who:
+    user = people.create(tx, name, full_name=f"{name} by name", admin=admin, now=NOW)
+    for group, role in roles.items():
+        people.set_role(tx, group=group, user=name, role=role)
+    who = Who(f"user:{name}", admin=admin, user_id=user.id,
+              roles={groups.by_name(tx, group).id: role for group, role in roles.items()})  # type: ignore[union-attr]
+    token = "cod_admin_user" if admin else f"cod_{name}"
+    tokens.make(tx, who=who, name="test", token=token, now=NOW)
+    signin.begin(tx, user_id=user.id, address="127.0.0.1", browser=name, cookie=signin.digest(f"cookie_{name}"),
+                 rules=RULES, now=NOW)
+    key = sshkeys.add(tx, who=who, line=KEY.format(f"{name}@host"), now=NOW)
+    if name.startswith(MARK):  # numbers of the last one's own
+        world.ours |= {"key": str(key.id), "session": str(signin.every(tx, who=who, rules=RULES, now=NOW)[0].id)}
+    return who
+
+
+_numbers = itertools.count(1)
+
+
+def _things(tx: Tx, name: str) -> dict[str, str]:
+    """Something of every kind for a group."""
+    group = groups.add(tx, name, NOW, email=f"{name}@example.org", webhook=f"https://hooks.example.org/{name}")
+    image = images.add(tx, name=f"{name}-image", group_id=group.id, state="ready", format="raw", content="disk",
+                       created_at=NOW)
+    template = templates.add(tx, name=f"{name}-template", revision=1, group_id=group.id, digest="0" * 64,
+                             document=DOCUMENT.format(f"{name}-template", image.name), created_at=NOW)
+    vcluster = vclusters.add(tx, name=f"{name}-cluster", group_id=group.id, template_id=template.id, size=1,
+                             attributes="", lease_time=9e5, subnet=SUBNET, now=NOW)
+    assert vcluster is not None
+    request = requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=0, now=NOW, key=None,
+                           tuples=[RequestTuple(1, "", template.id)])
+    node = nodes.add(tx, name=f"{name}-node", boot_mac=f"52:54:00:00:00:{next(_numbers):02x}", now=NOW, cause=name,
+                     actor="test", vcluster_id=vcluster.id, state=NodeState.ACTIVE, template_id=template.id,
+                     hostname="n1")
+    kind = _one(tx, t.node_types, name=f"{name}-type" if name == THEIRS else "type1", digest=name.ljust(64, "0"),
+                attributes="<node/>", created_at=NOW)
+    tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=group.id, right="use"))
+    reclaim = _one(tx, t.reclaims, vcluster_id=vcluster.id, request_id=request.id, type_id=kind, count=1,
+                   deadline=NOW + 100, state="open", created_at=NOW)
+    notice = _one(tx, t.notices, at=NOW, kind="test", group_id=group.id, vcluster_id=vcluster.id, subject=name,
+                  about=name)
+    upload = f"{next(_numbers):032x}"
+    tx.execute(insert(t.uploads).values(id=upload, name=f"{name}-upload", group_id=group.id, size=10, actor=name,
+                                        created_at=NOW, expires_at=NOW + 9e9))
+    link = invitations.invite(tx, digest=f"link-{name}", group=name, role="viewer", email=f"{name}@example.org",
+                              rules=RULES, who=f"user:{name}", now=NOW)
+    tx.execute(insert(t.audit).values(at=NOW, actor=f"user:{name}", action="group change", thing=name,
+                                      group_id=group.id))
+    vcms.enrol(tx, vcluster=vcluster.name, serial=name, address="", now=NOW)
+    return {"group": name, "image": image.name, "template": template.name, "vcluster": vcluster.name,
+            "request": str(request.id), "node": node.name, "reclaim": str(reclaim), "notice": str(notice),
+            "upload": upload, "invitation": str(link.id)}
+
+
+def _one(tx: Tx, table: Any, **columns: Any) -> int:
+    return int(tx.execute(insert(table).values(**columns)).inserted_primary_key[0])

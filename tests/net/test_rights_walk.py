@@ -1,0 +1,254 @@
+"""Every route of the API, asked by everybody: what comes is what its claims say and, beside that, what the table here
+says; and nobody learns from it what belongs to others.
+
+A new route wants a row in `LEAST`: the least that somebody has to be.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.model import Site
+from cod.net import apirequest
+from cod.net.routes import ANYBODY, Route
+from cod.net.table import ROUTES
+from cod.pool import in_transaction
+from tests.net.apiserver import Served, serving
+from tests.net.rights_world import KEY, MARK, Asker, Rehearsal, World, made
+
+OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL = "open", "any", "viewer", "member", "owner", "admin", "local"
+RANK = [OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL]
+LEAST = {
+    # nodes
+    "GET /nodes": ANY, "GET /nodes/{name}": VIEWER, "GET /nodes/{name}/history": VIEWER, "PATCH /nodes/{name}": ADMIN,
+    "POST /nodes/{name}/approve": ADMIN, "POST /nodes/{name}/power": MEMBER, "POST /nodes/{name}/quarantine": ADMIN,
+    "POST /nodes/{name}/restore": ADMIN, "POST /nodes/{name}/retire": ADMIN, "GET /captures": ANY,
+    "GET /nodes/{name}/capture": VIEWER, "POST /nodes/{name}/capture": MEMBER, "DELETE /nodes/{name}/capture": MEMBER,
+    "GET /types": ANY, "POST /types/refresh": ADMIN, "GET /types/{name}": ANY, "PATCH /types/{name}": ADMIN,
+    "DELETE /types/{name}": ADMIN, "GET /blocks": ANY, "POST /blocks": ADMIN, "GET /blocks/proposal": ADMIN,
+    "POST /blocks/proposal": ADMIN, "GET /blocks/{name}": ADMIN, "DELETE /blocks/{name}": ADMIN,
+    "POST /blocks/{name}/add": ADMIN, "POST /blocks/{name}/remove": ADMIN,
+    # software
+    "GET /images": ANY, "GET /images/{name}": VIEWER, "POST /images": LOCAL, "POST /images/{name}/verify": MEMBER,
+    "DELETE /images/{name}": MEMBER, "GET /uploads": ANY, "POST /uploads": MEMBER, "GET /uploads/{id}": VIEWER,
+    "PATCH /uploads/{id}": MEMBER, "DELETE /uploads/{id}": MEMBER, "GET /templates": ANY,
+    "GET /templates/{name}": VIEWER, "POST /templates": MEMBER, "POST /templates/check": VIEWER,
+    "DELETE /templates/{name}": MEMBER,
+    # vclusters
+    "GET /vclusters": ANY, "GET /vclusters/{name}": VIEWER, "GET /vclusters/{name}/history": VIEWER,
+    "POST /vclusters": MEMBER, "POST /vclusters/{name}/resize": MEMBER, "POST /vclusters/{name}/extend": MEMBER,
+    "POST /vclusters/{name}/release": MEMBER, "DELETE /vclusters/{name}": MEMBER, "GET /requests": ANY,
+    "GET /requests/{id}": VIEWER, "POST /vclusters/{name}/requests": MEMBER, "DELETE /requests/{id}": MEMBER,
+    "GET /plan": ADMIN, "GET /requests/{id}/explain": VIEWER, "POST /match": VIEWER, "GET /reclaims": ANY,
+    "GET /reclaims/{id}": VIEWER, "POST /reclaims/{id}/answer": MEMBER, "GET /vcms": ANY,
+    "GET /vclusters/{name}/vcm": VIEWER, "POST /vclusters/{name}/vcm": OWNER, "DELETE /vclusters/{name}/vcm": OWNER,
+    # groups
+    "GET /groups": ANY, "GET /groups/{name}": VIEWER, "POST /groups": ADMIN, "PATCH /groups/{name}": OWNER,
+    "DELETE /groups/{name}": ADMIN, "GET /groups/{name}/webhook-secret": OWNER,
+    "POST /groups/{name}/webhook-secret": OWNER, "GET /groups/{name}/deliveries": VIEWER,
+    "POST /groups/{name}/deliveries/{id}/resend": OWNER, "POST /groups/{name}/test-notice": OWNER,
+    "GET /notices": ANY, "GET /notices/{id}": VIEWER, "GET /energy": ANY, "GET /timeline": ANY,
+    "GET /pool/history": ANY,
+    # people
+    "GET /users": ANY, "GET /users/{name}": VIEWER, "POST /users": ADMIN, "PATCH /users/{name}": ADMIN,
+    "DELETE /users/{name}/sessions": ADMIN, "POST /users/{name}/password-link": ADMIN,
+    "GET /groups/{name}/members": VIEWER, "GET /groups/{name}/members/{user}": VIEWER,
+    "PUT /groups/{name}/members/{user}": OWNER, "DELETE /groups/{name}/members/{user}": OWNER,
+    "GET /groups/{name}/keys": VIEWER, "GET /invitations": ANY, "POST /invitations": ADMIN,
+    "POST /groups/{name}/invitations": OWNER, "DELETE /invitations/{id}": OWNER, "GET /audit": ANY,
+    "GET /tokens": ADMIN, "POST /tokens": ADMIN, "DELETE /tokens/{name}": ADMIN,
+    # oneself: whose the thing is, the flow looks at
+    "GET /me": ANY, "PATCH /me": ANY, "PUT /me/password": ANY, "GET /me/sessions": ANY, "DELETE /me/sessions": ANY,
+    "DELETE /me/sessions/{id}": ANY, "GET /me/keys": ANY, "GET /me/keys/{id}": ANY, "POST /me/keys": ANY,
+    "DELETE /me/keys/{id}": ANY, "GET /me/tokens": ANY, "POST /me/tokens": ANY, "DELETE /me/tokens/{name}": ANY,
+    "POST /sign-in": OPEN, "POST /invitations/accept": OPEN,
+    # the site
+    "GET /conflicts": ADMIN, "GET /states": ANY, "GET /health": ANY, "GET /server": ANY,
+}
+BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
+    "PATCH /nodes/{name}": lambda of: {"name": "renamed"},
+    "PATCH /types/{name}": lambda of: {"cost": 2.0},
+    "POST /nodes/{name}/power": lambda of: {"desired": "on"},
+    "POST /nodes/{name}/quarantine": lambda of: {"reason": "smoke"},
+    "POST /nodes/{name}/capture": lambda of: {"image": "copy"},
+    "POST /types/refresh": lambda of: {"after": 0},
+    "POST /blocks": lambda of: {"name": "b1"},
+    "POST /blocks/{name}/add": lambda of: {"nodes": [of["node"]]},
+    "POST /blocks/{name}/remove": lambda of: {"nodes": [of["node"]]},
+    "POST /images": lambda of: {"name": "x", "path": "/nowhere"},
+    "POST /uploads": lambda of: {"name": "new", "size": 10, "group": of["group"]},
+    "POST /templates": lambda of: {"document": '<template name="new"><image target="disk" name="x"/></template>',
+                                   "group": of["group"]},
+    "POST /templates/check": lambda of: {"document": "<template/>", "group": of["group"]},
+    "POST /vclusters": lambda of: {"name": "new", "size": 1, "template": of["template"], "group": of["group"]},
+    "POST /vclusters/{name}/resize": lambda of: {"size": 2},
+    "POST /vclusters/{name}/extend": lambda of: {"lease": 60.0},
+    "POST /vclusters/{name}/release": lambda of: {"nodes": ["n1"]},
+    "POST /vclusters/{name}/requests": lambda of: {"tuples": [{"count": 1, "template": of["template"]}]},
+    "POST /match": lambda of: {"count": 1, "template": of["template"], "group": of["group"]},
+    "POST /reclaims/{id}/answer": lambda of: {"nodes": ["n1"]},
+    "POST /groups": lambda of: {"name": "new"},
+    "PATCH /groups/{name}": lambda of: {"email": "new@example.org"},
+    "POST /users": lambda of: {"name": "new"},
+    "PUT /groups/{name}/members/{user}": lambda of: {"role": "viewer"},
+    "POST /tokens": lambda of: {"name": "new"},
+    "PUT /me/password": lambda of: {"old": "x", "new": "y"},
+    "POST /me/keys": lambda of: {"key": KEY.format("x").replace("HR4f", "HR4g")},
+    "POST /me/tokens": lambda of: {"name": "new"},
+    "POST /sign-in": lambda of: {"name": "none", "password": "x", "token": "t"},
+    "POST /invitations/accept": lambda of: {"secret": "none", "password": "x"},
+}
+KINDS = {"nodes": "node", "types": "type", "blocks": "block", "images": "image", "uploads": "upload",
+         "templates": "template", "vclusters": "vcluster", "requests": "request", "reclaims": "reclaim",
+         "groups": "group", "notices": "notice", "users": "user", "members": "user", "invitations": "invitation",
+         "tokens": "token", "sessions": "session", "keys": "key", "deliveries": "delivery"}
+UNKNOWN = {"type": "type1", "block": "none", "token": "ci", "delivery": "1"}  # what the world has no own of
+
+
+@dataclass
+class Walk:
+    """The server, with the world behind it, and one connection."""
+
+    served: Served
+    world: World
+    line: http.client.HTTPConnection
+
+    def ask(self, route: Route, asker: Asker, of: dict[str, str]) -> tuple[int, str]:
+        """(status, text of the answer)."""
+        headers = {"Content-Type": "application/json", "Tus-Resumable": "1.0.0"}
+        if asker.token:
+            headers["Authorization"] = f"Bearer {asker.token}"
+        body = json.dumps(body_of(route, of)) if route.body is not None else None
+        if (route.method, route.path) == ("PATCH", "/uploads/{id}"):
+            body, headers = "0123456789", headers | {
+                "Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"}
+        self.line.request(route.method, "/api/v1" + path_of(route, of), body, headers)
+        reply = self.line.getresponse()
+        return reply.status, reply.read().decode()
+
+
+def name_of(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def path_of(route: Route, of: dict[str, str]) -> str:
+    parts, kind = [], ""
+    for part in route.path.split("/"):
+        parts.append((of | {k: v for k, v in UNKNOWN.items() if k not in of})[kind] if part.startswith("{") else part)
+        kind = KINDS.get(part, kind)
+    return "/".join(parts)
+
+
+def body_of(route: Route, of: dict[str, str]) -> Any:
+    body = BODIES.get(name_of(route), lambda of: {})(of)
+    assert route.body is not None
+    route.body.model_validate(body)  # else nothing is asked at all
+    return body
+
+
+def rank_of(asker: Asker) -> int:
+    if not asker.token:
+        return RANK.index(OPEN)
+    if asker.admin:
+        return RANK.index(ADMIN)
+    return RANK.index(ANY if asker.role is None else asker.role.value)
+
+
+def faults(walk: Walk, route: Route) -> Iterator[str]:
+    """What is wrong with what everybody is answered, as sentences."""
+    least, ours, name = LEAST[name_of(route)], walk.world.ours, name_of(route)
+    for who, asker in walk.world.askers.items():
+        status, text = walk.ask(route, asker, ours)
+        said = f"{name}: {who} gets {status} {text[:200]}"
+        if status >= 500:
+            yield f"{said}: the server failed"
+        if not asker.token and least != OPEN:
+            if status != 401:
+                yield f"{said}, not 401"
+        elif (route.changes or route.secret) and not asker.writes and least != OPEN:
+            if status != 403:
+                yield f"{said}, not 403: it may only read"
+        elif rank_of(asker) < RANK.index(least):
+            yield from not_refused(walk, route, asker, status, text, said)
+        elif status in (401, 403) and not excused(route, asker):
+            yield f"{said}, though {least} is enough"
+        if asker.role is None and not asker.admin and status < 300 and MARK in text:
+            yield f"{said}: a stranger reads what is not theirs"
+
+
+def excused(route: Route, asker: Asker) -> bool:
+    """May it be refused though everybody may ask? A wrong password; a token for one group, about its user's account."""
+    return route.act is not None or (asker.only and route.path.startswith("/me") and route.changes)
+
+
+def not_refused(walk: Walk, route: Route, asker: Asker, status: int, text: str, said: str) -> Iterator[str]:
+    if status not in (403, 404):
+        yield f"{said}: neither forbidden nor not found"
+    if asker.role is not None:
+        return
+    other, about = walk.ask(route, asker, dict(walk.world.missing))
+    for kind in walk.world.ours:  # the answers repeat the names that were asked for, and nothing else
+        text, about = (each.replace(f"'{names[kind]}'", "'…'") for each, names in (
+            (text, walk.world.ours), (about, walk.world.missing)))
+    if (status, text) != (other, about):
+        yield f"{said}: but of what is not there, {other} {about[:200]}"
+
+
+# ---------------------------------------------------------------- the walk
+
+
+@pytest.fixture
+def walk(
+    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Walk]:
+    pool = Rehearsal(engine, reactor)
+    with serving(pool, reactor, in_reactor, site) as served:
+        world = in_transaction(engine, made)
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
+        yield Walk(served, world, line)
+        line.close()
+    pool.close()
+
+
+def test_every_route_has_a_row() -> None:
+    """Say in `LEAST` what somebody has to be at least to ask a new route, and in `BODIES` what to ask it."""
+    assert sorted(map(name_of, ROUTES)) == sorted(LEAST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(3))
+def test_nobody_gets_what_is_not_theirs(walk: Walk, part: int) -> None:
+    found = [fault for route in ROUTES[part::3] if name_of(route) in LEAST for fault in faults(walk, route)]
+    assert not found, "\n".join(found)
+
+
+def test_what_is_ours_is_there_for_us(walk: Walk) -> None:
+    """Else the walk would prove nothing: each of our things is found by who may see it."""
+    for route in ROUTES:
+        if route.method == "GET" and LEAST.get(name_of(route)) == VIEWER and "capture" not in route.path:
+            status, text = walk.ask(route, walk.world.askers["viewer"], walk.world.ours)
+            assert status == 200, (name_of(route), text)
+
+
+@pytest.mark.parametrize("path", ["/vclusters/{name}", "/images/{name}", "/requests/{id}", "/groups/{name}/members",
+                                  "/users/{name}", "/uploads/{id}"])
+def test_a_hole_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """A route that asks nothing of anybody."""
+    hole = next(replace(route, claims=ANYBODY) for route in ROUTES if (route.method, route.path) == ("GET", path))
+    monkeypatch.setattr(apirequest, "ROUTES", (hole,))
+    assert any("stranger" in fault for fault in faults(walk, hole))
+
+
+def test_a_route_that_is_closed_too_far_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cod.net.routes import ADMINS
+
+    hole = next(replace(route, claims=ADMINS) for route in ROUTES if name_of(route) == "GET /vclusters/{name}")
+    monkeypatch.setattr(apirequest, "ROUTES", (hole,))
+    assert any("is enough" in fault for fault in faults(walk, hole))
