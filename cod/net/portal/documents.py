@@ -24,7 +24,8 @@ def described(template: Template) -> Described:
     """A template in short."""
     root = ElementTree.fromstring(template.document)
     boot, requires = root.find("boot"), root.find("requires")
-    named = [each.get("name") or each.get("image") for each in root.iter() if each.tag in ("image", "kernel", "ramdisk")]
+    files = (each for each in root.iter() if each.tag in ("image", "kernel", "ramdisk"))
+    named = [each.get("name") or each.get("image") for each in files]
     return Described(
         template, " ".join((root.findtext("description") or "").split()), tuple(dict.fromkeys(filter(None, named))),
         "disk" if boot is None else boot.get("mode", "disk"),

@@ -94,8 +94,9 @@ def amount(text: str) -> int:
 
 def _told(fields: Fields) -> dict[str, Any]:
     """What a group's owners say about it."""
-    return {"default_lease": _converted(fields, "default_lease", forms.seconds), "email": fields.one("email").strip(),
-            "webhook": fields.one("webhook").strip(), "events": [each for each in EVENTS if each in fields.all("events")]}
+    texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
+    chosen = [each for each in EVENTS if each in fields.all("events")]
+    return texts | {"default_lease": _converted(fields, "default_lease", forms.seconds), "events": chosen}
 
 
 def _limited(fields: Fields) -> dict[str, Any]:

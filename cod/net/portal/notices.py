@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from cod import news
 from cod.flows import notices
@@ -19,7 +20,7 @@ def _list(ask: Ask) -> Flow:
 
 
 def _one(ask: Ask) -> Flow:
-    def load(tx: object) -> dict[str, object]:
+    def load(tx: Any) -> dict[str, Any]:
         found = notices.one(tx, notice_id=number(ask.names["id"]))
         return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries, "kinds": news.KINDS}
 

@@ -41,7 +41,7 @@ def _one(ask: Ask) -> Flow:
 
     def load(tx: Any) -> dict[str, Any]:
         view, nodes = views.vcluster(tx, name, ask.site.policy)
-        rest = others(tx)
+        rest: dict[str, Any] = others(tx)
         return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, domain=ask.site.domain),
                        "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
 
