@@ -50,7 +50,7 @@ class ServerTable(Table):
                                                                     "(re-read on SIGHUP)")
     log_format: Literal["text", "json"] = Field("text", description="text for people, json for programs; one line each")
     keep_history: NotNegative = Field(365.0, description="days after which the nodes' history, decided requests, "
-                                      "reclaims, notices and conflicts are deleted; 0: never")
+                                      "reclaims, notices, conflicts and the audit are deleted; 0: never")
 
     @field_validator("database")
     @classmethod

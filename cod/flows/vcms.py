@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from cod.model import Owed, Reclaim, Refused, Request, Role, Vcluster, VcmView, Who
 from cod.policy import inside, names, template
 from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
-from cod.store import dues, nodes, reclaims, requests, templates, vclusters, vcms, views
+from cod.store import audit, dues, nodes, reclaims, requests, templates, vclusters, vcms, views
 from cod.store.engine import Tx
 
 own_key = dues.own_key
@@ -103,6 +103,8 @@ def admit(
     if given.taken_by not in (None, key):
         raise Refused("forbidden", "somebody else has used the invitation: enrol the VCM anew")
     vcms.admit(tx, known, serial=serial, key=key, now=now)
+    audit.add(tx, actor=f"vcm:{vcluster}", address=address, action="vcm admit", thing=vcluster,
+              group_id=found.group_id, after={"serial": serial, "head": known.head}, now=now)
 
 
 def revoke(tx: Tx, *, vcluster: str) -> None:

@@ -53,10 +53,20 @@ def conflicts(tx: Tx, before: float, limit: int) -> int:
     return _delete(tx, t.conflicts, t.conflicts.c.at, before, limit)
 
 
+def audit(tx: Tx, before: float, limit: int) -> int:
+    """Changes that somebody made."""
+    return _delete(tx, t.audit, t.audit.c.at, before, limit)
+
+
+def invitations(tx: Tx, before: float, limit: int) -> int:
+    """Links that were used or have run out."""
+    return _delete(tx, t.invitations, t.invitations.c.expires_at, before, limit)
+
+
 EVERY: dict[str, Prune] = {
     # What names others goes before what it names.
     "node_history": node_history, "reclaims": reclaims, "node_requests": node_requests, "notices": notices,
-    "conflicts": conflicts,
+    "conflicts": conflicts, "audit": audit, "invitations": invitations,
 }
 
 

@@ -149,3 +149,13 @@ def test_accounts_are_kept(tx: Tx) -> None:
     for table in TABLES:
         prune(tx, table, LINE)
     assert tx.scalar(select(func.count()).select_from(t.energy_use)) == 1
+
+
+def test_old_changes_go_and_links_that_have_run_out(tx: Tx) -> None:
+    kept = [add(tx, t.audit, at=at, actor="user:ann", action="x") for at in (OLD, YOUNG)][1:]
+    assert pruned(tx, t.audit) == 1
+    assert ids(tx, t.audit) == kept
+    links = [add(tx, t.invitations, digest=str(at), invited_by="user:ann", created_at=OLD, expires_at=at)
+             for at in (OLD, YOUNG)]
+    assert pruned(tx, t.invitations) == 1
+    assert ids(tx, t.invitations) == links[1:]

@@ -16,7 +16,7 @@ from cod.flows import orders, vclusters, vcms
 from cod.model import Inviter, Node, Refused, Site, dotted
 from cod.orders import Order
 from cod.policy import inside
-from cod.store import bindings, nodes
+from cod.store import audit, bindings, nodes
 from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
@@ -276,3 +276,11 @@ def test_the_first_of_its_names() -> None:
     assert inside.head(["n10", "n2", "n9"], None) == "n2"
     assert inside.head([], None) == "n1"
     assert inside.head(["n1"], "n4") == "n4"
+
+
+def test_that_a_vcm_was_let_in_is_in_the_audit(tx: Tx, site: Site, inviter: Inviter) -> None:
+    founded(tx, site)
+    admit(tx, invited(tx, site, inviter))
+    row = audit.every(tx)[0]
+    assert (row.actor, row.action, row.thing, row.address) == ("vcm:pool", "vcm admit", "pool", address(tx))
+    assert invited(tx, site, inviter) not in row.before + row.after
