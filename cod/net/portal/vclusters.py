@@ -11,7 +11,7 @@ from cod.flows.access import offered
 from cod.model import NodeView, ReclaimView, Right, Who
 from cod.model import Page as Part
 from cod.net import bodies as b
-from cod.net.portal import forms
+from cod.net.portal import forms, shown
 from cod.net.portal.pages import Action, Page, api, to, together
 from cod.net.routes import ANYBODY, Ask, Flow, see
 
@@ -80,7 +80,7 @@ PAGES = (
 
 
 def _resized(ask: Ask, reply: b.VclusterInFull) -> str:
-    return f"{reply.name} shall have {reply.size} nodes." if reply.size != 1 else f"{reply.name} shall have 1 node."
+    return f"{reply.name} shall have {shown.count(ask.body.size, 'node')}."
 
 
 def _released(ask: Ask, reply: b.VclusterInFull) -> str:

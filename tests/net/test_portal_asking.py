@@ -1,0 +1,135 @@
+"""The portal's pages that ask for nodes, those about requests and about notices."""
+# ruff: noqa: F401, F811 (fixtures)
+
+from __future__ import annotations
+
+from tests.net.apiserver import Served
+from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
+from tests.net.portalclient import signed_in
+
+NEW, SENT, CHECK = "/vclusters/new", "/vclusters", "/vclusters/check"
+ASK, MORE = "/vclusters/batch/ask", "/vclusters/batch/requests"
+
+
+def test_a_new_vcluster(there: Served) -> None:
+    page = browse(there).get(NEW)
+    assert "A Grid Engine execution host that joins by name." in page.words
+    assert "web-server" not in page.words, "a template of another group"
+    done = page.send(SENT, name="fresh", template="debian", size=2, lease="3d", memory="131072 MiB", cpus="32")
+    assert "fresh is asked for" in done.words
+    made = vcluster(there, "fresh")
+    assert (made.size, made.lease_time, made.state) == (2, 3 * 86400, "pending")
+    assert made.attributes == ('<requires><memory><mib min="131072 MiB"/></memory><cpu><count min="32"/></cpu>'
+                               '</requires>')
+
+
+def test_what_is_wrong_is_at_its_field_and_what_was_typed_stays(there: Served) -> None:
+    page = browse(there).get(NEW).send(SENT, name="Not A Label", size="many", lease="soon", memory="16384 MiB")
+    assert page.status == 422
+    fields = dict(page.fields(SENT))
+    assert (fields["name"], fields["size"], fields["lease"], fields["memory"]) == (
+        "Not A Label", "many", "soon", "16384 MiB")
+    page = page.send(SENT, lease="3d")
+    wrong = {each.get("name") for each in page.tree.xpath("//*[@aria-invalid]")}
+    assert wrong == {"name", "size"}
+    assert "Choose one" in page.words
+    taken = page.send(SENT, name="batch", size=1, template="debian")
+    assert "there is a vcluster 'batch' already" in taken.words
+
+
+def test_xml_beside_choices_keeps_its_lines(there: Served) -> None:
+    page = browse(there).get(NEW).send(SENT, name="fresh", template="debian", size=1, memory="16384 MiB",
+                                       xml="<requires>\n\n  <flavour/>\n</requires>")
+    assert page.status == 422
+    assert "line 3" in page.words
+    assert "flavour" in page.words
+
+
+def test_what_would_come_of_it_without_the_script(there: Served) -> None:
+    page = browse(there).get(NEW).send(SENT, name="x", size=2)
+    looked = page.browser.post(CHECK, page.filled(SENT, name="kept", template="debian", size=4, memory="1048576 MiB"))
+    assert looked.status == 200
+    assert "3 of 33 nodes would do" in looked.words
+    assert "large memory/mib: at least 1048576 MiB wanted" in looked.words
+    assert ("name", "kept") in looked.fields(SENT)
+    assert vcluster(there, "kept") is None
+    part = page.browser.post(CHECK + "?part=match", page.filled(SENT, template="debian", size=1))
+    assert "<html" not in part.text
+    assert "would do" in part.text
+
+
+def test_the_check_says_what_cannot_be_read(there: Served) -> None:
+    page = browse(there).get(NEW)
+    part = page.browser.post(CHECK + "?part=match", page.filled(SENT, size="lots"))
+    assert part.status == 422
+    assert "valid integer" in part.text
+
+
+def test_more_nodes_of_two_kinds(there: Served) -> None:
+    page = browse(there).get(ASK, kinds=2)
+    done = page.send(MORE, tuples__0__count=1, tuples__0__memory="131072 MiB", tuples__1__count=2,
+                     tuples__1__template="debian")
+    assert "The nodes are asked for." in done.words, done.words
+    first, second = asked(there, "batch")[0].tuples
+    assert (first.count, "131072 MiB" in first.attributes, second.count, second.attributes) == (1, True, 2, "")
+    assert second.template_id == 1
+
+
+def test_a_kind_without_a_number_is_none(there: Served) -> None:
+    page = browse(there).get(ASK, kinds=2)
+    page.send(MORE, tuples__0__count=1)
+    assert [one.count for one in asked(there, "batch")[0].tuples] == [1]
+    wrong = browse(there, name="olga").get(ASK).send(MORE, tuples__0__count="x", tuples__0__memory="16384 MiB")
+    assert wrong.status == 422
+    assert ("tuples.0.memory", "16384 MiB") in wrong.fields(MORE)
+
+
+def test_who_only_looks_cannot_ask(there: Served) -> None:
+    browser = browse(there, "viewer")
+    assert browser.get(ASK).status == 403
+    assert "You may not ask for nodes" in browser.get(NEW).words
+
+
+# ---------------------------------------------------------------- requests
+
+
+def test_requests_are_listed_with_why_they_wait(there: Served) -> None:
+    page = browse(there).get("/requests")
+    assert "2 more" in page.words
+    assert "staging" not in page.words
+    assert "No request is like that" in page.browser.get("/requests", state="rejected").words
+
+
+def test_a_request_shows_who_is_ahead(there: Served) -> None:
+    page = browse(there, group="web").get("/requests/4")
+    (ahead,) = page.tree.xpath("//ol[@class='queue']/li[1]/div")
+    assert "a vcluster of another group" in ahead.text_content()
+    assert "batch" not in page.words.partition("Would do")[2].partition("Types of nodes")[0]
+    assert "small no: memory/mib: at least 512GiB wanted" in page.words
+    assert "batch" in signed_in(there).get("/requests/4").words
+
+
+def test_withdrawing(there: Served) -> None:
+    page = browse(there).get("/requests/10")
+    assert "The request is withdrawn." in page.send("/requests/10/withdraw").words
+    assert asked(there, "batch")[0].state == "withdrawn"
+    assert "end staging" in browse(there, group="web").get("/requests/4").words
+    assert browse(there, "viewer").get("/requests/10").status == 200
+
+
+def test_requests_of_others_are_not_found(there: Served) -> None:
+    assert browse(there, group="web").get("/requests/10").status == 404
+
+
+# ---------------------------------------------------------------- notices
+
+
+def test_notices(there: Served) -> None:
+    browser = browse(there)
+    page = browser.get("/notices")
+    assert "vcluster batch is ready" in page.words
+    assert "farm is wanted" not in page.words
+    assert "No notice is like that" in browser.get("/notices", kind="reclaim").words
+    one = browser.get(page.tree.xpath("//main//li//a[contains(@href, '/notices/')]/@href")[0])
+    assert "All 9 nodes of vcluster batch are active." in one.words
+    assert browse(there, group="web").get(one.path).status == 404

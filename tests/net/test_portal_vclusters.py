@@ -1,0 +1,128 @@
+"""The portal's pages about virtual clusters: what they show and to whom, and what their forms do."""
+# ruff: noqa: F401, F811 (fixtures)
+
+from __future__ import annotations
+
+from cod.model import Site
+from tests.net.apiserver import NOW, Served
+from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
+from tests.net.portalclient import signed_in
+
+BATCH = "/vclusters/batch"
+
+
+def test_the_list_shows_what_ones_groups_have(there: Served) -> None:
+    page = browse(there).get("/vclusters")
+    assert page.status == 200, page.words
+    assert "batch" in page.words
+    assert "notebooks" in page.words
+    assert "farm" not in page.words
+    assert "2 virtual clusters" in page.words
+
+
+def test_the_list_is_filtered_sorted_and_in_parts_on_the_server(there: Served) -> None:
+    browser = signed_in(there)
+    assert "summer-school" in browser.get("/vclusters", ended="true").words
+    assert "batch" not in browser.get("/vclusters", group="web", q="").words
+    assert "No virtual cluster is like that" in browser.get("/vclusters", q="nothing-of-that").words
+    first = browser.get("/vclusters", sort="-size", limit="1")
+    assert first.tree.xpath("//tbody/tr/th//text()") == ["batch"]
+    (after,) = first.tree.xpath("//a[@rel='next']/@href")
+    assert browser.get(after).tree.xpath("//tbody/tr/th//text()") == ["farm"]
+
+
+def test_a_page_shows_nodes_with_how_to_log_in(there: Served, site: Site) -> None:
+    page = browse(there, "viewer").get(BATCH)
+    assert "9 of 9 active" in page.words
+    assert f"ssh root@n1.batch.{site.domain}" in page.words
+    assert "10.77.129.1" in page.words
+    assert "2 d 23 h left" in page.words or "3 d left" in page.words
+    assert not page.tree.xpath("//main//form"), "a viewer is offered nothing to change"
+
+
+def test_priming_has_a_bar_and_a_badge_that_follow_the_node(there: Served) -> None:
+    page = browse(there, group="web").get("/vclusters/farm")
+    (bar,) = page.tree.xpath("//*[@data-progress='node14']//progress")
+    assert 0 < int(bar.get("value")) < 100
+    assert page.tree.xpath("//*[@data-state and @data-node='node14']/text()") == ["prime"]
+    part = browse(there, group="web", name="zoe").get("/vclusters/farm", part="nodes")
+    assert "n14" in part.text
+    assert "<html" not in part.text
+
+
+def test_another_groups_is_not_found(there: Served) -> None:
+    for path in (BATCH, f"{BATCH}/history", f"{BATCH}/ask"):
+        assert browse(there, group="web", name=f"w{len(path)}").get(path).status == 404
+
+
+def test_extending(there: Served) -> None:
+    browser = browse(there, "member")
+    wrong = browser.get(BATCH).send(f"{BATCH}/extend", lease="soon")
+    assert wrong.status == 422
+    assert "such as 45min, 12h or 3d" in wrong.words
+    assert ("lease", "soon") in wrong.fields(f"{BATCH}/extend")
+    done = wrong.send(f"{BATCH}/extend", lease="20d")
+    assert "The lease of batch is extended." in done.words
+    assert vcluster(there, "batch").expires_at == NOW + 20 * 86400
+
+
+def test_resizing_asks_for_more_or_gives_back(there: Served) -> None:
+    browser = browse(there)
+    assert "shall have 11 nodes" in browser.get(BATCH).send(f"{BATCH}/resize", size=11, spread="true").words
+    newest = asked(there, "batch")[0]
+    assert (newest.kind, newest.may_spread) == ("grow", True)
+    none = browser.get("/vclusters/notebooks").send("/vclusters/notebooks/resize", size=0)
+    assert none.status == 422
+    assert ("size", "0") in none.fields("/vclusters/notebooks/resize")
+
+
+def test_giving_back_chosen_nodes(there: Served) -> None:
+    browser = browse(there)
+    none = browser.get(BATCH).send(f"{BATCH}/release")
+    assert none.status == 422
+    assert "Choose at least one node" in none.words
+    done = none.send(f"{BATCH}/release", nodes="n2")
+    assert "Given back: n2." in done.words
+    assert vcluster(there, "batch").size == 8
+
+
+def test_ending(there: Served) -> None:
+    done = browse(there).get(BATCH).send(f"{BATCH}/end")
+    assert "batch ends" in done.words
+    assert vcluster(there, "batch").state == "releasing"
+
+
+def test_who_may_not_is_refused_even_by_hand(there: Served) -> None:
+    browser = browse(there, "viewer")
+    token = browser.get("/vclusters").fields("/sign-out")
+    for what in ("end", "extend", "release", "resize", "requests", "vcm/enrol"):
+        fields = [*token, ("lease", "3d"), ("size", "3"), ("nodes", "n1"), ("tuples.0.count", "1")]
+        allowed = {"extend": ("lease",), "resize": ("size",), "release": ("nodes",), "requests": ("tuples.0.count",)}
+        kept = [(name, value) for name, value in fields if name == "csrf" or name in allowed.get(what, ())]
+        assert browser.post(f"{BATCH}/{what}", kept).status == 403, what
+    assert vcluster(there, "batch").state == "active"
+
+
+def test_a_reclaim_can_be_answered(there: Served) -> None:
+    browser = browse(there, group="web")
+    page = browser.get("/vclusters/farm")
+    assert "1 node will be taken" in page.words
+    assert "A virtual cluster of another group has a higher priority" in page.words
+    refused = page.send("/vclusters/farm/reclaims/1/answer", nodes="n16")
+    assert refused.status == 409
+    assert "not of the type and block" in refused.words
+
+
+def test_a_manager_is_enrolled_with_what_is_wrong_at_its_field(there: Served) -> None:
+    page = browse(there).get(BATCH)
+    wrong = page.send(f"{BATCH}/vcm/enrol", address="here")
+    assert wrong.status in (409, 422)
+    assert ("address", "here") in wrong.fields(f"{BATCH}/vcm/enrol")
+    assert "Enrol a manager" not in browse(there, "member").get(BATCH).words
+
+
+def test_history(there: Served) -> None:
+    page = browse(there).get(f"{BATCH}/history")
+    assert page.status == 200
+    assert "as the story goes" in page.words
+    assert "node01" in page.words
