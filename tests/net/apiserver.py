@@ -61,14 +61,14 @@ class Served:
 
 @contextmanager
 def serving(
-    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, authority: Ca | None = None
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, authority: Ca | None = None, **more: Any
 ) -> Iterator[Served]:
-    """A server with an administrator's, a reader's and an expired token, and a group 'site'."""
+    """A server with an administrator's, a reader's and an expired token, and a group 'site'. `more`: of `ApiServer`."""
     folder = Path(tempfile.mkdtemp(prefix="cod-api-"))  # a socket's path must be short
     clock = Clock()
     effects: list[Effect] = []
     server = ApiServer(reactor, pool, site, folder / "api.sock", [("127.0.0.1", 0)], folder / "images",
-                       folder / "incoming", 4 * 2**20, effects.extend, clock, WEBHOOK_KEY, authority)
+                       folder / "incoming", 4 * 2**20, effects.extend, clock, WEBHOOK_KEY, authority, **more)
     for name, token, scope, lifetime in (("ci", ADMIN, "admin", None), ("eye", READER, "read", None),
                                          ("old", STALE, "admin", 1.0)):
         in_transaction(pool.engine, tokens.create, name, token, scope, lifetime, NOW - 10)

@@ -100,7 +100,7 @@ class Portal:
         self, asked: Asked, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None,
         **more: Any,
     ) -> Answer:
-        pairs = dict(parse_qsl(asked.query, max_num_fields=50))
+        pairs = _pairs(asked.query)
         part = pairs.pop("part", "")
         query = None if page.query is None else apirun.checked(page.query, pairs if asked.method == "GET" else {})
         ask = self._ask(asked, names, query=query)
@@ -251,6 +251,15 @@ def filled(asked: Asked, fields: Fields, wrong: Wrong | None) -> Form:
     """The form that was sent, to be shown again."""
     errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
     return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, errors)
+
+
+def _pairs(query: str) -> dict[str, str]:
+    """A query string's parameters; those that are empty are as if they were not there. Raises `Wrong`."""
+    try:
+        return dict(parse_qsl(query, errors="strict", max_num_fields=50))
+    except ValueError:
+        raise Wrong(400, "bad_query", "The address cannot be read: what follows its question mark should be UTF-8, and "
+                                      "at most 50 parameters.") from None
 
 
 def _key(who: Who, path: str, fields: Fields) -> str:
