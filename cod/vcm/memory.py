@@ -56,7 +56,8 @@ class Memory:
     birth   tells this memory's keys from those of one that was lost before it
     sure    is this all there is to know? If not, COD is asked for the whole picture
     warned  COD has warned of the lease's end, and it has not been extended since
-    nodes by the site's name; requests by key; reclaims by number, those not answered yet
+    nodes by the site's name, a lost one that has come anew by both its names; requests by key; reclaims by number,
+    those not answered yet
     """
 
     vcluster: str = ""
@@ -87,8 +88,8 @@ class Memory:
         """Take in what COD says."""
         if isinstance(body, Grant):
             self.requests.pop(body.key, None)
-            for member in body.members:  # one that is known has been given back, or lost, and comes anew
-                self.nodes[member.node] = Ours(replace(member, attributes=""))
+            for member in body.members:
+                self._comes(replace(member, attributes=""))
         elif isinstance(body, NodeState):
             self._came_to(body)
         elif isinstance(body, Refusal):
@@ -103,8 +104,14 @@ class Memory:
     def learn(self, now: Vcluster) -> None:
         """Take in the whole picture: what it does not show is not so."""
         there = {member.node: member for member in now.members}
-        for name, ours in self.nodes.items():
-            ours.member = there.get(name, replace(ours.member, state="lost"))
+        for name, ours in list(self.nodes.items()):
+            member = there.get(name)
+            if member is None:
+                ours.member = replace(ours.member, state="lost")
+            elif ours.lost or ours.member.hostname != member.hostname:
+                self._comes(member)
+            else:
+                ours.member = member
         for name, member in there.items():
             self.nodes.setdefault(name, Ours(member))
         pending = {request.request: request.key for request in now.requests if request.key}
@@ -112,6 +119,23 @@ class Memory:
         self.requests = {key: Asked(1, number) for number, key in pending.items()} | kept
         self.reclaims = {reclaim.reclaim: reclaim for reclaim in now.reclaims}
         self.sure = True
+
+    def _comes(self, member: Member) -> None:
+        """A node becomes the vcluster's. One that is known has been given back, or lost, in between: what the pool
+        still has of it, perhaps under another name, is struck off by itself."""
+        known = self.nodes.get(member.node)
+        if known is not None and (known.lost or known.member.hostname != member.hostname):
+            known.member = replace(known.member, state="lost")
+            self.nodes[f"{member.node}/{known.member.hostname}"] = known
+        self.nodes[member.node] = Ours(member)
+
+    def forget(self, ours: Ours) -> bool:
+        """It is gone, and struck off; False where that was known."""
+        for name, one in self.nodes.items():
+            if one is ours:
+                del self.nodes[name]
+                return True
+        return False
 
     def _came_to(self, told: NodeState) -> None:
         ours = self.nodes.get(told.node)

@@ -171,8 +171,7 @@ class Rounds(Steps):
             self._forget(ours)
 
     def _forget(self, ours: Ours) -> None:
-        if self._memory.nodes.get(ours.member.node) is ours:
-            del self._memory.nodes[ours.member.node]
+        if self._memory.forget(ours):
             self._remember()
 
     # ------------------------------------------------------------ reclaims

@@ -1,9 +1,13 @@
-"""What a VCM makes of reclaims that ask for fewer than before."""
+"""What a VCM makes of reclaims that ask for fewer than before, and of nodes that go and come again."""
 
 from __future__ import annotations
 
-from cod.vcm.memory import Memory, Ours
-from cod.wire.nmpbodies import Member, Named, Reclaim, ReclaimOver
+from pathlib import Path
+
+import pytest
+
+from cod.vcm.memory import Memory, Ours, load, save
+from cod.wire.nmpbodies import Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Vcluster
 
 
 def remembered() -> Memory:
@@ -45,3 +49,57 @@ def test_a_reclaim_that_is_cancelled_lets_all_stay() -> None:
     memory.hear(asked(2))
     memory.hear(ReclaimOver(5, "cancelled"))
     assert (leaving(memory), memory.reclaims) == (["n5"], {})
+
+
+# ---------------------------------------------------------------- nodes that come again
+
+
+def member(hostname: str, state: str = "active", node: str = "node7") -> Member:
+    return Member(node, hostname, "10.0.0.7", state, "web@1", "small")
+
+
+def granted(hostname: str) -> Grant:
+    return Grant(1, "", 0.0, (member(hostname, "prime"),))
+
+
+def has(memory: Memory) -> dict[str, tuple[str, str, bool]]:
+    """Key -> its hostname, state, and whether it is in the pool."""
+    return {key: (ours.member.hostname, ours.member.state, ours.added) for key, ours in memory.nodes.items()}
+
+
+@pytest.mark.parametrize("hostname", ["n4", "n9"])
+def test_a_node_that_is_lost_and_comes_anew_is_struck_off_all_the_same(hostname: str, tmp_path: Path) -> None:
+    """Its jobs would count as running for ever, on a host that is not there."""
+    memory = Memory("pool", nodes={"node7": Ours(member("n4"), added=True)})
+    memory.hear(NodeState("node7", "n4", "", "lost"))
+    memory.hear(granted(hostname))
+    assert has(memory) == {"node7": (hostname, "prime", False), "node7/n4": ("n4", "lost", True)}
+    save(memory, tmp_path / "state.json")
+    assert load(tmp_path / "state.json", "pool") == memory  # also after a restart
+    memory.hear(NodeState("node7", hostname, "", "active"))  # that is the new one
+    assert has(memory)["node7/n4"] == ("n4", "lost", True)
+    assert set(memory.hosts()) == {hostname}
+    assert memory.forget(memory.nodes["node7/n4"])
+    assert has(memory) == {"node7": (hostname, "active", False)}
+    assert not memory.forget(Ours(member("n4")))
+
+
+def test_the_whole_picture_shows_a_node_under_another_name() -> None:
+    """It was given away and came again while its manager was away."""
+    memory = Memory("pool", nodes={"node7": Ours(member("n4"), True), "node8": Ours(member("n5", node="node8"), True)})
+    memory.learn(Vcluster("pool", "active", 2, 1, 0.0, (member("n9"), member("n5", node="node8"))))
+    assert has(memory) == {"node7": ("n9", "active", False), "node7/n4": ("n4", "lost", True),
+                           "node8": ("n5", "active", True)}
+
+
+def test_the_whole_picture_shows_a_node_that_was_lost() -> None:
+    memory = Memory("pool", nodes={"node7": Ours(member("n4", "lost"), added=True)})
+    memory.learn(Vcluster("pool", "active", 1, 1, 0.0, (member("n4"),)))
+    assert has(memory) == {"node7": ("n4", "active", False), "node7/n4": ("n4", "lost", True)}
+
+
+def test_a_grant_that_the_picture_had_already_strikes_nobody_off() -> None:
+    memory = Memory("pool")
+    memory.learn(Vcluster("pool", "active", 1, 1, 0.0, (member("n4"),)))
+    memory.hear(granted("n4"))
+    assert has(memory) == {"node7": ("n4", "prime", False)}
