@@ -22,7 +22,7 @@ from cod.ca import Ca
 from cod.flows import vcms
 from cod.model import Effect, Site
 from cod.net.nmplimits import QuietLog, Rations
-from cod.net.nmpsession import Session
+from cod.net.nmpsession import Session, Shown
 from cod.pool import Pool
 
 SWEEP = 2.0
@@ -44,7 +44,7 @@ class NmpServer(Service):
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, server: str, listen: Callable[[Any], Sequence[Any]],
-        identity: Callable[[Any], Any], clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object],
+        identity: Callable[[Any], Shown], clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object],
         authority: Ca | None = None,
     ) -> None:
         self.reactor, self.pool, self.site, self.server = reactor, pool, site, server

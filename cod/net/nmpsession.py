@@ -27,6 +27,17 @@ WINDOW = 200  # messages sent and not acknowledged, after which nothing more is 
 log = logging.getLogger("cod.nmp")
 
 
+class Shown(Protocol):
+    """What a peer has shown of itself: see `net.nmptls.Shown`."""
+
+    @property
+    def serial(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def tls(self) -> bool: ...
+
+
 class Server(nmpline.Host, Protocol):
     """What a session needs of its server.
 
@@ -40,7 +51,7 @@ class Server(nmpline.Host, Protocol):
     server: str
     clock: Callable[[], float]
     effects: Callable[[Iterable[Effect]], object]
-    identity: Callable[[Any], Any]
+    identity: Callable[[Any], Shown]
     authority: Ca | None
     sessions: dict[int, Session]
     rations: Rations
