@@ -15,6 +15,7 @@ from cod.net.apibody import Wrong
 
 OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
+DEEPEST = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class Fields:
         for name, value in pairs:
             values.setdefault(name, []).append(value.replace("\r\n", "\n"))
         return cls(values)
+
+    @classmethod
+    def of(cls, query: str) -> Fields:
+        """From a query string. Raises `Wrong`."""
+        return cls.read(query.encode(errors="replace"), "application/x-www-form-urlencoded")
 
     def one(self, name: str, default: str = "") -> str:
         """The field's (first) value."""
@@ -116,13 +122,23 @@ def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callab
     values: dict[str, Any] = {}
     for name, texts in fields.values.items():
         if name not in OWN:
-            _put(values, name.split("."), _value(name, texts, _at(schema, name.split(".")), convert))
+            _put(values, _path(name), _value(name, texts, _at(schema, _path(name)), convert))
     for name, about in schema.get("properties", {}).items():
         if _kinds(about, schema) == {"boolean"} and name in fields.values.get("boxes", []):
             values.setdefault(name, False)
     values.pop("boxes", None)
     made: dict[str, Any] = _as_lists(values)
     return made
+
+
+def _path(name: str) -> list[str]:
+    """A field's way into the body; no body is deeper."""
+    return name.split(".", DEEPEST)
+
+
+def _is_place(text: str) -> bool:
+    """Is it a place in a list?"""
+    return text.isascii() and text.isdigit() and len(text) < 6
 
 
 _LEFT_OUT = object()
@@ -171,7 +187,7 @@ def _as_lists(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     made = {key: _as_lists(each) for key, each in value.items()}
-    if made and all(key.isdigit() for key in made):
+    if made and all(_is_place(key) for key in made):
         return [made[key] for key in sorted(made, key=int)]
     return made
 
@@ -187,7 +203,7 @@ def _at(schema: dict[str, Any], path: list[str]) -> tuple[set[str], bool]:
     required = False
     for part in path:
         about = _resolved(about, schema)
-        if part.isdigit():
+        if _is_place(part):
             about = about.get("items", {})
         else:
             required = part in about.get("required", [])
