@@ -7,7 +7,6 @@ certificate for the same invitation, should its answer have been lost. The invit
 from __future__ import annotations
 
 import logging
-import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from twisted.internet.defer import Deferred
 
+from cod.vcm.files import put
 from cod.vcm.link import Link
 from cod.vcm.settings import Settings
 from cod.wire.nmpbodies import Enroll, Enrolled
@@ -45,7 +45,7 @@ async def trade(
     asked = Enroll(settings.vcluster, invitation.read_text().strip(), b64encode(_request(key)).decode())
     answer = await _ask(reactor, asked, connect)
     certificate = x509.load_der_x509_certificate(b64decode(answer.certificate))
-    _write(folder / settings.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    put(folder / settings.certificate, certificate.public_bytes(serialization.Encoding.PEM))
     invitation.unlink()
     log.info("traded the invitation for a certificate, until %s", f"{certificate.not_valid_after_utc:%Y-%m-%d}")
 
@@ -65,7 +65,7 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     """The one in the file; made now if it is not there."""
     if not path.exists():
         made = ec.generate_private_key(ec.SECP256R1())
-        _write(path, made.private_bytes(
+        put(path, made.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
     key = serialization.load_pem_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -77,19 +77,3 @@ def _request(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Its name is empty: whom a certificate names is the authority's to say."""
     made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
     return made.public_bytes(serialization.Encoding.DER)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, for its owner alone; on disk when this returns."""
-    new = path.with_name(path.name + ".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    at = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(at)
-    finally:
-        os.close(at)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cod.vcm.files import put
 from cod.wire.nmpbodies import (
     Body,
     Grant,
@@ -189,14 +189,4 @@ def _memory(known: dict[str, Any]) -> Memory:
 
 def save(memory: Memory, path: Path) -> None:
     """Remember it: on disk when this returns."""
-    new = path.with_name(path.name + ".new")
-    with open(new, "w", encoding="utf-8") as file:
-        json.dump(dataclasses.asdict(memory), file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    put(path, json.dumps(dataclasses.asdict(memory), indent=1).encode())
