@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,18 @@ def test_a_foreign_client_hears_what_is_refused(served: Served, client: TusClien
         client.uploader(str(file), metadata={"name": "debian"}).upload()
     assert caught.value.status_code == 422
     assert served.local.get("/uploads")["items"] == []
+
+
+def test_curl_sends_a_file_in_one_request(served: Served, file: Path) -> None:
+    """As docs/uploads.md has it."""
+    said = subprocess.run(
+        ["curl", "-sS", "-m", "30", "--fail-with-body", "-X", "POST",
+         f"http://127.0.0.1:{served.server.ports[0]}/api/v1/uploads", "-H", f"Authorization: Bearer {ADMIN}",
+         "-H", "Tus-Resumable: 1.0.0", "-H", f"Upload-Length: {len(DATA)}", "-H", "Upload-Metadata: name ZGViaWFu",
+         "-H", "Content-Type: application/offset+octet-stream", "-T", str(file)], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["offset"] == len(DATA)
+    assert served.local.get("/images/debian")["sha256"] == SHA
 
 
 # ---------------------------------------------------------------- killed in the middle
