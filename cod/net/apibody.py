@@ -69,6 +69,13 @@ class Arriving(http.Request):
         self._authentic: Deferred[None] | None = None
         self.notifyFinish().addErrback(self._lost)
 
+    def getHeader(self, key: Any) -> Any:
+        """As Twisted has it, but that bytes which are no UTF-8 are a header's text, too, and not an error."""
+        if isinstance(key, bytes):
+            return super().getHeader(key)
+        values = self.requestHeaders.getRawHeaders(key.encode("ascii"))
+        return values[-1].decode(errors="replace") if values else None
+
     def _lost(self, _reason: Any) -> None:
         self._gone = True
         if self._piece is not None:

@@ -114,6 +114,16 @@ def test_every_change_of_a_thing_that_can_be_seen_has_its_twin() -> None:
     assert (about.method, about.path, twin(collection)) == ("GET", "/vclusters/{name}", None)
 
 
+def test_headers_may_be_any_bytes(served: Served) -> None:
+    for header in (b"If-Match", b"If-None-Match", b"Idempotency-Key", b"Content-Type", b"Accept"):
+        with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=20) as line:
+            line.sendall(b"GET /api/v1/groups/site HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer cod_admin\r\n"
+                         + header + b": \x9a\xff\r\n\r\n")
+            reply = http.client.HTTPResponse(line)
+            reply.begin()
+            assert reply.status == 200, header
+
+
 def test_tags() -> None:
     body = b"{}"
     assert tags(f'{tag(body)} , W/"b"') == {tag(body), 'W/"b"'}
