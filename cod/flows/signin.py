@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cod.model import Refused, SignInRules, SlowDown, User, WebSession, Who
-from cod.policy import rights, signin
+from cod.model import Identity, Refused, SignInRules, SlowDown, User, WebSession, Who
+from cod.policy import delivery, rights, signin
 from cod.store import audit, people, signins
 from cod.store.engine import Tx
 
@@ -83,6 +83,39 @@ def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None
     _put(tx, left | {keys.known: signin.Count(0, now, now)})
     if rehashed is not None:
         people.change(tx, user_id, password=rehashed)
+
+
+def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: float) -> int:
+    """The id of the user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
+
+    Nobody gets at an account that is there by being called the same elsewhere: a new one gets a number.
+    """
+    user = people.by_subject(tx, identity.subject)
+    if user is None and not create:
+        raise Refused("unauthorised", "there is no account for you here: ask an administrator")
+    if user is None:
+        user = people.add(tx, _free(tx, identity.name), now, directory=identity.directory, subject=identity.subject)
+        audit.add(tx, actor=f"user:{user.name}", address=address, action="user create", thing=user.name, now=now,
+                  after={"directory": identity.directory, "subject": identity.subject})
+    if user.disabled_at is not None:
+        raise wrong()
+    people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name,
+                  email=_address(identity.email) or user.email)
+    return user.id
+
+
+def _free(tx: Tx, wanted: str) -> str:
+    """A sign-in name that nobody has, like `wanted`."""
+    stem = signin.name_like(wanted)
+    names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
+    return next(name for name in names if people.by_name(tx, name) is None)
+
+
+def _address(email: str) -> str:
+    try:
+        return delivery.check_email(email)
+    except Refused:
+        return ""
 
 
 def begin(

@@ -101,6 +101,22 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """Somebody as a directory knows them.
+
+    subject    what stays the same about them there, with the directory before it: 'oidc:248289761001'
+    directory  'oidc' or 'ldap'
+    name       what they are called there; what becomes the sign-in name of somebody new
+    """
+
+    subject: str
+    directory: str
+    name: str
+    full_name: str = ""
+    email: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """Somebody's role in a group."""
 

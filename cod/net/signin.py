@@ -16,10 +16,12 @@ from twisted.internet.threads import deferToThreadPool
 from cod import passwords
 from cod.flows import invitations, people, signin, tokens
 from cod.flows.signin import Session, digest
-from cod.model import Invitation, Refused, Site, User, Who
+from cod.model import Identity, Invitation, Refused, Site, User, Who
+from cod.net.oidc import Provider
 from cod.pool import Pool
 
 AT_ONCE = 2
+ELSEWHERE = 4  # conversations with directories at once
 WAITING = 30
 
 
@@ -31,7 +33,8 @@ class SignIn:
 
     def __init__(self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float] = time.time) -> None:
         self._reactor, self._pool, self._site, self._clock = reactor, pool, site, clock
-        self._turns = DeferredSemaphore(AT_ONCE)
+        self._turns, self._away = DeferredSemaphore(AT_ONCE), DeferredSemaphore(ELSEWHERE)
+        self._provider: Provider | None = None
 
     # ------------------------------------------------ sessions
 
@@ -48,6 +51,34 @@ class SignIn:
         made: str = await self._pool.run(tokens.of_password, user_id=user.id, address=address,
                                          wanted={**wanted, "token": secret}, now=self._clock())
         return made, secret
+
+    # ------------------------------------------------ directories
+
+    async def oidc_begin(self, back: str) -> tuple[str, str]:
+        """(where to send the browser, the cookie to give it). Raises `Refused`."""
+        begun: tuple[str, str] = await self._in_turn(self._away, self._oidc().begin, back)
+        return begun
+
+    async def oidc_finish(self, query: Mapping[str, str], cookie: str, *, address: str, browser: str = ""
+                          ) -> tuple[str, str]:
+        """(the secret of a new session's cookie, where to go on) for one who comes back. Raises `Refused`."""
+        identity, back = await self._in_turn(self._away, self._oidc().finish, query, cookie)
+        return await self._known(identity, self._site.signin.oidc.create, address, browser), back
+
+    def _oidc(self) -> Provider:
+        rules = self._site.signin
+        if not rules.oidc.issuer or not rules.url:
+            raise Refused("not_found", "this site has no sign-in by OpenID Connect")
+        if self._provider is None or self._provider.rules != rules.oidc:  # SIGHUP changes them
+            self._provider = Provider(rules.oidc, rules.url, self._clock)
+        return self._provider
+
+    async def _known(self, identity: Identity, create: bool, address: str, browser: str) -> str:
+        user_id = await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
+                                       now=self._clock())
+        return await self.vouched(user_id, address=address, browser=browser)
+
+    # ------------------------------------------------ sessions
 
     async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
         """The same for a user whom a directory vouches for."""
@@ -95,9 +126,12 @@ class SignIn:
         return user
 
     async def _slowly(self, work: Callable[..., Any], *args: Any) -> Any:
-        if len(self._turns.waiting) >= WAITING:
+        return await self._in_turn(self._turns, work, *args)
+
+    async def _in_turn(self, turns: DeferredSemaphore, work: Callable[..., Any], *args: Any) -> Any:
+        if len(turns.waiting) >= WAITING:
             raise Refused("busy", "too many people are signing in at this moment; try again")
-        return await self._turns.run(self._in_thread, work, *args)
+        return await turns.run(self._in_thread, work, *args)
 
     def _in_thread(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)

@@ -132,6 +132,12 @@ def check_name(name: str) -> None:
                                  "at most 32 of them", "name")
 
 
+def name_like(text: str) -> str:
+    """A sign-in name that looks like what somebody is called elsewhere: 'Ann.Example@example.org' -> 'ann.example'."""
+    bare = re.sub(r"[^a-z0-9._-]+", "-", text.partition("@")[0].lower()).strip("-._")
+    return (bare if bare[:1].isalpha() else f"u{bare}")[:32]
+
+
 def check_password(password: str, name: str) -> None:
     """Raise `Refused` for a password that is guessed first: short, the name, one that repeats or runs along a row."""
     if problem := _weakness(password, name):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from cod.flows import invitations, people, signin, tokens
-from cod.model import Group, Refused, Role, SignInRules, SlowDown, User, Who
+from cod.model import Group, Identity, Refused, Role, SignInRules, SlowDown, User, Who
+from cod.policy import signin as signin_policy
 from cod.store import audit, groups
 from cod.store.engine import Tx
 
@@ -256,6 +257,34 @@ def test_a_link_for_a_password_sets_it(tx: Tx, ann: User) -> None:
     assert accept(tx, "ignored").name == "ann"
     assert signin.attempt(tx, name="ann", address=HERE, now=NOW).hash == "hash"
     assert asks(tx) is None
+
+
+# ---------------------------------------------------------------- directories
+
+
+def vouched(tx: Tx, subject: str = "oidc:1", name: str = "Bob.Baker@example.org", create: bool = True) -> int:
+    identity = Identity(subject, "oidc", name, "Bob Baker", "bob@example.org")
+    return signin.vouched(tx, identity=identity, create=create, address=HERE, now=NOW)
+
+
+def test_whom_a_directory_vouches_for_gets_an_account_once(tx: Tx) -> None:
+    assert refusal(vouched, tx, create=False).code == "unauthorised"
+    made = vouched(tx)
+    assert vouched(tx, name="renamed", create=False) == made
+    user, groups_ = people.one(tx, "bob.baker")
+    assert (user.id, user.email, user.full_name, groups_) == (made, "bob@example.org", "Bob Baker", [])
+    assert signin.attempt(tx, name="bob.baker", address=HERE, now=NOW).hash == ""  # no password is theirs here
+    people.change(tx, "bob.baker", {"disabled": True}, now=NOW)
+    assert refusal(vouched, tx).code == "unauthorised"
+
+
+def test_nobody_gets_at_an_account_by_being_called_the_same_elsewhere(tx: Tx, ann: User) -> None:
+    assert vouched(tx, name="ann") != ann.id
+    assert vouched(tx, "oidc:2", "ann") != vouched(tx, "oidc:1", "ann")
+    assert [user.name for user in people.every(tx)] == ["ann", "ann2", "ann3"]
+    for number, name in enumerate(("", "***", "1st", "x" * 99, "Zo\u00eb M\u00fcller")):
+        vouched(tx, f"oidc:odd{number}", name)
+    assert all(signin_policy.name_like(user.name) == user.name for user in people.every(tx))
 
 
 # ---------------------------------------------------------------- tokens of users

@@ -38,7 +38,9 @@ class Portal:
     """Pages and actions on `ground`."""
 
     def __init__(self, ground: Ground, pages: tuple[Page, ...], actions: tuple[Action | Door, ...]) -> None:
-        self.ground, self.pages, self.actions = ground, pages, actions
+        self.ground, self.pages = ground, pages
+        self.doors = [each for each in actions if isinstance(each, Door) and each.get]
+        self.actions = tuple(each for each in actions if each not in self.doors)
         web = data.path("web")
         self.assets = Assets(web / "assets")
         self.templates = Templates(web / "templates", self.assets)
@@ -62,6 +64,9 @@ class Portal:
             return self._asset(asked)
         if asked.method == "POST":
             return await self._post(asked)
+        door = next((each for each in self.doors if each.path == asked.path), None)
+        if door is not None and asked.method == "GET":
+            return await door.opened(self, asked, Fields.of(asked.query))
         page, names = self._page(asked.path)
         if page is None:
             raise Wrong(404, "not_found", "There is no such page.")
@@ -150,11 +155,11 @@ class Portal:
         text = self.templates.page(template, self._context(asked, place, form) | values)
         return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
 
-    async def page_with(self, asked: Asked, path: str, form: Form) -> Answer:
+    async def page_with(self, asked: Asked, path: str, form: Form, status: int = 200) -> Answer:
         """The page at `path` with that form filled in, as the answer to a POST."""
         page, names = self._page(path)
         assert page is not None
-        return await self._shown(asked, page, names, 200, form)
+        return await self._shown(asked, page, names, status, form)
 
     # ------------------------------------------------ actions
 

@@ -68,17 +68,19 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What a POST does that is no route of the API: what makes, changes or ends a browser's session.
+    """What is no route of the API, by POST: what makes, changes or ends a browser's session.
 
     opened  answers, from the portal, the question and the form's fields; what it refuses is shown at the form
     page    path of the page with the form
     public  for those who are not signed in, too
+    get     by GET, with the query string's fields: for those who come from another site
     """
 
     path: str
     page: str
     opened: Callable[[Any, Asked, Fields], Awaitable[Answer]]
     public: bool = False
+    get: bool = False
 
 
 def api(method: str, path: str) -> Route:

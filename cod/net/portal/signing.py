@@ -42,6 +42,29 @@ async def _sign_out(portal: Any, asked: Asked, fields: Fields) -> Answer:
     return _without_session(redirect("/sign-in", visits.flash(SIGNED_OUT)))
 
 
+# ---------------------------------------------------------------- another site's word
+
+
+async def _leave(portal: Any, asked: Asked, fields: Fields) -> Answer:
+    """To the provider. What is to be the same when the browser is back is in a cookie that comes along then."""
+    back = fields.one("back", "/")
+    url, visit = await portal.ground.signin.oidc_begin(back if is_local(back) else "/")
+    return redirect(url, visits.cookie(visits.AWAY, visit, 600, strict=False))
+
+
+async def _return(portal: Any, asked: Asked, fields: Fields) -> Answer:
+    """Back from the provider. The next page is our own page's doing, not the redirect's: else the new cookie, which is
+    strict, would stay behind."""
+    found = visits.cookies(asked.header("cookie")).get(visits.AWAY, "")
+    query = {name: values[0] for name, values in fields.values.items()}
+    cookie, back = await portal.ground.signin.oidc_finish(
+        query, found, address=asked.address, browser=_browser(asked))
+    answer = _shown(portal, asked, "signed-in.html", back=back if is_local(back) else "/")
+    answer.cookies += [visits.cookie(visits.SESSION, cookie), visits.cookie(visits.VISIT, "", 0),
+                       visits.cookie(visits.AWAY, "", 0, strict=False)]
+    return answer
+
+
 # ---------------------------------------------------------------- links
 
 
@@ -105,6 +128,8 @@ PAGES = (
 )
 ACTIONS: tuple[Action | Door, ...] = (
     Door("/sign-in", "/sign-in", _sign_in, public=True),
+    Door("/sign-in/oidc/begin", "/sign-in", _leave, public=True, get=True),
+    Door("/sign-in/oidc", "/sign-in", _return, public=True, get=True),
     Door("/sign-out", "/", _sign_out),
     Door("/invitation", "/invitation", _look, public=True),
     Door("/invitation/accept", "/invitation", _accept, public=True),

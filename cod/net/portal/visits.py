@@ -18,6 +18,7 @@ from cod.flows.signin import Session
 from cod.model import Who
 
 SESSION, VISIT, FLASH = "__Host-cod", "__Host-cod-visit", "__Host-cod-flash"
+AWAY = "__Host-cod-away"  # while somebody signs in elsewhere
 _SIZE = 32
 LONGEST_FLASH = 1000  # characters
 
@@ -75,9 +76,10 @@ def visit(session: Session | None, header: str | None) -> Visit:
                  unquote(found.get(FLASH, ""), errors="replace")[:LONGEST_FLASH])
 
 
-def cookie(name: str, value: str, age: int | None = None) -> str:
-    """A Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with it."""
-    line = f"{name}={value}; Path=/; Secure; HttpOnly; SameSite=Strict"
+def cookie(name: str, value: str, age: int | None = None, *, strict: bool = True) -> str:
+    """A Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with it. Not `strict`: it comes
+    along with a link from another site."""
+    line = f"{name}={value}; Path=/; Secure; HttpOnly; SameSite={'Strict' if strict else 'Lax'}"
     return line if age is None else f"{line}; Max-Age={age}"
 
 

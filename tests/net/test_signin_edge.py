@@ -1,0 +1,136 @@
+"""The door for people at its edge: what is verified where, how many at once, and what attackers see."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from argon2 import PasswordHasher
+
+from cod import passwords
+from cod.flows import people as flows
+from cod.model import Refused, SlowDown
+from cod.net import signin as edge
+from cod.net.signin import SignIn
+from cod.store import people
+from tests.net.apiserver import NOW, Served
+
+PASSWORD = "correct horse battery"
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def door(served: Served, in_reactor: Call) -> Call:
+    """Calls a method of the server's own door in the reactor and waits."""
+    own = served.server._apis[1].signin
+
+    def call(name: str, *args: Any, **named: Any) -> Any:
+        from twisted.internet.defer import ensureDeferred
+
+        return in_reactor(lambda: ensureDeferred(getattr(own, name)(*args, **named)))
+
+    call.own = own  # type: ignore[attr-defined]
+    return call
+
+
+def add(served: Served, name: str, kept: str | None = None) -> None:
+    served.tx(people.add, name, NOW, password=kept or passwords.hashed(PASSWORD))
+
+
+def test_a_cookie_is_worth_a_session_until_it_is_ended(served: Served, door: Call) -> None:
+    add(served, "ann")
+    cookie = door("sign_in", "ann", PASSWORD, address="192.0.2.1", browser="B")
+    assert len(cookie) >= 43  # 256 bits
+    found = door("session", cookie, address="192.0.2.2")
+    assert (found.who.name, found.who.address, found.session.address) == ("user:ann", "192.0.2.2", "192.0.2.1")
+    assert cookie not in served.folder.joinpath("api.sock").name
+    door("sign_out", cookie, address="192.0.2.1")
+    assert door("session", cookie, address="192.0.2.1") is None
+
+
+def test_use_is_written_once_a_minute(served: Served, door: Call) -> None:
+    add(served, "ann")
+    cookie = door("sign_in", "ann", PASSWORD, address="192.0.2.1")
+    for later, seen in ((30, NOW), (70, NOW), (80, NOW + 70)):  # what is noted now is read next time
+        served.clock.now = NOW + later
+        assert door("session", cookie, address="").session.last_seen == seen
+
+
+def test_a_hash_of_old_parameters_is_made_anew(served: Served, door: Call) -> None:
+    add(served, "ann", PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(PASSWORD.encode()))
+    door("sign_in", "ann", PASSWORD, address="192.0.2.1")
+    user = served.tx(people.by_name, "ann")
+    assert not passwords.outdated(served.tx(people.password, user.id))
+    served.clock.now += 1
+    door("sign_in", "ann", PASSWORD, address="192.0.2.1")
+
+
+def test_unknown_users_cost_as_much_as_known_ones(served: Served, door: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(served, "ann")
+    verified: list[str] = []
+    monkeypatch.setattr(edge.passwords, "matches", lambda kept, given: verified.append(kept) or False)
+    for name in ("ann", "nobody"):
+        with pytest.raises(Refused, match="wrong"):
+            door("sign_in", name, "x", address="192.0.2.1")
+    assert len(verified) == 2
+
+
+def test_guesses_at_once_are_not_all_listened_to(
+    served: Served, door: Call, in_reactor: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is counted before it is verified: twenty at once are one guess."""
+    from twisted.internet.defer import DeferredList, ensureDeferred
+
+    verified: list[str] = []
+    monkeypatch.setattr(edge.passwords, "matches", lambda kept, given: verified.append(given) or False)
+    own: SignIn = door.own  # type: ignore[attr-defined]
+    results = in_reactor(lambda: DeferredList(
+        [ensureDeferred(own.sign_in("ann", str(n), address="192.0.2.1")) for n in range(20)], consumeErrors=True))
+    assert len(verified) == 1
+    assert sum(isinstance(failure.value, SlowDown) for _, failure in results) == 19
+
+
+def test_few_are_verified_at_once_and_too_many_are_turned_away(
+    served: Served, door: Call, in_reactor: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twisted.internet.defer import DeferredList, ensureDeferred
+
+    running, most, go = [0], [0], threading.Event()
+
+    def matches(kept: str, given: str) -> bool:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        go.wait(30)
+        running[0] -= 1
+        return False
+
+    monkeypatch.setattr(edge.passwords, "matches", matches)
+    monkeypatch.setattr(edge, "WAITING", 3)
+    own: SignIn = door.own  # type: ignore[attr-defined]
+    started: list[Any] = in_reactor(lambda: [
+        ensureDeferred(own.sign_in(f"user{n}", "x", address=f"192.0.2.{n}")) for n in range(9)])
+    until = time.monotonic() + 20
+    while sum(bool(each.called) for each in started) < 4 and time.monotonic() < until:
+        time.sleep(0.01)
+    go.set()
+    results = in_reactor(lambda: DeferredList(started, consumeErrors=True))
+    codes = sorted(failure.value.code for _, failure in results)
+    assert codes == ["busy"] * 4 + ["unauthorised"] * 5
+    assert most[0] == edge.AT_ONCE
+
+
+def test_who_is_disabled_while_the_password_is_verified_does_not_come_in(
+    served: Served, door: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(served, "ann")
+
+    def matches(kept: str, given: str) -> bool:
+        served.tx(flows.change, "ann", {"disabled": True}, now=NOW)
+        return True
+
+    monkeypatch.setattr(edge.passwords, "matches", matches)
+    with pytest.raises(Refused, match="wrong"):
+        door("sign_in", "ann", PASSWORD, address="192.0.2.1")
