@@ -12,6 +12,9 @@ from cod.store import groups, requests, templates, vclusters, views
 from cod.store.engine import Tx
 
 
+MOST_TUPLES = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One tuple as it is asked for; '' stands for what the vcluster was created with.
@@ -38,12 +41,19 @@ def submit(
     """
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, vcluster))
+    check_size(wanted)
     holder = _holder(tx, vcluster)
     tuples = [_tuple(tx, holder, one, f"tuples.{place}.", rules) for place, one in enumerate(wanted)]
     _check_room(tx, holder, sum(one.count for one in tuples))
     request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
                            tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
+
+
+def check_size(wanted: Sequence[object]) -> None:
+    """Raise `Refused` where there are too many tuples: each is looked up by itself."""
+    if len(wanted) > MOST_TUPLES:
+        raise Refused("invalid", f"a request has at most {MOST_TUPLES} tuples, not {len(wanted)}", "tuples")
 
 
 def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result:

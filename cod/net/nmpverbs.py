@@ -38,6 +38,7 @@ def flow(body: b.Body, speaker: Speaker, site: Site, now: float) -> tuple[Flow, 
 
 
 def _request_nodes(body: b.RequestNodes, speaker: Speaker, site: Site, now: float) -> Any:
+    requests.check_size(body.wanted)  # before anything is looked up for them
     wanted = [requests.Asked(one.count, one.requires, one.template) for one in body.wanted]
     submit = partial(requests.submit, vcluster=speaker.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
                      key=request_key(speaker.id, body.key), rules=site.types, now=now)

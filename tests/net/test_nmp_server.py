@@ -160,6 +160,16 @@ def test_what_belongs_to_other_vclusters_is_not_there(
     assert in_transaction(engine, _held, "web") == 1
 
 
+def test_a_request_of_thousands_of_tuples_is_not_even_looked_up(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vcm = client()
+    monkeypatch.setattr(vcms, "who", lambda *words: pytest.fail("it was looked up"))
+    answer = vcm.answer(b.RequestNodes("k", (b.Wanted(1, "a"),) * 101))
+    assert isinstance(answer, b.Error)
+    assert (answer.code, answer.sentence) == ("refused", "a request has at most 100 tuples, not 101")
+
+
 def test_another_group_s_template_is_not_there(client: Callable[..., Client], engine: Engine) -> None:
     """As for everybody who asks: its group's, and the site's."""
     vcm = client()
