@@ -1,0 +1,101 @@
+"""The portal's live parts in a real browser: states, progress, parts that are fetched again, links' codes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.flows.signin import digest
+from cod.pool import in_transaction
+from cod.states import NodeEvent
+from cod.store import nodes, people, signins, tables
+from cod.store.engine import Tx, connect
+from tests.portal_site import Portal
+from tests.system.browser import Complaints, chromium, context
+
+pytestmark = pytest.mark.system
+PATIENCE = 60_000.0  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    with_site = Portal(tmp_path_factory.mktemp("portal"))
+    with_site.found()
+    with with_site:
+        yield with_site
+
+
+@pytest.fixture
+def engine(portal: Portal) -> Iterator[Engine]:
+    engine = connect(f"sqlite:///{portal.folder}/data/cod.db")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def page(portal: Portal, engine: Engine) -> Iterator[Any]:
+    """A page of an administrator's, whose console is quiet to the end."""
+    in_transaction(engine, _signed_in)
+    with chromium() as browser:
+        opened = context(browser)
+        opened.set_default_timeout(PATIENCE)
+        opened.add_cookies([{"name": "__Host-cod", "value": "the-cookie", "url": portal.url, "secure": True}])
+        page = opened.new_page()
+        complaints = Complaints(page, ("404 (Not Found)",))  # a link's code that is wrong
+        yield page
+        assert complaints.found == []
+
+
+def _signed_in(tx: Tx) -> None:
+    user = people.by_name(tx, "ann") or people.add(tx, "ann", time.time(), admin=True)
+    signins.end(tx, user.id)
+    signins.add(tx, digest("the-cookie"), user.id, time.time(), expires_at=time.time() + 1e5, address="127.0.0.1",
+                browser="")
+
+
+def _boots(tx: Tx, name: str) -> None:
+    node = nodes.by_name(tx, name)
+    nodes.move(tx, node, NodeEvent.PRIMED, now=time.time(), cause="primed", actor="agent")
+
+
+def _is_at(tx: Tx, name: str, done: int) -> None:
+    nodes.change(tx, nodes.by_name(tx, name), progress_done=done, progress_total=100)
+
+
+def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine, page: Any) -> None:
+    page.goto(f"{portal.url}/vclusters/farm")
+    name = page.locator("[data-progress]").first.get_attribute("data-progress")
+    with page.expect_response(lambda reply: "/events" in reply.url):
+        page.reload()
+    in_transaction(engine, _is_at, name, 77)
+    page.locator(f"[data-progress='{name}'] .percent", has_text="77 %").wait_for()
+    in_transaction(engine, _boots, name)
+    page.locator(f"[data-node='{name}']", has_text="boot").first.wait_for()
+    page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")  # its part was fetched again
+
+
+def test_a_part_is_fetched_again_and_what_is_open_stays_open(portal: Portal, engine: Engine, page: Any) -> None:
+    with page.expect_response(lambda reply: "/events" in reply.url):
+        page.goto(f"{portal.url}/")
+    in_transaction(engine, lambda tx: tx.execute(tables.notices.insert().values(
+        at=time.time(), kind="test", group_id=1, subject="news <b>of today</b>", about="")))
+    page.get_by_role("link", name="news <b>of today</b>").wait_for()
+
+
+def test_a_links_code_is_put_in_and_taken_out_of_the_address(portal: Portal, page: Any) -> None:
+    page.goto(f"{portal.url}/invitation#no-such-code")
+    page.get_by_text("This link does not work", exact=False).or_(page.get_by_text("this link does not work")).wait_for()
+    assert "no-such-code" not in page.url
+
+
+def test_when_the_session_is_over_the_page_asks_to_sign_in(portal: Portal, engine: Engine, page: Any) -> None:
+    with page.expect_response(lambda reply: "/events" in reply.url):
+        page.goto(f"{portal.url}/")
+    in_transaction(engine, lambda tx: signins.end(tx, people.by_name(tx, "ann").id))  # type: ignore[union-attr]
+    in_transaction(engine, lambda tx: tx.execute(tables.notices.insert().values(
+        at=time.time(), kind="test", group_id=1, subject="more", about="")))
+    page.wait_for_url("**/sign-in**")
