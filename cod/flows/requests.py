@@ -11,7 +11,6 @@ from cod.states import RequestState, VclusterState
 from cod.store import groups, requests, templates, vclusters, views
 from cod.store.engine import Tx
 
-
 MOST_TUPLES = 100
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, update
 from twisted.internet.defer import Deferred
 
 from cod.flows import requests, vclusters, vcms
@@ -298,3 +298,15 @@ def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> Non
         first = next(one for one in members if one["type"] == member["type"])
         assert bool(member["attributes"]) == (member is first)
     assert not any(member["attributes"] for member in vcms.picture(tx, pool(tx)).members)
+
+
+def test_how_far_disks_are_written_is_told_where_the_connection_is(tx: Tx, site: Site) -> None:
+    furnished(tx, site)
+    requests.submit(tx, vcluster="pool", wanted=[requests.Asked(1)], now=NOW)
+    world.run_pass(tx, site, NOW)
+    tx.execute(update(t.nodes).where(t.nodes.c.state == "prime").values(progress_done=40, progress_total=100))
+    assert vcms.progress(tx, "cod1") == []  # it is away
+    greet(tx)
+    ((vcluster_id, _, *figures),) = vcms.progress(tx, "cod1")
+    assert (vcluster_id, figures) == (pool(tx), ["prime", 40, 100])
+    assert vcms.progress(tx, "cod2") == []
