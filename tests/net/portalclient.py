@@ -47,7 +47,8 @@ class Shown:
     def fields(self, path: str) -> list[tuple[str, str]]:
         """The fields of the form that is sent to `path`, as a browser would send them untouched."""
         form = next(each for each in self.tree.forms if each.get("action") == path)
-        return [(name, value) for name, value in form.form_values()]
+        areas = set(form.xpath(".//textarea/@name"))  # HTML takes the line break away that one begins with
+        return [(name, value.removeprefix("\n") if name in areas else value) for name, value in form.form_values()]
 
     def send(self, path: str, **typed: Any) -> Shown:
         """Fill in the form that is sent to `path` and send it. None takes a field out; `__` stands for a dot."""

@@ -28,7 +28,9 @@ from cod.net.portal.pages import Action, Door, Page
 from cod.net.portal.render import Templates
 from cod.net.routes import Ask, Route
 
-AGAIN = {401, 409, 412, 422, 429}  # statuses with which a form is shown again
+# Statuses with which a form is shown again. 404: what a field names is not there; where the page itself is not to be
+# seen, that is found out when it is loaded.
+AGAIN = {401, 404, 409, 412, 422, 429, 503}
 NOBODY = Who("nobody", writes=False)
 
 log = logging.getLogger("cod.portal")
@@ -181,8 +183,7 @@ class Portal:
             refused = wrong
         except Exception as error:
             refused = unexpected(error)
-        named = refused.field in fields.values or isinstance(action, Door)  # something that was typed is not there
-        if refused.status in AGAIN or (refused.status in (404, 503) and named):
+        if refused.status in AGAIN:
             return await self._again(asked, action, names, fields, refused)
         raise refused
 

@@ -34,9 +34,9 @@ def document(fields: Fields) -> str:
 
 
 def _disk(root: Element, fields: Fields) -> None:
-    if fields.one("disk"):
-        SubElement(root, "disk", select=fields.one("disk"))
-    rows = [row for row in range(PARTITIONS) if any(fields.one(f"p{row}.{name}") for name in ("size", "image", "name"))]
+    if fields.one("which"):
+        SubElement(root, "disk", select=fields.one("which"))
+    rows = [row for row in range(PARTITIONS) if _is_filled(fields, f"p{row}.")]
     if not rows:
         SubElement(root, "image", target="disk", name=fields.one("image"))
         return
@@ -51,6 +51,11 @@ def _disk(root: Element, fields: Fields) -> None:
             SubElement(root, "image", target=str(number), name=fields.one(f"p{row}.image"))
 
 
+def _is_filled(fields: Fields, prefix: str) -> bool:
+    kept = any(fields.one(prefix + name) for name in ("size", "image", "name"))
+    return kept or fields.one(prefix + "type", TYPES[0]) != TYPES[0]
+
+
 def _diskless(root: Element, fields: Fields) -> None:
     boot = SubElement(root, "boot", mode="diskless")
     SubElement(boot, "kernel", image=fields.one("kernel"))
@@ -63,7 +68,7 @@ def _diskless(root: Element, fields: Fields) -> None:
 def _afterwards(root: Element, fields: Fields) -> None:
     if port := fields.one("port").strip():
         ready = SubElement(root, "ready", port=port)
-        if path := fields.one("path").strip():
+        if path := fields.one("page").strip():
             ready.set("path", path)
     if fields.one("seed") or fields.one("userdata").strip():
         seed = SubElement(root, "personalise", seed="nocloud")
@@ -106,7 +111,7 @@ def _told(root: Element) -> Iterator[tuple[str, str]]:
     requires, boot, disk = root.find("requires"), root.find("boot"), root.find("disk")
     yield "xml", "" if requires is None else _written(requires)
     yield "mode", "disk" if boot is None else boot.get("mode", "disk")
-    yield "disk", "" if disk is None else disk.get("select", "")
+    yield "which", "" if disk is None else disk.get("select", "")
     yield from _images(root)
     if boot is not None:
         for name in ("kernel", "ramdisk"):
@@ -116,7 +121,7 @@ def _told(root: Element) -> Iterator[tuple[str, str]]:
     ready, seed = root.find("ready"), root.find("personalise")
     if ready is not None:
         yield "port", ready.get("port", "")
-        yield "path", ready.get("path", "")
+        yield "page", ready.get("path", "")
     if seed is not None:
         yield "seed", "true" if seed.get("seed") == "nocloud" else ""
         yield "userdata", seed.findtext("user-data", "")

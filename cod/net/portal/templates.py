@@ -13,7 +13,6 @@ from cod.flows import groups, images, templates, types, views
 from cod.flows.access import Claim
 from cod.model import ImageView, Right, Template
 from cod.net import bodies as b
-from cod.net.apibody import Wrong
 from cod.net.bodies.base import Query
 from cod.net.portal import attributes, templateform
 from cod.net.portal.answers import Answer, Asked
@@ -135,13 +134,13 @@ async def _to_form(portal: Any, asked: Asked, fields: Fields) -> Answer:
     """The same as a form."""
     found = templateform.fields_of(fields.one("document"))
     if found is None:
-        raise Wrong(422, "invalid", "This has more than the form has fields for, or is no XML yet.", "document")
+        return await _viewed(portal, asked, AS_XML, fields, "This has more than the form has fields for, or is no XML.")
     return await _viewed(portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]}))
 
 
-async def _viewed(portal: Any, asked: Asked, path: str, typed: Fields) -> Answer:
-    form = Form(path, asked.visit.csrf(), secrets.token_hex(16), typed)
-    answer: Answer = await portal.page_with(asked, NEW, form)
+async def _viewed(portal: Any, asked: Asked, path: str, typed: Fields, wrong: str = "") -> Answer:
+    form = Form(path, asked.visit.csrf(), secrets.token_hex(16), typed, {"": wrong} if wrong else {})
+    answer: Answer = await portal.page_with(asked, NEW, form, 422 if wrong else 200)
     return answer
 
 

@@ -1,0 +1,160 @@
+"""The portal's pages about templates: the form, the XML, and from one to the other."""
+# ruff: noqa: F401, F811 (fixtures)
+
+from __future__ import annotations
+
+import pytest
+
+from cod.net.portal import templateform
+from cod.net.portal.forms import Fields
+from cod.store import templates
+from tests.net.apiserver import Served
+from tests.net.ownersite import browse, engine, furnished_sqlite, there
+from tests.net.portalclient import signed_in
+
+NEW, XML, FORM = "/templates/new", "/templates", "/templates/form"
+
+
+def document(served: Served, name: str) -> str:
+    return str(served.tx(templates.find, name).document)
+
+
+def test_the_list_and_a_page(there: Served) -> None:
+    browser = browse(there)
+    page = browser.get("/templates")
+    assert "execution-host" in page.words
+    assert "web-server" not in page.words
+    assert browser.get("/templates/web-server").status == 404
+    one = browser.get("/templates/execution-host")
+    assert "A Grid Engine execution host that joins by name." in one.words
+    assert '<image target="disk" name="execd"/>' in one.words
+    assert "batch active revision 1, 9 nodes" in one.words
+
+
+def test_a_template_by_the_form(there: Served) -> None:
+    page = browse(there).get(NEW)
+    done = page.send(FORM, name="mine", description="For <all> of us", image="execd", memory="131072 MiB", port="80",
+                     page="/ok", seed="true", cache="true")
+    assert "mine is saved as revision 1." in done.words, done.words
+    made = document(there, "mine")
+    for part in ('<template name="mine" cache="yes">', "<description>For &lt;all&gt; of us</description>",
+                 '<mib min="131072 MiB"/>', '<image target="disk" name="execd" />', '<ready port="80" path="/ok" />',
+                 '<personalise seed="nocloud" />'):
+        assert part in made
+
+
+def test_what_is_wrong_with_the_form_is_told_and_what_was_typed_stays(there: Served) -> None:
+    page = browse(there).get(NEW).send(FORM, name="Mine!", image="execd", description="kept")
+    assert page.status == 422
+    assert dict(page.fields(FORM))["description"] == "kept"
+    assert page.tree.xpath("//p[@class='wrong']")
+
+
+def test_a_change_is_a_new_revision_and_shows_what_differs(there: Served) -> None:
+    browser = browse(there)
+    page = browser.get(NEW, like="execution-host")
+    assert dict(page.fields(FORM))["image"] == "execd"
+    done = page.send(FORM, description="Another sentence.")
+    assert "execution-host is saved as revision 2." in done.words
+    added = [each.text for each in done.tree.xpath("//span[@class='plus']")]
+    assert any("Another sentence." in line for line in added)
+    assert "revision 1" in browser.get("/templates/execution-host@1").words
+
+
+def test_from_the_form_to_xml_and_back_nothing_is_stored(there: Served) -> None:
+    page = browse(there).get(NEW)
+    xml = page.browser.post("/templates/as-xml", page.filled(FORM, name="mine", image="execd", userdata="#x\n  y"))
+    assert xml.status == 200
+    fields = dict(xml.fields(XML))
+    assert '<template name="mine">' in fields["document"]
+    back = xml.browser.post("/templates/as-form", xml.filled(XML))
+    assert dict(back.fields(FORM))["userdata"].strip() == "#x\n  y"
+    assert there.tx(templates.find, "mine") is None
+    more = xml.filled(XML, document='<template name="mine"><installer kind="copy"/></template>')
+    refused = xml.browser.post("/templates/as-form", more)
+    assert "more than the form has fields for" in refused.words
+
+
+def test_the_xml_is_checked_with_its_lines(there: Served) -> None:
+    page = browse(there).get(NEW, view="xml")
+    wrong = '<template name="mine">\n  <image target="disk" name="execd"/>\n  <nonsense/>\n</template>'
+    looked = page.browser.post("/templates/check?part=faults", page.filled(XML, document=wrong))
+    assert looked.status == 200
+    assert "Line 3" in looked.text
+    assert "&lt;nonsense/&gt;" in looked.text
+    whole = page.browser.post("/templates/check", page.filled(XML, document=wrong))
+    assert dict(whole.fields(XML))["document"].strip() == wrong
+    refused = whole.send(XML)
+    assert refused.status == 422
+    assert "line 3" in refused.words
+    right = refused.browser.post("/templates/check?part=faults",
+                                 refused.filled(XML, document=wrong.replace("  <nonsense/>\n", "")))
+    assert "It can be saved." in right.text
+    assert there.tx(templates.find, "mine") is None
+
+
+def test_the_form_is_checked_and_shows_what_it_writes(there: Served) -> None:
+    page = browse(there).get(NEW)
+    part = page.browser.post("/templates/form/check?part=faults", page.filled(FORM, name="mine", image="nginx"))
+    assert "nginx" in part.text
+    assert "What is wrong" in part.text
+    assert 'formaction="/templates/form/check"' in part.text
+
+
+def test_an_image_of_another_group_is_none(there: Served) -> None:
+    page = browse(there).get(NEW, view="xml")
+    refused = page.send(XML, document='<template name="t"><image target="disk" name="nginx"/></template>')
+    assert refused.status == 404
+    assert "nginx" in refused.words
+
+
+def test_retiring_is_refused_while_it_is_used(there: Served) -> None:
+    page = browse(there).get("/templates/execution-host")
+    refused = page.send("/templates/execution-host/retire")
+    assert refused.status == 409
+    browser = browse(there, name="olga")
+    browser.get(NEW).send(FORM, name="mine", image="execd")
+    assert "mine is retired" in browser.get("/templates/mine").send("/templates/mine/retire").words
+
+
+def test_who_looks_writes_none_and_the_sites_are_the_administrators(there: Served) -> None:
+    assert "You may not write templates" in browse(there, "viewer").get(NEW).words
+    page = browse(there).get(NEW)
+    assert page.send(FORM, name="mine", image="debian-12", group="").status == 403
+    assert not browse(there, name="olga").get("/templates/debian").tree.xpath("//form[contains(@action, 'retire')]")
+    assert "Retire" in signed_in(there).get("/templates/debian").words
+
+
+# ---------------------------------------------------------------- form <-> document
+
+PARTED = """<template name="t" verify="yes">
+  <disk select="smallest"/>
+  <layout table="mbr"><partition number="1" type="linux" size="8GiB" name="root"/>
+    <partition number="2" type="swap"/></layout>
+  <image target="1" name="root-image"/>
+</template>"""
+DISKLESS = """<template name="live"><boot mode="diskless"><kernel image="k"/><ramdisk image="r"/>
+<cmdline>console=ttyS0</cmdline></boot></template>"""
+
+
+@pytest.mark.parametrize("text", [PARTED, DISKLESS, '<template name="a"><image target="disk" name="b"/></template>'])
+def test_what_the_form_can_say_goes_through_it_unchanged(text: str) -> None:
+    fields = templateform.fields_of(text)
+    assert fields is not None
+    again = templateform.fields_of(templateform.document(fields))
+    assert again == fields
+
+
+@pytest.mark.parametrize("text", [
+    "no XML",
+    '<template name="a"><image target="disk" url="http://a/b" size="1" sha256="" compression="raw"/></template>',
+    '<template name="a"><image target="disk" name="b"><when><memory/></when></image></template>',
+    '<template name="a"><boot mode="diskless"><kernel image="k"/><ramdisk image="r"/><ramdisk image="s"/></boot>'
+    "</template>"])
+def test_what_it_cannot_say_is_left_to_the_xml(text: str) -> None:
+    assert templateform.fields_of(text) is None
+
+
+def test_requirements_that_are_no_xml_stay_for_the_server_to_refuse() -> None:
+    made = templateform.document(Fields({"name": ["a"], "image": ["b"], "xml": ["<requires><memory>"]}))
+    assert "<requires><memory>\n" in made
