@@ -6,6 +6,7 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Protocol
 
 from twisted.python.failure import Failure
@@ -36,6 +37,8 @@ class Shown(Protocol):
     def name(self) -> str: ...
     @property
     def tls(self) -> bool: ...
+    @property
+    def until(self) -> float: ...
 
 
 class Server(nmpline.Host, Protocol):
@@ -65,12 +68,20 @@ class Session(Line):
         self._server = server
         self._speaker: Speaker | None = None
         self.epoch = self.sent = self.acked = 0
+        self._until = inf
         self._shown: dict[str, tuple[str, int]] = {}
 
     @property
     def name(self) -> str:
         """The vcluster's, once that is known."""
         return self._speaker.vcluster if self._speaker else self.address
+
+    def look_after(self, now: float) -> None:
+        """Its certificate was good when it came; it may have ended since."""
+        if self.is_open and not self._closing and self._server.clock() >= self._until:
+            self._server.quiet.warning((self.name, "expired"), f"the certificate of the VCM of {self.name} has ended")
+            self.leave("its certificate has ended")
+        super().look_after(now)
 
     # ------------------------------------------------------------ carrying out
 
@@ -114,6 +125,7 @@ class Session(Line):
             return self._gone(greeted.vcluster_id, greeted.epoch)
         self._speaker = Speaker(hello.vcluster, greeted.vcluster_id)
         self.opened(server.rations.of(greeted.vcluster_id))
+        self._until = shown.until
         self.epoch, self.sent, self.acked = greeted.epoch, greeted.acked, greeted.acked
         older = server.sessions.get(greeted.vcluster_id)
         server.sessions[greeted.vcluster_id] = self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from cryptography.x509.oid import NameOID
@@ -21,11 +22,12 @@ BACKLOG = 512
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What a peer has shown of itself: serial number and name of its certificate, '' without one; `tls`: does it speak
-    TLS at all?"""
+    TLS at all? `until`: when its certificate ends, in seconds since the epoch."""
 
     serial: str = ""
     name: str = ""
     tls: bool = False
+    until: float = inf
 
 
 class _TlsFactory(TLSMemoryBIOFactory):
@@ -70,4 +72,5 @@ def identity(transport: Any) -> Shown:
         return Shown(tls=asked is not None)
     shown = certificate.to_cryptography()
     names = shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return Shown(serial_text(shown.serial_number), str(names[0].value) if names else "", True)
+    return Shown(serial_text(shown.serial_number), str(names[0].value) if names else "", True,
+                 shown.not_valid_after_utc.timestamp())

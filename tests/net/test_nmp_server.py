@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 from sqlalchemy import Engine, update
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.threadpool import ThreadPool
@@ -126,6 +127,19 @@ def test_a_handshake_is_refused_without_a_valid_certificate(
         _reached(server, ca, issued, tmp_path)
     until(lambda: "shut out in the TLS handshake" in caplog.text)
     assert said in caplog.text
+
+
+def test_a_certificate_that_ends_while_it_is_connected(
+    client: Callable[..., Client], engine: Engine, ca: Ca, server: NmpServer, in_reactor: Any
+) -> None:
+    issued = enrolled(engine, ca)
+    vcm = client(issued)
+    end = x509.load_pem_x509_certificate(issued.certificate).not_valid_after_utc.timestamp()
+    for now, closed in ((end - 1, False), (end, True)):
+        server.clock = lambda now=now: now  # type: ignore[misc]
+        in_reactor(server._sweep)
+        heard = vcm.answer(b.Ping()) if not closed else vcm.hear()[1]  # type: ignore[index]
+        assert isinstance(heard, b.Bye if closed else b.Pong)
 
 
 # ---------------------------------------------------------------- asking, and what is owed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ class Host:
         self.held: list[Deferred[Any]] | None = None
         self.fails: Exception | None = None
         self.polled = 0
+        self.until = inf
 
     def clock(self) -> float:
         return float(self.reactor.seconds())
@@ -55,7 +57,7 @@ class Host:
         self.ran.append("effects")
 
     def identity(self, transport: object) -> Shown:
-        return Shown("serial", "pool", True)
+        return Shown("serial", "pool", True, self.until)
 
     def poll(self) -> None:
         self.polled += 1
@@ -388,6 +390,19 @@ def test_who_talks_and_never_answers_pings_does_no_harm(line: Line) -> None:
         line.say(b.Ack(0))
     assert not line.transport.aborted
     assert [type(body) for _, body in line.heard()] == [b.Ping]
+
+
+def test_a_certificate_that_ends_ends_the_connection(stranger: Line, caplog: pytest.LogCaptureFixture) -> None:
+    stranger.host.until = 20.0
+    assert isinstance(stranger.ask(b.Hello("pool", "test", 0)), b.Welcome)
+    stranger.later(19.0)
+    assert stranger.heard() == []
+    stranger.later(1.0)
+    assert [body for _, body in stranger.heard()] == [b.Bye("its certificate has ended")]
+    assert stranger.transport.disconnecting
+    stranger.later(LINGER)  # whether it hears that or not
+    assert stranger.transport.aborted
+    assert caplog.messages == ["the certificate of the VCM of pool has ended"]
 
 
 def test_one_byte_at_a_time_is_too_slow(line: Line) -> None:
