@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from cod.vcm import memory as store
 from cod.vcm.link import Link, Lost
 from cod.vcm.memory import Memory
-from cod.vcm.pool import Pool
+from cod.vcm.pool import Pool, Recalling
 from cod.vcm.rounds import Rounds
 from cod.vcm.steps import Terms
 from cod.wire.nmpbodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
@@ -43,7 +43,7 @@ class Keeper(Service):
         clock: Callable[[], float],
     ) -> None:
         self._reactor, self._terms, self._connect = reactor, terms, connect
-        self.memory = Memory(terms.vcluster)
+        self.memory, self._pool = Memory(terms.vcluster), pool
         self.rounds = Rounds(reactor, threads, terms, pool, clock, self._ask, self._remember)
         self.began = False
         self._few = DeferredSemaphore(MOST_ASKED)
@@ -60,6 +60,9 @@ class Keeper(Service):
         """Read the memory, and connect. Raises `memory.Forgetful`."""
         super().startService()  # type: ignore[no-untyped-call]
         self.memory = store.load(self._terms.state, self._terms.vcluster) or self.memory
+        promised = self.memory.promised()
+        if promised and isinstance(self._pool, Recalling):
+            self._pool.recall(promised)
         self.began = True
         self._call()
         self._wake(0.0)

@@ -79,6 +79,10 @@ class Memory:
         on_their_way = sum(not (ours.added or ours.leaving or ours.lost) for ours in self.nodes.values())
         return on_their_way + sum(asked.count for asked in self.requests.values())
 
+    def promised(self) -> dict[str, float]:
+        """When each node that was named for a reclaim, and is still here, was promised: by hostname."""
+        return {host: ours.within for host, ours in self.hosts().items() if ours.leaving and ours.within}
+
     def new_key(self) -> str:
         """A key that no request had before."""
         self.keys += 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cod.wire.nmpbodies import Member, Named, Reclaim
 
-__all__ = ["GivenUp", "Member", "Named", "NotYet", "Pool", "Reclaim", "Wish"]
+__all__ = ["GivenUp", "Member", "Named", "NotYet", "Pool", "Recalling", "Reclaim", "Wish"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +65,14 @@ class Pool(Protocol):
 
         lost  it is gone already: only the pool's own books need to be put right
         """
+        ...
+
+
+@runtime_checkable
+class Recalling(Protocol):
+    """What a pool may have besides, if it lets work end before a node goes."""
+
+    def recall(self, promised: Mapping[str, float]) -> None:
+        """The VCM was started anew: these nodes were named by `choose` in its former life and have not been given back;
+        by hostname, when each was promised, in seconds since the epoch. Called first of all, and must not block."""
         ...

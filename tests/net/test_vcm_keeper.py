@@ -325,6 +325,29 @@ def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> No
     assert "choose" not in pool.vcm.steps
 
 
+def test_what_was_promised_is_told_to_the_pool_when_its_vcm_was_started_anew(pool: Lab) -> None:
+    """So it lets jobs end as long as it said. Of what goes for other reasons nothing was promised."""
+    grow(pool, 4)
+    pool.books.want = 2
+    pool.vcm.kill_at = "remove"
+    pool.until(lambda: pool.vcm.dead, "it dies over a removal")
+    pool.ticks(1)
+    assert pool.books.recalled == {}
+    pool.until(lambda: calm(pool), "it has given back two")
+    promised = pool.now() + 5.0  # by what the pool's `choose` says
+    pool.vcm.kill_at = "remove"
+    in_transaction(pool.engine, vclusters.create, name="web", size=4, template="debian", group="top", site=pool.site,
+                   now=pool.now())
+    pool.until(lambda: pool.vcm.dead, "it dies over another")
+    died = pool.now() + 5.0
+    pool.ticks(1)
+    (host, when), = pool.books.recalled.items()
+    assert host != "n1"
+    assert promised <= when <= died
+    pool.books.want = 1  # it does not ask for another instead
+    pool.until(lambda: len(pool.held("web")) == 4 and calm(pool), "the other has its nodes")
+
+
 def test_a_node_whose_grant_its_vcm_has_not_heard_of_cannot_be_meant(pool: Lab) -> None:
     """What it says of n2 is of the one that it had before."""
     grow(pool, 2)

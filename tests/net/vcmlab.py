@@ -8,7 +8,7 @@ transaction. Nothing here imitates either side: keeper, link, sessions, flows an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,6 +174,7 @@ class Books:
 
     def __init__(self) -> None:
         self.want, self.members, self.crippled = 1, dict[str, str](), set[str]()
+        self.recalled = dict[str, float]()
 
 
 class Toy:
@@ -199,6 +200,9 @@ class Toy:
     def choose(self, reclaim: b.Reclaim, members: Any, now: float) -> list[b.Named]:
         self._life.step("choose")
         return [b.Named(name, 5.0) for name in sorted(members)[-reclaim.count:]]
+
+    def recall(self, promised: Mapping[str, float]) -> None:
+        self._books.recalled = dict(promised)
 
     def remove(self, member: b.Member, lost: bool) -> None:
         self._life.step("remove")

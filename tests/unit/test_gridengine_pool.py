@@ -16,7 +16,7 @@ from cod.vcm.gridengine.commands import CommandFailed, GridEngine
 from cod.vcm.gridengine.pool import LEAVING, GridEnginePool, GridEngineSettings
 from cod.vcm.gridengine.resize import Knobs, Offer
 from cod.vcm.gridengine.view import Host, NotUnderstood, Running, View, Waiting, amount, offered, read
-from cod.vcm.pool import GivenUp, NotYet
+from cod.vcm.pool import GivenUp, NotYet, Recalling
 from cod.wire.nmpbodies import Member, Named, Reclaim
 
 
@@ -282,6 +282,17 @@ def test_jobs_may_end_where_the_site_wants_that_and_the_deadline_allows() -> Non
         ground.pool.remove(member("n2"), False)
     ground.pool.remove(member("n2"), False)
     assert ground.cell.said == ["disable n2", "reschedule 20.0", "stop n2", "expel n2"]
+
+
+def test_they_may_do_so_too_when_the_vcm_was_started_anew() -> None:
+    for table, said in (({"drain": True}, ["disable n2"]), ({}, ["disable n2", "reschedule 20.0"])):
+        ground = Ground(table)
+        ground.has("n2", 500.0)
+        ground.pool.recall({"n2": ground.time.now + 50.0})
+        with pytest.raises(NotYet):
+            ground.pool.remove(member("n2"), False)
+        assert ground.cell.said == said
+    assert isinstance(ground.pool, Recalling)
 
 
 def test_a_host_is_not_taken_out_while_its_jobs_are_still_there() -> None:

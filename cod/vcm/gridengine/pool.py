@@ -211,6 +211,11 @@ class GridEnginePool:
         self._drained_by.update((name, now + spare) for name in busy if self._table.drain)
         return [Named(name, spare if name in busy else 1.0) for name in chosen]
 
+    def recall(self, promised: Mapping[str, float]) -> None:
+        """Jobs on nodes that were promised in a former life may still end until then."""
+        if self._table.drain:
+            self._drained_by.update(promised)
+
     def remove(self, member: Member, lost: bool) -> None:
         """Disable it, put its jobs back into the queue, stop its daemon, remove every trace of it."""
         name = member.hostname
