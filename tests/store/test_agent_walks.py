@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -10,16 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
+from cod.flows import captures
 from cod.flows import sessions as flow
-from cod.model import Peer, Policy, Refused, Site
+from cod.model import Ingested, Peer, Policy, Refused, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
 from cod.store import bindings, nodes, steps
+from cod.store import captures as rows
 from cod.store.engine import connect
 from cod.store.tables import metadata
 from tests.conftest import SUBNET
 from tests.store.agentlab import Lab
 
+SAVED = Ingested("capture", "disk", 1, 1, 1, "", "cd" * 32)
 SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=Policy(auto_approve=True))
 
 
@@ -30,6 +34,7 @@ class Walk:
         self.lab = lab
         self.peers: list[Peer] = []
         self.used: list[str] = ["1.0"]
+        self.captures = 0
         lab.machine(1)
         self.vcluster = lab.vcluster(lab.template("yes"))
 
@@ -89,6 +94,22 @@ class Walk:
             steps.release(self.lab.tx, [node], lifecycle.may_keep_disk, cause="x", now=self.lab.now, actor="x",
                           policy=SITE.policy)
 
+    def is_to_be_captured(self) -> None:
+        if self.lab.node(1).state in (NodeState.ACTIVE, NodeState.INACTIVE):
+            with suppress(Refused):  # its disks were wiped, or it waits to be captured already
+                self.captures += 1
+                captures.want(self.lab.tx, name="node1", image=f"image{self.captures}", secret="ab" * 32, site=SITE,
+                              now=self.lab.now, actor="x")
+
+    def its_image_comes(self) -> None:
+        with suppress(Refused):  # nothing is under way
+            captures.keep(self.lab.tx, order=self.lab.order(1).id, address="10.77.1.1", secret="ab" * 32,
+                          ingested=SAVED, partitions=(), rules=SITE.images, now=self.lab.now)
+
+    def its_capture_is_cancelled(self) -> None:
+        with suppress(Refused):
+            captures.cancel(self.lab.tx, name="node1", site=SITE, now=self.lab.now, actor="x")
+
     def happens(self, event: NodeEvent) -> None:
         node = self.lab.node(1)
         if (NodeState(node.state), event) in NODE_TRANSITIONS:
@@ -125,7 +146,24 @@ class Walk:
         history = nodes.history(self.lab.tx, node.id)
         assert [row["generation"] for row in history] == list(range(node.generation + 1))
         if was_written(history) and node.state != NodeState.PRIME:
-            assert node.disk in (Disk.DIRTY, Disk.CACHED)
+            assert node.disk in (Disk.DIRTY, Disk.CACHED, Disk.SYSTEM)
+        self.check_capture(history)
+
+    def check_capture(self, history: list[dict[str, Any]]) -> None:
+        """A capture runs while its node is captured, and then alone; from leaving its system to coming back, nothing
+        writes to the node's disk, unless it has lost its holder."""
+        node, capture = self.lab.node(1), rows.get(self.lab.tx, self.lab.node(1).id)
+        running = capture is not None and capture.state == "running"
+        finished = capture is not None and capture.state == "done" and node.generation == capture.generation
+        assert (node.state == NodeState.CAPTURE) == (running or finished)
+        assert not running or capture.secret  # type: ignore[union-attr]
+        away = False
+        for row in history:
+            if row["event"] == NodeEvent.CAPTURE_WANTED:
+                away = row["vcluster_id"] is not None
+            elif row["to_state"] in (NodeState.ACTIVE, NodeState.QUARANTINED) or row["vcluster_id"] is None:
+                away = False
+            assert not (away and row["to_state"] in (NodeState.WIPE, NodeState.PRIME, NodeState.INACTIVE))
 
     def comes_to_rest(self) -> None:
         """Everybody falls silent: within the sum of all budgets nothing is in motion."""
@@ -156,7 +194,8 @@ def was_written(history: list[dict[str, Any]]) -> bool:
 STEPS: list[Callable[[Walk], None]] = [
     Walk.boots, Walk.boots, Walk.reconnects, Walk.reports, Walk.works, Walk.done, Walk.done, Walk.done, Walk.fails,
     Walk.repeats, Walk.old_connection_speaks, Walk.is_lost, Walk.waits, Walk.waits_long, Walk.is_assigned,
-    Walk.is_assigned, Walk.is_released, Walk.asks_dhcp, Walk.system_comes_up, Walk.comes_back_from_boot]
+    Walk.is_assigned, Walk.is_released, Walk.is_to_be_captured, Walk.is_to_be_captured, Walk.its_image_comes,
+    Walk.its_capture_is_cancelled, Walk.asks_dhcp, Walk.system_comes_up, Walk.comes_back_from_boot]
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
