@@ -1,0 +1,113 @@
+"""The portal's pages about images and uploads, and those where a node is made into an image."""
+# ruff: noqa: F401, F811 (fixtures)
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cod.states import NodeState
+from cod.store import captures, images, nodes, uploads
+from tests.net.apiserver import NOW, Served
+from tests.net.ownersite import browse, engine, furnished_sqlite, there
+from tests.net.portalclient import Browser, signed_in
+
+CAPTURE = "/nodes/node01/capture"
+
+
+def test_images_with_who_uses_them(there: Served) -> None:
+    browser = browse(there)
+    page = browser.get("/images")
+    assert "execd" in page.words
+    assert "nginx" not in page.words
+    assert page.tree.xpath("//tr[th/a='execd']/td[@data-label='Used by']/a/text()") == ["execution-host"]
+    one = browser.get("/images/execd")
+    (sha256,) = one.tree.xpath("//code/text()")
+    assert len(sha256) == 64
+    assert "It cannot be deleted while execution-host@1 uses it." in one.words
+    assert browser.get("/images/nginx").status == 404
+
+
+def test_deleting_is_refused_while_it_is_used_and_says_by_whom(there: Served) -> None:
+    browser = browse(there)
+    token = [pair for pair in browser.get("/images").fields("/sign-out") if pair[0] == "csrf"]
+    refused = browser.post("/images/execd/delete", [*token])
+    assert refused.status == 409
+    assert "is used by execution-host@1" in refused.words
+    there.tx(images.add, name="spare", group_id=2, state="ready", format="raw", sha256="", source="", content="disk",
+             created_at=NOW)
+    assert "Image spare is deleted." in browser.get("/images/spare").send("/images/spare/delete").words
+    assert browser.post("/images/debian-12/delete", [*token]).status == 403
+
+
+def test_an_upload_by_the_script_is_seen_and_given_up(there: Served) -> None:
+    browser = browse(there)
+    page = browser.get("/images/new")
+    assert page.tree.xpath("//form/@data-upload-to") == ["/api/v1/uploads"]
+    made = _api(browser, "POST", "/api/v1/uploads", {"name": "fresh", "group": "physics", "size": 4096})
+    assert made.status == 201, made.text
+    upload = json.loads(made.text)
+    shown = browser.get("/images/new")
+    assert "fresh of physics, 0 B of 4.0 KiB" in shown.words
+    assert browse(there, group="web").get("/images/new").words.count("fresh") == 0
+    assert "That upload is given up." in shown.send(f"/uploads/{upload['id']}/drop").words
+    assert there.tx(uploads.every) == []
+
+
+def _api(browser: Browser, method: str, path: str, body: Any) -> Any:
+    """As the page's script asks: by the cookie, with the form's token."""
+    (csrf,) = set(browser.get("/images/new").tree.xpath("//form[@data-upload-to]//input[@name='csrf']/@value"))
+    headers = {"X-CSRF-Token": csrf, "Origin": f"https://{browser.host}", "Content-Type": "application/json"}
+    return browser.ask(method, path, json.dumps(body).encode(), headers)
+
+
+def test_the_quota_is_shown(there: Served) -> None:
+    administrator = signed_in(there)
+    administrator.get("/groups/physics").send("/groups/physics/limits", image_quota="513 MiB")
+    page = browse(there).get("/images")
+    assert "512.0 MiB of 513.0 MiB" in page.words
+    refused = _api(page.browser, "POST", "/api/v1/uploads", {"name": "big", "group": "physics", "size": 2**21})
+    assert "larger quota" in refused.text
+
+
+# ---------------------------------------------------------------- nodes into images
+
+
+def test_a_node_is_made_into_an_image(there: Served) -> None:
+    browser = browse(there, "member")
+    page = browser.get(CAPTURE)
+    assert "An image of n1 of batch" in page.words
+    wrong = page.send(CAPTURE, image="Not a name", template="mine")
+    assert wrong.status == 422
+    assert ("image", "Not a name") in wrong.fields(CAPTURE)
+    taken = wrong.send(CAPTURE, image="execd")
+    assert taken.status == 409
+    done = taken.send(CAPTURE, image="batch-disk", template="batch-copy", group="physics")
+    assert "node01 is being made into the image batch-disk." in done.words, done.words
+    row = there.tx(lambda tx: captures.get(tx, nodes.by_name(tx, "node01").id))
+    assert (row.image, row.template, row.group_id) == ("batch-disk", "batch-copy", 2)
+    assert "wanted" in done.words
+    assert "node01 batch-disk physics" in browser.get("/captures").words
+    assert "goes back to where it was" in done.send(f"{CAPTURE}/cancel").words
+    assert "cancelled" in browser.get(CAPTURE).words
+
+
+def test_a_capture_that_runs_has_a_bar(there: Served) -> None:
+    def begin(tx: Any) -> None:
+        node = nodes.by_name(tx, "node18")
+        captures.put(tx, node.id, image="farm-disk", template="", group_id=3, source_id=None, state="running",
+                     secret="0" * 64, actor="user:zoe", asked_at=NOW - 60)
+        captures.change(tx, node.id, generation=node.generation)
+        assert node.state == NodeState.CAPTURE
+
+    there.tx(begin)
+    page = browse(there, group="web").get("/nodes/node18/capture")
+    (bar,) = page.tree.xpath("//*[@data-progress='node18']//progress")
+    assert int(bar.get("value")) == 50
+    assert "1.0 GiB of 2.0 GiB" in page.words
+    assert not page.tree.xpath("//form[@action='/nodes/node18/capture']"), "it is under way"
+
+
+def test_who_looks_makes_no_images_and_others_see_nothing(there: Served) -> None:
+    assert not browse(there, "viewer").get(CAPTURE).tree.xpath("//main//form")
+    assert browse(there, group="web").get(CAPTURE).status == 404
