@@ -62,7 +62,14 @@
       if (reply.type === "opaqueredirect") return location.reload(); // signed out meanwhile
       if (!reply.ok) return;
       put(part, await reply.text());
-    } catch { /* the stream says that the server is away */ }
+    } catch { /* the stream says that the server is away */ } finally { again(); }
+  }
+
+  function again() { // what is under way and sends no events of its own is looked at anew after so many seconds
+    for (const sign of every("[data-part] [data-again]")) {
+      const part = sign.closest("[data-part]"), name = part.dataset.part;
+      if (!waiting.has(name)) waiting.set(name, setTimeout(() => fetchPart(part), 1000 * sign.dataset.again));
+    }
   }
 
   function put(part, text) {
@@ -217,6 +224,7 @@
     });
     addEventListener("pagehide", leave);
     addEventListener("pageshow", (event) => { if (event.persisted) { lost = true; follow(); } });
+    again();
     setInterval(tick, 15000);
   }
 })();
