@@ -1,0 +1,217 @@
+"""A new owner's first hour, in a real browser, on real machines: from an invitation to nodes that run, and back.
+
+The administrator says two words: a group, and an invitation. Everything after that is the owner's, in the browser: an
+account, a key, a member, an image, a template, a virtual cluster whose nodes are watched while they are written,
+extended, made smaller, captured from, ended. The lab's machines boot unmodified firmware under QEMU.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cod.lab.spec import LabDisk, LabNode
+from tests.system.browser import Complaints, chromium, context, faults, picture
+from tests.system.qemu import CHECKOUT, Rack, build_all, rack
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+MACHINES = tuple(LabNode(name, "bios", nic="virtio-net-pci", disks=(LabDisk(1 << 30, "virtio"),))
+                 for name in ("one", "two"))
+ADDRESS = "10.77.0.1:8443"
+TABLES = f"""
+[api]
+listen = ["{ADDRESS}"]
+
+[signin]
+url = "https://{ADDRESS}"
+"""
+URL = f"https://{ADDRESS}"
+BOOTS = 600_000.0  # milliseconds that machines may take: emulated processors are slow
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Rack]:
+    """Two machines, known to the site and awake, and its server."""
+    build_all("hello-a")
+    with rack(MACHINES, policy=TABLES) as rack_:
+        for machine in MACHINES:
+            rack_.power(machine.name, "on")
+        for machine in MACHINES:
+            rack_.reaches(machine.name, "inactive")
+        yield rack_
+
+
+@pytest.fixture
+def owner(stand: Rack, tmp_path: Path) -> Iterator[Page]:
+    """The owner's browser, within the lab's network."""
+    program = tmp_path / "chromium"
+    program.write_text(f'#!/bin/sh\nexec {inside(stand)} /usr/bin/chromium "$@"\n')
+    program.chmod(0o755)
+    with chromium(str(program)) as browser:
+        page = context(browser).new_page()
+        page.set_default_timeout(20_000)
+        expect.set_options(timeout=20_000)
+        yield page
+
+
+def inside(stand: Rack) -> str:
+    """The words that run a command in the lab's network."""
+    from cod.lab import network, record
+
+    return " ".join(network.inside(record.namespace(stand.lab), []))
+
+
+def field(page: Page, label: str) -> Any:
+    return page.get_by_label(label, exact=True)
+
+
+def press(page: Page, text: str) -> None:
+    page.locator("main").get_by_role("button", name=text, exact=True).first.click()
+
+
+def opened(page: Page, summary: str) -> None:
+    page.locator("summary", has_text=summary).first.click()
+
+
+def looked_at(page: Page, name: str) -> None:
+    """Keep a picture; nothing on the page is hard to use."""
+    picture(page, f"hour-{name}")
+    assert faults(page) == [], name
+
+
+def on_disk(disk: Path, text: str) -> bool:
+    """Does a machine's disk hold that text anywhere?"""
+    with open(disk, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+        return content.find(text.encode()) >= 0
+
+
+def public_key(folder: Path) -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "laptop", "-f", folder / "key"], check=True)
+    return (folder / "key.pub").read_text()
+
+
+# ---------------------------------------------------------------- the hour
+
+
+def signs_up(page: Page, link: str) -> None:
+    page.goto(link)
+    expect(page.get_by_role("heading", name="Join the group physics")).to_be_visible()
+    field(page, "Sign-in name").fill("olga")
+    field(page, "Your name").fill("An Owner")
+    field(page, "Password").fill("tea in the machine room")
+    looked_at(page, "invitation")
+    press(page, "Make my account")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    looked_at(page, "overview-empty")
+
+
+def adds_a_key(page: Page, key: str) -> None:
+    page.goto(f"{URL}/account")
+    field(page, "Public key").fill(key)
+    press(page, "Add the key")
+    expect(page.get_by_text("SHA256:").first).to_be_visible()
+
+
+def invites_a_member(page: Page) -> None:
+    page.goto(f"{URL}/groups/physics")
+    opened(page, "Invite somebody")
+    press(page, "Make a link")
+    expect(page.get_by_text("/invitation#").first).to_be_visible()
+
+
+def uploads_an_image(page: Page) -> None:
+    page.goto(f"{URL}/images/new")
+    field(page, "Name of the image").fill("hello")
+    page.locator("input[type=file]").set_input_files(CHECKOUT / "build/images/hello-a.img")
+    press(page, "Upload")
+    expect(page.get_by_role("heading", name="hello")).to_be_visible(timeout=120_000)
+    expect(page.locator("main").get_by_text("ready", exact=True).first).to_be_visible(timeout=180_000)
+    looked_at(page, "image")
+
+
+def writes_a_template(page: Page) -> None:
+    page.goto(f"{URL}/templates/new")
+    field(page, "Name").fill("pages")
+    field(page, "What it is for").fill("A page on port 80")
+    field(page, "Image of the whole disk").select_option("hello")
+    page.get_by_label("Tell it its name and keys").check()
+    field(page, "Ready when this TCP port answers").fill("80")
+    field(page, "… and this page of it").fill("/identity.json")
+    press(page, "Save")
+    expect(page.get_by_role("heading", name="pages")).to_be_visible()
+    looked_at(page, "template")
+
+
+def asks_for_a_cluster(page: Page) -> None:
+    page.goto(f"{URL}/vclusters/new")
+    field(page, "Name").fill("farm")
+    page.get_by_label(re.compile("^pages")).check()
+    field(page, "Nodes").fill("2")
+    field(page, "Lease").fill("2h")
+    expect(page.locator("[data-part=match]")).to_contain_text(re.compile(r"2 of 2|could be granted|at once"))
+    looked_at(page, "wizard")
+    press(page, "Ask for it")
+    expect(page.get_by_role("heading", name="farm")).to_be_visible()
+
+
+def watches_it_grow(page: Page) -> None:
+    """Without a reload."""
+    expect(page.locator("main progress[aria-label*=prime]").first).to_be_visible(timeout=BOOTS)
+    looked_at(page, "priming")
+    expect(page.get_by_text("2 active").first).to_be_visible(timeout=BOOTS)
+    page.reload()
+    looked_at(page, "running")
+
+
+def extends_and_shrinks(page: Page) -> None:
+    opened(page, "Extend the lease")
+    field(page, "How long from now").fill("5h")
+    press(page, "Extend")
+    expect(page.get_by_text(re.compile("4 h 59 min|5 h")).first).to_be_visible()
+    opened(page, "Change the size")
+    field(page, "Nodes").fill("1")
+    press(page, "Change")
+    expect(page.get_by_text("of 1 active")).to_be_visible()
+
+
+def ends_it(page: Page) -> None:
+    opened(page, "End farm")
+    press(page, "End farm")
+    expect(page.get_by_text("releasing").or_(page.get_by_text("ending")).first).to_be_visible()
+
+
+def test_from_an_invitation_to_a_running_cluster_and_back(stand: Rack, owner: Page, tmp_path: Path) -> None:
+    complaints = Complaints(owner)
+    stand.cod("group", "create", "physics", "--priority", "10")
+    key = public_key(tmp_path)
+    signs_up(owner, stand.cod("invite", "group", "physics", "--role", "owner")["link"])
+    adds_a_key(owner, key)
+    invites_a_member(owner)
+    uploads_an_image(owner)
+    writes_a_template(owner)
+    asks_for_a_cluster(owner)
+    watches_it_grow(owner)
+
+    addresses = set(re.findall(r"10\.77\.\d+\.\d+", owner.locator("tbody").first.inner_text()))
+    assert addresses == {node["address"] for node in stand.nodes().values() if node["vcluster"] == "farm"}
+    assert [json.loads(stand.page(address))["image"] for address in addresses] == ["hello-a"] * 2
+    assert all(on_disk(stand.disk(machine.name), key.split()[1]) for machine in MACHINES), "the seed has the key"
+
+    extends_and_shrinks(owner)
+    ends_it(owner)
+    for machine in MACHINES:
+        stand.reaches(machine.name, "inactive")
+        assert "wipe" in stand.states(machine.name)
+        assert not on_disk(stand.disk(machine.name), key.split()[1])
+    owner.goto(f"{URL}/vclusters")
+    expect(owner.locator("main").get_by_text("farm")).to_have_count(0)
+    assert complaints.found == []
