@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTEST = .venv/bin/python -m pytest
 WORKERS ?= 2
 
-.PHONY: venv build demo test test-fast check bench run lab-down clean system-demo system-test
+.PHONY: venv ldap build demo test test-fast check bench run lab-down clean system-demo system-test
 
 venv: .venv/installed
 
@@ -28,7 +28,11 @@ build: venv system-demo
 demo: build
 	.venv/bin/python -m cod.demo.story
 
-test: system-test check build
+# Built from source: only where its tests are run.
+ldap: system-test venv
+	.venv/bin/python -c "import ldap" 2>/dev/null || .venv/bin/pip install --quiet -e '.[ldap]'
+
+test: system-test check build ldap
 	$(PYTEST) -n $(WORKERS) --dist loadgroup
 
 test-fast: system-test venv

@@ -85,8 +85,8 @@ def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None
         people.change(tx, user_id, password=rehashed)
 
 
-def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: float) -> int:
-    """The id of the user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
+def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: float) -> User:
+    """The user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
 
     Nobody gets at an account that is there by being called the same elsewhere: a new one gets a number.
     """
@@ -101,7 +101,7 @@ def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: floa
         raise wrong()
     people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name,
                   email=_address(identity.email) or user.email)
-    return user.id
+    return user
 
 
 def _free(tx: Tx, wanted: str) -> str:

@@ -15,8 +15,9 @@ from twisted.internet.threads import deferToThreadPool
 
 from cod import passwords
 from cod.flows import invitations, people, signin, tokens
-from cod.flows.signin import Session, digest
+from cod.flows.signin import Attempt, Session, digest
 from cod.model import Identity, Invitation, Refused, Site, User, Who
+from cod.net import directory
 from cod.net.oidc import Provider
 from cod.pool import Pool
 
@@ -74,9 +75,9 @@ class SignIn:
         return self._provider
 
     async def _known(self, identity: Identity, create: bool, address: str, browser: str) -> str:
-        user_id = await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
+        user = await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
                                        now=self._clock())
-        return await self.vouched(user_id, address=address, browser=browser)
+        return await self.vouched(user.id, address=address, browser=browser)
 
     # ------------------------------------------------ sessions
 
@@ -116,13 +117,26 @@ class SignIn:
         """The user of that name, whose password this is. Raises `Refused`."""
         now = self._clock()
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
-        if not await self._slowly(passwords.matches, tried.hash, password):
+        elsewhere = bool(self._site.signin.ldap.url) and (tried.user is None or tried.user.directory == "ldap")
+        user = await (self._there(name, password, address) if elsewhere else self._here(tried, password))
+        if user is None:
             await self._pool.run(signin.failed, name=name, address=address, now=now)
             raise signin.wrong()
-        assert tried.user is not None  # else there was nothing to match
-        user: User = tried.user
-        anew = await self._slowly(passwords.hashed, password) if passwords.outdated(tried.hash) else None
+        anew = await self._slowly(passwords.hashed, password) if tried.hash and passwords.outdated(tried.hash) else None
         await self._pool.run(signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now)
+        return user
+
+    async def _here(self, tried: Attempt, password: str) -> User | None:
+        return tried.user if await self._slowly(passwords.matches, tried.hash, password) else None
+
+    async def _there(self, name: str, password: str, address: str) -> User | None:
+        """Whom the LDAP directory knows by that name and password."""
+        rules = self._site.signin.ldap
+        identity = await self._in_turn(self._away, directory.verify, rules, name, password)
+        if identity is None:
+            return None
+        user: User = await self._pool.run(signin.vouched, identity=identity, create=rules.create, address=address,
+                                          now=self._clock())
         return user
 
     async def _slowly(self, work: Callable[..., Any], *args: Any) -> Any:

@@ -264,7 +264,7 @@ def test_a_link_for_a_password_sets_it(tx: Tx, ann: User) -> None:
 
 def vouched(tx: Tx, subject: str = "oidc:1", name: str = "Bob.Baker@example.org", create: bool = True) -> int:
     identity = Identity(subject, "oidc", name, "Bob Baker", "bob@example.org")
-    return signin.vouched(tx, identity=identity, create=create, address=HERE, now=NOW)
+    return signin.vouched(tx, identity=identity, create=create, address=HERE, now=NOW).id
 
 
 def test_whom_a_directory_vouches_for_gets_an_account_once(tx: Tx) -> None:

@@ -32,7 +32,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.net": ({"cod.net", "cod.ca", "cod.webcert", "cod.data", "cod.svg", "cod.flows", "cod.wire", "cod.pool",
                  "cod.images", "cod.secretfile", "cod.passwords", "cod.orders", *LEAVES},
                 {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography", "jinja2",
-                 "authlib", "joserfc",
+                 "authlib", "joserfc", "ldap",
                  "markupsafe"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.secretfile", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),

@@ -1,0 +1,126 @@
+"""A private slapd on loopback with a few people, and TLS by a certificate made for it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.net.certificates import Authority
+from tests.waiting import until
+
+BASE = "dc=example,dc=org"
+CONFIGURATION = """\
+include /etc/ldap/schema/core.schema
+include /etc/ldap/schema/cosine.schema
+include /etc/ldap/schema/inetorgperson.schema
+modulepath /usr/lib/ldap
+moduleload back_mdb
+pidfile {folder}/slapd.pid
+TLSCACertificateFile {folder}/ca.pem
+TLSCertificateFile {pem}
+TLSCertificateKeyFile {pem}
+database mdb
+suffix {base}
+rootdn cn=root,{base}
+directory {folder}/db
+access to attrs=userPassword by anonymous auth by * none
+access to * by dn.exact="cn=reader,{base}" read by * none
+"""
+PEOPLE = """\
+dn: {base}
+objectClass: dcObject
+objectClass: organization
+dc: example
+o: Example
+
+dn: cn=reader,{base}
+objectClass: organizationalRole
+objectClass: simpleSecurityObject
+cn: reader
+userPassword: reading only
+
+dn: ou=people,{base}
+objectClass: organizationalUnit
+ou: people
+
+dn: uid=bob,ou=people,{base}
+objectClass: inetOrgPerson
+uid: bob
+cn: Bob Baker
+sn: Baker
+mail: bob@example.org
+userPassword: three calm herons
+
+dn: uid=twin,ou=people,{base}
+objectClass: inetOrgPerson
+uid: twin
+cn: One
+sn: One
+userPassword: the same words
+
+dn: cn=Other,ou=people,{base}
+objectClass: inetOrgPerson
+uid: twin
+cn: Other
+sn: Other
+userPassword: the same words
+"""
+
+
+@dataclass
+class Slapd:
+    """A running directory: its URLs, the file of its authority, and of its reader's password."""
+
+    plain: str
+    tls: str
+    ca: Path
+    password: Path
+    reader: str = f"cn=reader,{BASE}"
+    people: str = f"ou=people,{BASE}"
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Slapd]:
+    """A slapd with its data in `folder`."""
+    pem = Authority(folder).certificate("127.0.0.1")
+    (folder / "db").mkdir()
+    (folder / "slapd.conf").write_text(CONFIGURATION.format(folder=folder, base=BASE, pem=pem))
+    (folder / "people.ldif").write_text(PEOPLE.format(base=BASE))
+    subprocess.run([_program("slapadd"), "-f", folder / "slapd.conf", "-l", folder / "people.ldif"], check=True,
+                   capture_output=True)
+    password = folder / "reader"
+    password.write_text("reading only\n")
+    password.chmod(0o600)
+    plain, tls = _ports()
+    own = Slapd(f"ldap://127.0.0.1:{plain}", f"ldaps://127.0.0.1:{tls}", folder / "ca.pem", password)
+    with open(folder / "log", "wb") as log, subprocess.Popen(
+            [_program("slapd"), "-d", "0", "-f", folder / "slapd.conf", "-h", f"{own.plain} {own.tls}"],
+            stdout=log, stderr=log) as server:
+        try:
+            until(lambda: _answers(plain) and _answers(tls), lambda: (folder / "log").read_text())
+            yield own
+        finally:
+            server.terminate()
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
+    assert found, f"{name} is not installed: .ci/system-packages"
+    return found
+
+
+def _ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
