@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from zope.interface import implementer
 
 from cod import webcert
 from cod.webcert import WebCertificate
+
+log = logging.getLogger("cod.api")
 
 
 @implementer(IOpenSSLServerConnectionCreator)
@@ -24,6 +27,7 @@ class WebTls:
     def __init__(self, files: Callable[[], WebCertificate]) -> None:
         self._files = files
         self._options: Any = None
+        self._shown = ""
         self.reread()
 
     def reread(self) -> None:
@@ -36,6 +40,9 @@ class WebTls:
         self._options = CertificateOptions(
             privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2,
             acceptableProtocols=[b"http/1.1"])  # browsers offer HTTP/2 as well, and take it ill if none is chosen
+        if (shown := files.fingerprint()) != self._shown:
+            self._shown = shown
+            log.info("the web server's certificate has the SHA-256 %s", shown)
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
         """The next connection, which may negotiate its protocol (ALPN), as browsers want to."""

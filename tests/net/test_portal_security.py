@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from OpenSSL import SSL
 from sqlalchemy.exc import OperationalError
 from twisted.internet.defer import fail
 
@@ -96,6 +97,9 @@ def test_old_tls_and_no_tls_get_nothing(tls: Served, certificate: webcert.WebCer
         except ConnectionError:
             pass
     assert b"HTTP" not in said
+    refused = WebTls(lambda: certificate)._options.getContext().set_options(0)
+    assert refused & SSL.OP_NO_TLSv1
+    assert refused & SSL.OP_NO_TLSv1_1
 
 
 def test_a_new_certificate_is_taken_over_and_a_spoilt_one_is_not(

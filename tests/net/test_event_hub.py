@@ -1,0 +1,210 @@
+"""The hub of the events' streams and its streams, on a clock and a pool in the test's hands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.task import Clock
+
+from cod.model import Role, Who
+from cod.net import events
+from cod.net.apibody import Wrong
+from cod.net.events import Following, Happening, Hub
+from cod.store import nodes
+from tests.net.handpool import HandPool
+
+ADMIN, NOBODY = Who("user:ann", admin=True), Who("user:eve", roles={7: Role.VIEWER})
+
+
+class Request:
+    """What a stream writes to."""
+
+    def __init__(self) -> None:
+        self.written, self.over, self.gone = "", False, Deferred[None]()
+
+    def notifyFinish(self) -> Deferred[None]:
+        return self.gone
+
+    def setHeader(self, name: str, value: str) -> None: ...
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None: ...
+
+    def unregisterProducer(self) -> None: ...
+
+    def write(self, data: bytes) -> None:
+        assert not self.over
+        self.written += data.decode()
+
+    def finish(self) -> None:
+        self.over = True
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes of the transitions that were written."""
+        blocks = [block for block in self.written.split("\n\n") if "event: transition" in block]
+        return [json.loads(block.partition("data: ")[2])["node"] for block in blocks]
+
+
+class Site:
+    """A hub on a database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.clock, self.pool, self.engine, self.number = Clock(), HandPool(engine), engine, 0
+        self.hub = Hub(self.clock, self.pool)  # type: ignore[arg-type] # it keeps a pool's promise
+
+    def happens(self, *names: str) -> None:
+        with self.engine.begin() as tx:
+            for name in names:
+                self.number += 1
+                nodes.add(tx, name=name, boot_mac=f"52:54:00:00:01:{self.number:02x}", now=1.0, cause="seen", actor="x")
+
+    def follow(self, who: Who = ADMIN, after: int | None = 0) -> tuple[events.EventStream, Request]:
+        request = Request()
+
+        async def again() -> Who:
+            return self.again
+
+        self.again = who
+        stream = events.EventStream(self.hub, request, who, again)
+        ensureDeferred(stream.start(after))
+        return stream, request
+
+    def looks(self) -> None:
+        self.clock.advance(events.PERIOD)
+
+
+@pytest.fixture
+def site(engine: Engine) -> Site:
+    return Site(engine)
+
+
+def test_what_happens_while_a_stream_catches_up_is_told_once(site: Site) -> None:
+    site.happens("n1")
+    _, other = site.follow()
+    looked = False
+
+    def meanwhile(flow: str) -> None:
+        nonlocal looked
+        if flow == "happened" and not looked and len(site.hub.streams) == 2:
+            looked = True
+            site.happens("n2")
+            site.looks()  # the hub tells the stream of n2, which then reads it itself, too
+
+    site.pool.before = meanwhile
+    _, request = site.follow()
+    assert looked
+    site.happens("n3")
+    site.looks()
+    assert request.nodes == other.nodes == ["n1", "n2", "n3"]
+
+
+def test_catching_up_takes_as_many_looks_as_it_needs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.happens(*(f"n{n}" for n in range(1, 8)))
+    real = events.views.happened
+    monkeypatch.setattr(events, "AT_ONCE", 3)
+    monkeypatch.setattr(events.views, "happened", _in_threes(real))
+    _, request = site.follow()
+    assert request.nodes == [f"n{n}" for n in range(1, 8)]
+
+
+def _in_threes(real: Any) -> Any:
+    def happened(tx: Any, after: int, told: int) -> Any:
+        rows, progress, notices = real(tx, after, told)
+        return rows[:3], progress, notices
+
+    return happened
+
+
+def test_a_slow_reader_is_waited_for_and_then_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, request = site.follow()
+    stream.pauseProducing()
+    site.happens("n1")
+    site.looks()
+    assert request.nodes == []
+    stream.resumeProducing()
+    assert request.nodes == ["n1"]
+    monkeypatch.setattr(events, "HELD", 300)
+    stream.pauseProducing()
+    site.happens("n2", "n3", "n4")
+    site.looks()
+    assert request.over
+    assert site.hub.streams == set()
+
+
+def test_silence_is_broken_now_and_then_and_nobody_looks_for_nobody(site: Site) -> None:
+    _, request = site.follow()
+    for _ in range(40):
+        site.looks()
+    assert request.written.count(": still here") == 1
+    request.gone.callback(None)
+    assert site.clock.getDelayedCalls() == []
+
+
+def test_who_may_no_more_hears_no_more(site: Site) -> None:
+    _, request = site.follow()
+    site.happens("n1")
+    site.looks()
+    site.again = NOBODY
+    site.clock.advance(events.CHECKED)
+    site.looks()
+    site.happens("n2")
+    site.looks()
+    assert request.nodes == ["n1"]
+
+
+def test_whose_session_is_over_is_sent_away(site: Site) -> None:
+    stream, request = site.follow()
+
+    async def over() -> Who:
+        raise Wrong(401, "unauthorised", "you are not signed in any more")
+
+    stream._again = over
+    site.clock.advance(events.CHECKED)
+    site.looks()
+    assert request.over
+
+
+def test_who_leaves_while_it_begins_is_no_ghost(site: Site) -> None:
+    request = Request()
+    stream = events.EventStream(site.hub, request, ADMIN, None)
+    site.pool.before = lambda flow: request.gone.called or request.gone.callback(None) if flow == "last_event" else None
+    ensureDeferred(stream.start(0))
+    assert site.hub.streams == set()
+    assert site.clock.getDelayedCalls() == []
+
+
+def test_a_database_that_is_away_ends_the_streams_and_the_next_one_begins_anew(site: Site) -> None:
+    _, request = site.follow()
+    site.pool.broken = {"happened"}
+    site.looks()
+    assert request.over
+    site.pool.broken = set()
+    site.happens("n1")
+    _, again = site.follow()
+    assert again.nodes == ["n1"]
+
+
+def test_a_happening_is_for_whom_it_is_for() -> None:
+    told = Happening("transition", {"node": "n1", "vcluster": "v2", "cause": "for v2", "actor": "user:x"}, 5,
+                     frozenset({2}), frozenset({1}))
+    assert "v2" in told.text(None)
+    assert "v2" in told.text(frozenset({2, 9}))
+    assert "n1" in told.text(frozenset({1}))
+    assert "v2" not in told.text(frozenset({1}))
+    assert told.text(frozenset({3})) == told.text(frozenset()) == ""
+    assert told.text(None).startswith("id: 5\n")
+    siteonly = Happening("notice", {"about": "a disk"}, 6)
+    assert siteonly.text(None)
+    assert not siteonly.text(frozenset({1}))
+
+
+def test_ids_that_come_out_of_order_are_told_once() -> None:
+    following = Following(10)
+    assert [following.is_new(each) for each in (12, 11, 12, 13, 11)] == [True, True, False, True, False]
+    assert following.after() == 10
+    assert following.is_new(10 + 2 * events.OVERLAP)
+    assert following.after() == 10 + events.OVERLAP
