@@ -54,15 +54,17 @@ class Api(http.HTTPFactory):
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
     names         host names of the server, beside its addresses
+    proxied       it has no TLS of its own: a proxy on this host says where requests come from
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, *, local: bool, images: Path, intake: Intake, upload_limit: int,
         wake: Callable[[Any], object], metrics: Callable[[], Deferred[bytes]] | None = None,
         clock: Callable[[], float] = time.time, webhook_key: bytes = b"", authority: Ca | None = None,
-        names: Sequence[str] = (),
+        names: Sequence[str] = (), proxied: bool = False,
     ) -> None:
         super().__init__(timeout=60, reactor=reactor)
+        self.proxied = proxied
         self.names = frozenset(name.lower() for name in names)
         self.webhook_key, self.authority = webhook_key, authority
         self.pool, self.site, self.local, self.clock, self.wake = pool, site, local, clock, wake
@@ -98,14 +100,14 @@ class Api(http.HTTPFactory):
         kind, _, token = (shown or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise Wrong(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
-        who: Who | None = await self.pool.read(tokens.caller, token.strip(), _address(request), self.clock())
+        who: Who | None = await self.pool.read(tokens.caller, token.strip(), request.address, self.clock())
         if who is None:
             raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired or revoked")
         return who
 
     async def _by_cookie(self, request: Arriving, cookie: str) -> Who:
         request.session = await self.signin.session(
-            cookie, address=_address(request), by_itself=_by_itself(getattr(request.channel, "_path", b"/events")))
+            cookie, address=request.address, by_itself=_by_itself(getattr(request.channel, "_path", b"/events")))
         if request.session is None:
             raise Wrong(401, "unauthorised", "you are not signed in any more")
         return request.session.who
@@ -115,11 +117,6 @@ def _by_itself(uri: bytes) -> bool:
     """Does a page ask for that, whether or not anybody looks at it: events, its live parts?"""
     path, _, query = uri.partition(b"?")
     return path.endswith(b"/events") or b"part=" in query
-
-
-def _address(request: Arriving) -> str:
-    """Where a request came from over TCP."""
-    return str(request.channel.transport.getPeer().host)
 
 
 def _peer_name(request: Arriving) -> str:
@@ -142,7 +139,7 @@ class ApiServer(Service):
         self._apis = [
             Api(reactor, pool, site, local=local, images=images, intake=self.intake, upload_limit=upload_limit,
                 wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key,
-                authority=authority, names=names)
+                authority=authority, names=names, proxied=tls is None)
             for local in (True, False)
         ]
         self._sweep = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))

@@ -8,7 +8,9 @@ answered when the request is all there, so that the client can hear why.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from io import BytesIO
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -75,6 +77,17 @@ class Arriving(http.Request):
             return super().getHeader(key)
         values = self.requestHeaders.getRawHeaders(key.encode("ascii"))
         return values[-1].decode(errors="replace") if values else None
+
+    @property
+    def address(self) -> str:
+        """Where it came from over TCP. Where COD itself has no TLS, a proxy on this host says so; others are not asked.
+        """
+        peer = str(self.channel.transport.getPeer().host)
+        told = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
+        if self.api.proxied and told:
+            with suppress(ValueError):
+                return str(ip_address(told)) if ip_address(peer).is_loopback else peer
+        return peer
 
     def _lost(self, _reason: Any) -> None:
         self._gone = True

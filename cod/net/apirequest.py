@@ -40,7 +40,7 @@ class ApiRequest(UploadRequest):
         try:
             if wrong := self._refusal or (self._stranger if not self._is_open() else None):
                 raise wrong
-            await self._dispatch(self._who or Who("nobody", address=self.getClientAddress().host))
+            await self._dispatch(self._who or Who("nobody", address=self.address))
         except Wrong as wrong:
             self._problem(wrong)
         except Exception as error:
@@ -139,7 +139,7 @@ class ApiRequest(UploadRequest):
     def _asked(self) -> Asked:
         path, _, query = self.uri.decode("latin-1").partition("?")
         return Asked(self._verb(), unquoted(path), query, self.getHeader, _whole(self.content),
-                     visits.visit(self.session, self.getHeader("cookie")), str(self.channel.transport.getPeer().host))
+                     visits.visit(self.session, self.getHeader("cookie")), self.address)
 
     def _send_page(self, answer: Answer) -> None:
         self._headers |= SECURITY | answer.headers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from cod.flows import people as flows
 from cod.model import Refused, SlowDown
 from cod.net import signin as edge
 from cod.net.signin import SignIn
-from cod.store import people
+from cod.store import audit, people
 from tests.net.apiserver import NOW, Served
 
 PASSWORD = "correct horse battery"
@@ -91,6 +93,22 @@ def test_guesses_at_once_are_not_all_listened_to(
         [ensureDeferred(own.sign_in("ann", str(n), address="192.0.2.1")) for n in range(20)], consumeErrors=True))
     assert len(verified) == 1
     assert sum(isinstance(failure.value, SlowDown) for _, failure in results) == 19
+
+
+def test_behind_a_proxy_the_proxy_says_where_people_are(served: Served) -> None:
+    """Else all would be in one place, and each slow down all."""
+    add(served, "ann")
+    api = served.server._apis[1]
+    for proxied, told, seen in ((True, "203.0.113.9, 192.0.2.7", "192.0.2.7"), (True, "rubbish", "127.0.0.1"),
+                                (True, "", "127.0.0.1"), (False, "192.0.2.7", "127.0.0.1")):
+        api.proxied = proxied
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+        body = json.dumps({"name": "ann", "password": PASSWORD, "token": f"t{served.clock.now:.0f}"})
+        line.request("POST", "/api/v1/sign-in", body, {"Content-Type": "application/json", "X-Forwarded-For": told})
+        assert line.getresponse().status == 201
+        line.close()
+        assert served.tx(audit.every)[0].address == seen
+        served.clock.now += 1
 
 
 def test_few_are_verified_at_once_and_too_many_are_turned_away(

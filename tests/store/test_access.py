@@ -59,7 +59,7 @@ def a_node(tx: Tx, name: str, vcluster: int, group: int) -> None:
 
 
 def member(group: int) -> Who:
-    return Who("user:m", user_id=1, roles={group: Role.MEMBER})
+    return Who("user:m", roles={group: Role.MEMBER})
 
 
 def test_each_kind_of_thing_is_found_with_its_group(tx: Tx) -> None:
@@ -76,7 +76,8 @@ def test_each_kind_of_thing_is_found_with_its_group(tx: Tx) -> None:
 
 
 ODD = ("", "-1", "1e3", "\uff19", "9" * 40, "1 or 1=1", "%", "red-cluster' --")
-KINDS = ("group", "vcluster", "node", "image", "template", "request", "reclaim", "notice", "upload")
+KINDS = ("group", "vcluster", "node", "image", "template", "request", "reclaim", "notice", "upload", "user",
+         "invitation")
 
 
 def test_odd_names_are_nobodys(tx: Tx) -> None:
@@ -116,7 +117,7 @@ def test_a_flow_runs_only_with_every_right(tx: Tx) -> None:
     with pytest.raises(Refused, match="there is no vcluster 'red-cluster'"):
         guarded(tx, flow=ran.append, who=member(ids["blue"]), claims=wanted)
     assert ran == []
-    both = Who("user:m", user_id=1, roles={ids["red"]: Role.MEMBER, ids["blue"]: Role.VIEWER})
+    both = Who("user:m", roles={ids["red"]: Role.MEMBER, ids["blue"]: Role.VIEWER})
     guarded(tx, flow=ran.append, who=both, claims=wanted)
     assert ran == [tx]
 
