@@ -93,6 +93,7 @@ class Upload {
   }
 
   async piece(id, offset, show) {
+    show(offset);
     const answer = await this.ask("PATCH", `${this.base}/${id}`,
       { "Content-Type": "application/offset+octet-stream", "Upload-Offset": String(offset) },
       this.file.slice(offset, offset + PIECE), (sent) => show(offset + sent));

@@ -1,0 +1,200 @@
+"""Every page of the portal in a real browser, at desktop and phone size: accessible, no wider than the screen, nothing
+to complain of, and kept as a picture. A page without an example here fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from cod.net.portal import PAGES
+from cod.net.portal.links import fill
+from tests.portal_site import PASSWORD, Portal
+from tests.system.browser import Complaints, chromium, context, faults, picture, too_wide
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("portal")]
+
+PUBLIC = ("/sign-in", "/invitation")  # looked at by somebody who is not signed in
+
+EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more with one
+    "/": {},
+    "/account": {},
+    "/audit": {},
+    "/blocks": {},
+    "/blocks/{name}": {"name": "rack1"},
+    "/captures": {},
+    "/energy": {},
+    "/groups": {},
+    "/groups/{name}": {"name": "physics"},
+    "/groups/{name}/deliveries": {"name": "physics"},
+    "/images": {},
+    "/images/new": {},
+    "/images/{name}": {"name": "execd"},
+    "/invitation": {},
+    "/nodes": {},
+    "/nodes/{name}": {"name": "node14"},
+    "/nodes/{name}/capture": {"name": "node01"},
+    "/notices": {},
+    "/notices/{id}": {"id": "1"},
+    "/people": {},
+    "/people/{name}": {"name": "owner"},
+    "/policy": {},
+    "/requests": {},
+    "/requests/{id}": {"id": "4"},
+    "/sign-in": {},
+    "/templates": {},
+    "/templates/new": {"?": "like=execution-host&view=xml"},
+    "/templates/{name}": {"name": "execution-host"},
+    "/timeline": {},
+    "/types": {},
+    "/types/{name}": {"name": "small"},
+    "/vclusters": {},
+    "/vclusters/new": {"?": "template=debian"},
+    "/vclusters/{name}": {"name": "farm"},
+    "/vclusters/{name}/ask": {"name": "batch"},
+    "/vclusters/{name}/history": {"name": "batch"},
+}
+
+
+def test_every_page_has_an_example() -> None:
+    assert sorted(EXAMPLES) == sorted(page.path for page in PAGES)
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    served = Portal(tmp_path_factory.mktemp("portal"))
+    served.found()
+    with served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+def signed_in(portal: Portal, profile: BrowserContext, name: str) -> Page:
+    page = profile.new_page()
+    page.goto(f"{portal.url}/sign-in")
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{portal.url}/")
+    return page
+
+
+def walked(
+    portal: Portal, page: Page, paths: list[str], size: str, suffix: str = "", **other: dict[str, str]
+) -> list[str]:
+    """What is wrong with those pages, each with its path. `other`: examples for some of them, by their last word."""
+    complaints = Complaints(page)
+    wrong = []
+    for path in paths:
+        names = other.get(name_of(path).rpartition("-")[2], EXAMPLES[path])
+        answer = page.goto(portal.url + fill(path, names) + (f"?{names['?']}" if "?" in names else ""))
+        assert answer is not None
+        found = [] if answer.status == 200 else [f"status {answer.status}"]
+        found += faults(page) + (["too wide"] if too_wide(page) else []) + complaints.found
+        complaints.found.clear()
+        wrong += [f"{path} ({size}): {each}" for each in found]
+        picture(page, name_of(path) + suffix, size)
+    return wrong
+
+
+def name_of(path: str) -> str:
+    """Of a page's picture: 'vcluster-history' of /vclusters/{name}/history."""
+    words = re.sub(r"s/\{\w+\}", "", path).strip("/").replace("/", "-")
+    return "portal-" + (words or "overview")
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_all_pages(portal: Portal, browser: Browser, size: str) -> None:
+    profile = context(browser, size)
+    stranger = walked(portal, profile.new_page(), list(PUBLIC), size)
+    page = signed_in(portal, profile, "administrator")
+    wrong = walked(portal, page, [path for path in EXAMPLES if path not in PUBLIC], size)
+    profile.close()
+    assert stranger + wrong == []
+
+
+OWNERS = ("/", "/vclusters", "/vclusters/new", "/images", "/templates", "/groups/{name}", "/requests/{id}")
+
+
+def test_what_an_owner_sees_in_the_dark(portal: Portal, browser: Browser) -> None:
+    """Colours are other ones there, and their contrast has to do as well."""
+    profile = context(browser, "desktop", color_scheme="dark")
+    page = signed_in(portal, profile, "owner")
+    wrong = walked(portal, page, list(OWNERS), "desktop", "-dark", request={"id": "10"})
+    profile.close()
+    assert wrong == []
+
+
+def test_what_is_typed_is_looked_at(portal: Portal, browser: Browser) -> None:
+    """The wizard's forecast and the editor's faults come by themselves, from the server."""
+    profile = context(browser)
+    page = signed_in(portal, profile, "owner")
+    page.goto(f"{portal.url}/vclusters/new")
+    forecast = page.locator("[data-part=match]")
+    page.get_by_label("Memory").select_option(label="1024 GiB or more")
+    forecast.get_by_text("3 of 33 nodes would do").wait_for()
+    page.get_by_label("Nodes", exact=True).fill("4")
+    forecast.get_by_text("It can never be met").wait_for()
+    assert faults(page) == []
+    page.goto(f"{portal.url}/templates/new?view=xml")
+    page.get_by_label("Document").fill('<template name="x">\n<nonsense/>\n</template>')
+    page.locator("[data-part=faults]").get_by_text("Line 2").wait_for()
+    assert faults(page) == []
+    profile.close()
+
+
+MIB = 2**20
+expect.set_options(timeout=60_000)
+
+
+def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
+    portal: Portal, browser: Browser, tmp_path: Path
+) -> None:
+    disk = tmp_path / "Disk One.img"
+    disk.write_bytes(bytes(range(256)) * (40 * MIB // 256))
+    profile = context(browser)
+    profile.set_default_timeout(60_000)
+    page = signed_in(portal, profile, "owner")
+    page.goto(f"{portal.url}/images/new")
+    page.get_by_label("File", exact=True).set_input_files(disk)
+    expect(page.get_by_label("Name of the image")).to_have_value("disk-one")
+    sent: list[str] = []
+    page.route("**/api/v1/uploads/*", lambda route: _broken(route, sent))
+    page.get_by_role("button", name="Upload").click()
+    status = page.locator("[data-sending] [role=status]")
+    expect(status).to_contain_text("it goes on in a moment")  # the second piece: the connection is gone
+    expect(status).to_contain_text("MiB of 40.0 MiB")
+    page.get_by_role("button", name="Pause").click()
+    expect(status).to_contain_text("Paused")
+    page.unroute("**/api/v1/uploads/*")
+    page.reload()
+    expect(page.locator("[data-upload]")).to_contain_text("16.0 MiB of 40.0 MiB")
+    page.get_by_label("File", exact=True).set_input_files(disk)
+    with page.expect_request(lambda request: request.method == "PATCH") as first:
+        page.get_by_role("button", name="Upload").click()
+    assert first.value.headers["upload-offset"] == str(16 * MIB), "what is there is not sent again"
+    page.wait_for_url(f"{portal.url}/images/disk-one")
+    assert "ingesting" in page.inner_text("h1")
+    assert sent[:2] == ["0", str(16 * MIB)]
+    profile.close()
+
+
+def _broken(route: Any, sent: list[str]) -> None:
+    """Lets the first piece through, breaks the second one, and leaves the next without an answer."""
+    request = route.request
+    if request.method != "PATCH":
+        return route.continue_()
+    sent.append(request.headers["upload-offset"])
+    if len(sent) == 1:
+        return route.continue_()
+    return route.abort("connectionreset") if len(sent) == 2 else None
