@@ -125,7 +125,7 @@ class NmpServer(Service):
                 log.exception("VCM at %s is cut off", session.address)
                 session.transport.abortConnection()
         self.quiet.flush()
-        self.rations.forget()
+        self.rations.forget(self.sessions)
         if self.sessions and self._shown.called:
             self._shown = ensureDeferred(self._show())
 

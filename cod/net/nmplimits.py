@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from cod.wire.nmp import Fault
 
@@ -104,10 +104,10 @@ class Rations:
         if not self._greetings.setdefault(who, Bucket(*HELLOS, now)).take(now):
             raise Fault("too-many", "it has come too often: come again later", fatal=True)
 
-    def forget(self) -> None:
-        """What makes no difference any more."""
+    def forget(self, connected: Container[int]) -> None:
+        """What makes no difference any more: `connected` VCMs still use theirs."""
         now = self._clock()
-        self._of = {one: ration for one, ration in self._of.items() if not ration.is_whole(now)}
+        self._of = {one: ration for one, ration in self._of.items() if one in connected or not ration.is_whole(now)}
         self._greetings = {who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)}
 
 
