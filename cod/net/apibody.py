@@ -109,7 +109,7 @@ class Arriving(http.Request):
         self.method, self.uri, self.path = command, uri, uri.partition(b"?")[0]
 
     def _is_piece(self) -> bool:
-        return self.getHeader("content-type") == PIECE_TYPE
+        return bool(self.getHeader("content-type") == PIECE_TYPE)
 
     async def _open_piece(self) -> None:
         raise NotImplementedError

@@ -22,4 +22,4 @@ class Channel(http.HTTPChannel):
     def _respondToBadRequestAndDisconnect(self) -> None:
         """In place of Twisted's, which says nothing but the status."""
         self.transport.write(_ANSWER)
-        self.loseConnection()
+        self.loseConnection()  # type: ignore[no-untyped-call]

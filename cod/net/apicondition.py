@@ -30,7 +30,10 @@ def encoded(reply: BaseModel | None) -> bytes:
     """A reply as it is sent; nothing where there is none."""
     if reply is None:
         return b""
-    return as_json(reply.model_dump(mode="json", by_alias=True))
+    try:
+        return reply.model_dump_json(by_alias=True).encode()
+    except ValueError:  # half of a surrogate pair, in a text from somewhere
+        return as_json(reply.model_dump(mode="python", by_alias=True))
 
 
 def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[HasCsv]:

@@ -20,7 +20,7 @@ from cod.wire.tus import PIECE_TYPE
 PREFIX = "/api/v1"
 _REF = "#/components/schemas/{model}"
 _TEXT = {"type": "string"}
-_SIGNED_IN = [{"token": []}, {"session": []}]
+_SIGNED_IN: list[dict[str, list[str]]] = [{"token": []}, {"session": []}]
 
 
 @cache

@@ -89,19 +89,35 @@ def by_state(tx: Tx, span: int, first: int, last: int, kind: str = "") -> list[t
 
 
 def held(
-    tx: Tx, span: int, first: int, last: int, by: str, groups: frozenset[int] | None, **only: str
+    tx: Tx, span: int, first: int, last: int, by: str, groups: frozenset[int] | None, *, group: str = "",
+    vcluster: str = "", type: str = "",
 ) -> list[tuple[str, int, float]]:
-    """(name, start, node-seconds) of what vclusters of these groups (None: all) held, by 'vcluster', 'group' or 'type'.
+    """(name, start, node-seconds) of what vclusters of these groups (None: all) held, by 'vcluster', 'group' or 'type';
+    of one group, vcluster or type alone, where it is named."""
+    own = _h.type_id if by == "type" else _h.vcluster_id
+    query = select(own.label("own"), _h.start, func.sum(_h.seconds).label("seconds")).where(
+        _h.span == span, _h.start.between(first, last), *_holders(groups, group, vcluster))
+    if type:
+        query = query.where(_h.type_id == select(_k.id).where(_k.name == type).scalar_subquery())
+    names = _names(tx, by)
+    found: dict[tuple[str, int], float] = {}
+    for key, start, seconds in tx.execute(query.group_by(own, _h.start)):
+        place = names.get(key, ""), start
+        found[place] = found.get(place, 0.0) + seconds
+    return [(name, start, seconds) for (name, start), seconds in found.items()]
 
-    only  the name of one 'vcluster', 'group' or 'type'; '' for any
-    """
+
+def _holders(groups: frozenset[int] | None, group: str, vcluster: str) -> list[ColumnElement[bool]]:
+    """Conditions that narrow it to the vclusters that are meant; none where all are."""
     g = t.groups.c
-    names: dict[str, ColumnElement[Any]] = {"vcluster": _v.name, "group": g.name, "type": func.coalesce(_k.name, "")}
-    inner = select(_h.vcluster_id, _h.type_id, _h.start, _h.seconds).where(
-        _h.span == span, _h.start.between(first, last)).subquery()
-    key = names[by]
-    query = (select(key, inner.c.start, func.sum(inner.c.seconds))
-             .select_from(inner.join(t.vclusters, inner.c.vcluster_id == _v.id).join(t.groups, _v.group_id == g.id)
-                          .outerjoin(t.node_types, inner.c.type_id == _k.id))
-             .where(*theirs(_v.group_id, groups), *(names[what] == name for what, name in only.items() if name)))
-    return [(row[0], row[1], row[2]) for row in tx.execute(query.group_by(key, inner.c.start))]
+    wanted = [*theirs(_v.group_id, groups), *([_v.name == vcluster] if vcluster else []),
+              *([_v.group_id == select(g.id).where(g.name == group).scalar_subquery()] if group else [])]
+    return [_h.vcluster_id.in_(select(_v.id).where(*wanted))] if wanted else []
+
+
+def _names(tx: Tx, by: str) -> dict[int, str]:
+    """What to call whatever an id stands for."""
+    g = t.groups.c
+    query = {"vcluster": select(_v.id, _v.name), "type": select(_k.id, _k.name),
+             "group": select(_v.id, g.name).join_from(t.vclusters, t.groups, _v.group_id == g.id)}[by]
+    return {row[0]: row[1] for row in tx.execute(query)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ _VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
 _REQUEST = [t.node_requests.c[f.name] for f in fields(Request) if f.name != "tuples"]
 _RECLAIM = [t.reclaims.c[f.name] for f in fields(Reclaim)]
 _TUPLE = [t.request_tuples.c[f.name] for f in fields(RequestTuple)]
+_MANY = 2000  # nodes
 _REVISION = (t.config_templates.c.name, t.config_templates.c.revision)
 
 
@@ -99,15 +100,18 @@ def _kind(node: Node) -> str:
     return "vcluster" if node.state in OWN_SYSTEM else "boot"
 
 
-def _by_node(query: Select[Any], column: Column[Any], found: list[Node]) -> Select[Any]:
-    """Narrow to `found`, by id; a long list is cheaper unfiltered (and SQLite bounds the variables of a statement)."""
-    return query.where(column.in_([node.id for node in found])) if len(found) <= 500 else query
+def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node]) -> Iterator[Any]:
+    """Rows of the query that are of `found`; a long list is cheaper unfiltered."""
+    if len(found) > _MANY:
+        yield from tx.execute(query)
+    for part in slices([node.id for node in found] if len(found) <= _MANY else []):
+        yield from tx.execute(query.where(column.in_(part)))
 
 
 def _macs(tx: Tx, found: list[Node]) -> dict[int, list[str]]:
     macs: dict[int, list[str]] = {}
     query = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
-    for node_id, mac in tx.execute(_by_node(query, t.nics.c.node_id, found)):
+    for node_id, mac in _by_node(tx, query, t.nics.c.node_id, found):
         macs.setdefault(node_id, []).append(mac)
     return macs
 
@@ -115,7 +119,7 @@ def _macs(tx: Tx, found: list[Node]) -> dict[int, list[str]]:
 def _addresses(tx: Tx, found: list[Node]) -> dict[tuple[int, str], str]:
     b = t.bindings
     query = select(b.c.node_id, b.c.kind, b.c.address).where(b.c.state.in_(("bound", "reserved")))
-    rows = tx.execute(_by_node(query, b.c.node_id, found).order_by(b.c.expires_at))
+    rows = _by_node(tx, query.order_by(b.c.expires_at), b.c.node_id, found)
     return {(node_id, kind): dotted(address) for node_id, kind, address in rows}
 
 
