@@ -19,6 +19,7 @@ from cod.model import Result, Site, Who
 from cod.net.apibody import READS_ONLY, Wrong
 from cod.net.apicondition import Conditions
 from cod.net.changes import change
+from cod.net.events import Hub
 from cod.net.routes import Ask, Route
 from cod.net.signin import SignIn
 from cod.pool import Pool
@@ -37,6 +38,7 @@ class Ground(Protocol):
     real_reactor: Any
     signin: SignIn
     names: frozenset[str]
+    hub: Hub
 
 
 NONE = Conditions()

@@ -35,6 +35,7 @@ MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
 OVERLAP = 100  # ids
 AT_ONCE = 500  # rows of one look
 HELD = 2**18
+SELDOM = 4.0  # seconds
 SENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause", "actor", "bytes_written", "rate")
 HIDDEN = {"vcluster": None, "cause": "", "actor": ""}  # of a node's next holder, for those whom it has left
 
@@ -133,6 +134,11 @@ class Hub:
                 self._loop.start(PERIOD).addErrback(self._broken)
         finally:
             self._turn.release()
+
+    def apart(self) -> float:
+        """Seconds that a page should let pass between two fetches of its parts: the more watch, the more. (A part takes
+        some 10 ms; so all of them together take a sixth of a core, however many watch.)"""
+        return max(SELDOM, len(self.streams) / 8)
 
     def leave(self, stream: EventStream) -> None:
         """It hears no more."""

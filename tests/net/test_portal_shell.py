@@ -20,6 +20,14 @@ def test_a_part_of_a_page(served: Served) -> None:
     assert "Nothing waits" in part.text
 
 
+def test_several_parts_at_once(served: Served) -> None:
+    part = signed_in(served).get("/", part="waiting,notices")
+    assert part.status == 200
+    assert [each.get("data-of") for each in part.tree.iter("template")] == ["waiting", "notices"]
+    assert float(part.headers["X-Live-Apart"]) >= 1
+    assert signed_in(served).get("/", part="waiting,nothing").status == 404
+
+
 def test_who_is_not_signed_in_is_sent_to_sign_in(served: Served) -> None:
     reply = Browser(served.server.ports[0]).ask("GET", "/vclusters")
     assert (reply.status) in (303, 404)

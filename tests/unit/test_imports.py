@@ -30,7 +30,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.flows": ({"cod.policy", "cod.store", "cod.news", "cod.orders", *LEAVES}, set()),
     "cod.images": ({"cod.images", "cod.wire.manifest", "cod.wire.capture", "cod.model"}, {"zstandard"}),
     "cod.net": ({"cod.net", "cod.ca", "cod.webcert", "cod.data", "cod.svg", "cod.flows", "cod.wire", "cod.pool",
-                 "cod.images", "cod.secretfile", "cod.passwords", "cod.orders", *LEAVES},
+                 "cod.images", "cod.news", "cod.secretfile", "cod.passwords", "cod.orders", *LEAVES},
                 {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography", "jinja2",
                  "authlib", "joserfc", "ldap",
                  "markupsafe"}),

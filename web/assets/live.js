@@ -7,7 +7,7 @@
 (() => {
   const TONES = { active: "good", inactive: "rest", off: "rest", retired: "rest", quarantined: "bad", new: "wait",
                   registering: "wait" };
-  const SOON = 400, APART = 8000, SPREAD = 4000; // milliseconds: until the first fetch, between two, and by chance
+  const SOON = 400; // milliseconds until the first fetch
   const body = document.body;
   const every = (selector, root = document) => root.querySelectorAll(selector);
   const named = (attribute, name) => every(`[${attribute}="${CSS.escape(name)}"]`);
@@ -40,8 +40,9 @@
 
   // ------------------------------------------------ parts
 
-  const waiting = new Map(); // part -> timer
-  const fetched = new Map(); // part's name -> when
+  const waiting = new Set(); // names of parts that are to be fetched
+  let timer = 0, fetched = 0; // the next fetch; when the last one was
+  let apart = 1000 * (body.dataset.apart || 8); // milliseconds between two, as the server wants it: the more watch, the more
 
   function busy(part) { // somebody types or decides in it
     const at = document.activeElement;
@@ -49,26 +50,41 @@
       (part.contains(at) && at.matches("input:not([type=hidden]), textarea, select"));
   }
 
-  async function fetchPart(part) {
-    waiting.delete(part.dataset.part);
-    if (!part.isConnected || document.hidden) return;
-    if (busy(part)) return soon(part);
-    fetched.set(part.dataset.part, Date.now());
+  async function fetchParts() { // all that wait, in one request: their page is loaded once for all of them
+    timer = 0;
+    const names = [...waiting].filter((name) => named("data-part", name).length);
+    waiting.clear();
+    if (document.hidden || !names.length) return;
+    const free = names.filter((name) => !busy(named("data-part", name)[0]));
+    if (free.length < names.length) names.filter((name) => !free.includes(name)).forEach((name) => soon(name));
+    if (!free.length) return;
+    fetched = Date.now();
     const where = new URL(location.href);
     where.hash = "";
-    where.searchParams.set("part", part.dataset.part);
+    where.searchParams.set("part", free.join(","));
     try {
       const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With": "live" } });
       if (reply.type === "opaqueredirect") return location.reload(); // signed out meanwhile
+      apart = 1000 * (reply.headers.get("X-Live-Apart") || apart / 1000);
       if (!reply.ok) return;
-      put(part, await reply.text());
+      const text = await reply.text();
+      if (free.length === 1) put(named("data-part", free[0])[0], text);
+      else putEach(text);
     } catch { /* the stream says that the server is away */ } finally { again(); }
+  }
+
+  function putEach(text) {
+    const made = document.createElement("template");
+    made.innerHTML = text;
+    for (const one of every("template[data-of]", made.content)) {
+      const part = named("data-part", one.dataset.of)[0];
+      if (part) put(part, one.innerHTML);
+    }
   }
 
   function again() { // what is under way and sends no events of its own is looked at anew after so many seconds
     for (const sign of every("[data-part] [data-again]")) {
-      const part = sign.closest("[data-part]"), name = part.dataset.part;
-      if (!waiting.has(name)) waiting.set(name, setTimeout(() => fetchPart(part), 1000 * sign.dataset.again));
+      soon(sign.closest("[data-part]").dataset.part, 1000 * sign.dataset.again);
     }
   }
 
@@ -88,12 +104,11 @@
     tick();
   }
 
-  function soon(part) {
-    const name = part.dataset.part;
-    if (waiting.has(name)) return;
-    const since = Date.now() - (fetched.get(name) || 0);
-    const pause = since > APART ? SOON + Math.random() * SOON : APART - since + Math.random() * SPREAD;
-    waiting.set(name, setTimeout(() => fetchPart(part), pause));
+  function soon(name, least = 0) {
+    waiting.add(name);
+    const since = Date.now() - fetched;
+    const pause = since > apart ? SOON + Math.random() * SOON : (apart - since) + Math.random() * apart / 2;
+    timer ||= setTimeout(fetchParts, Math.max(least, pause));
   }
 
   function refresh(kind, value) {
@@ -101,7 +116,7 @@
       const { on, vcluster } = part.dataset;
       const concerns = !vcluster || !value || !("vcluster" in value) || value.vcluster === vcluster ||
         (value.node && part.querySelector(`[data-node="${CSS.escape(value.node)}"]`));
-      if ((!kind || on.split(" ").includes(kind)) && concerns) soon(part);
+      if ((!kind || on.split(" ").includes(kind)) && concerns) soon(part.dataset.part);
     }
   }
 
@@ -170,15 +185,15 @@
   // ------------------------------------------------ for those who hear pages: a few words now and then
 
   const said = document.getElementById("said");
-  let words = [], timer = null;
+  let words = [], pause = null;
 
   function say(text) {
     if (!said || !document.querySelector("[data-part]")) return;
     words.push(text);
-    timer ||= setTimeout(() => {
+    pause ||= setTimeout(() => {
       said.textContent = words.length > 3 ? `${words.length} changes; the last: ${words.at(-1)}` : words.join("; ");
       words = [];
-      timer = null;
+      pause = null;
     }, 4000);
   }
 

@@ -38,7 +38,8 @@ How to add a page
    Everything is escaped; `|safe` is not used. What is undefined is an error. No `style=` or `on...=` attributes, no
    `<script>` or `<style>` with content: the Content-Security-Policy forbids them.
 4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as `?part=nodes` and
-   replaced when an event of a kind in `data-on` comes ('transition', 'notice', 'progress'; debounced). Single values
+   replaced when an event of a kind in `data-on` comes ('transition', 'notice', 'progress'), at most every few seconds,
+   more seldom the more browsers watch; with `data-vcluster="NAME"` only when the event concerns it. Single values
    without that: `m.state(name, node=NODE)` and `m.progress(..., node=NODE)` follow the events by themselves. A block
    that is fetched cannot see a `{% set %}` outside of it. Everything has to be right without the script, too: it only
    saves the reload.

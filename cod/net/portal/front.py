@@ -115,12 +115,17 @@ class Portal:
             partial(guarded, flow=page.load(ask), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         if part:
-            values["part"] = part
-            text = self.templates.part(page.template, part, values)
-            if text is None:
-                raise Wrong(404, "not_found", "This page has no such part.")
-            return Answer(status, text.encode())
+            return self._parts(page, part.split(","), values)
         return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
+
+    def _parts(self, page: Page, wanted: list[str], values: dict[str, Any]) -> Answer:
+        """Blocks of a page alone: one as it is, several each in a `template` element. Raises `Wrong`."""
+        found = {name: self.templates.part(page.template, name, values | {"part": name}) for name in wanted}
+        if None in found.values():
+            raise Wrong(404, "not_found", "This page has no such part.")
+        text = "".join(f'<template data-of="{name}">{text}</template>' for name, text in found.items())
+        return Answer(200, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
+                      headers={"X-Live-Apart": str(values["apart"])})
 
     def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
         ground = self.ground
@@ -140,7 +145,7 @@ class Portal:
             "now": self.ground.clock(), "path": asked.path, "place": place,
             "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
             "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
-            "part": "", "can": partial(_can, visit.who), "reply": None,
+            "part": "", "apart": round(self.ground.hub.apart(), 1), "can": partial(_can, visit.who), "reply": None,
         }
 
     def _with_cookies(self, asked: Asked, answer: Answer) -> Answer:
