@@ -19,7 +19,7 @@ from twisted.web import http
 from cod import states
 from cod.flows.replies import Changed
 from cod.flows.signin import Session
-from cod.model import Refused, Who
+from cod.model import Refused, SlowDown, Who
 from cod.pool import Pool
 from cod.wire.tus import PIECE_TYPE
 
@@ -39,12 +39,14 @@ log = logging.getLogger("cod.api")
 
 class Wrong(Exception):
     """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input that is meant; and
-    what is wrong with each part, where several are."""
+    what is wrong with each part, where several are; `wait`: seconds after which it is worth asking again."""
 
     def __init__(
-        self, status: int, code: str, detail: str, field: str | None = None, faults: dict[str, str] | None = None
+        self, status: int, code: str, detail: str, field: str | None = None, faults: dict[str, str] | None = None,
+        wait: int = 0,
     ) -> None:
         super().__init__(detail)
+        self.wait = wait
         self.status, self.code, self.detail, self.field = status, code, detail, field
         self.faults = faults or ({field: detail} if field else {})
 
@@ -175,6 +177,8 @@ def _too_large() -> Wrong:
 
 def unexpected(error: Exception) -> Wrong:
     """What a flow raised, as the client sees it: a rule's sentence; a late event; the database away; a bug."""
+    if isinstance(error, SlowDown):
+        return Wrong(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):
         return Wrong(STATUS.get(error.code, 422), error.code, error.sentence, error.field or None)
     if isinstance(error, Changed):

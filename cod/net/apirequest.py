@@ -184,6 +184,8 @@ class ApiRequest(UploadRequest):
     def _problem(self, wrong: Wrong) -> None:
         if wrong.status == 401:
             self._headers["WWW-Authenticate"] = "Bearer"
+        if wrong.wait:
+            self._headers["Retry-After"] = str(wrong.wait)
         body = {"type": f"urn:cod:problem:{wrong.code}", "title": http.RESPONSES.get(wrong.status, b"").decode(),
                 "status": wrong.status, "detail": wrong.detail, "code": wrong.code}
         if wrong.field:

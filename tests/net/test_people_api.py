@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email import message_from_bytes
+from email.policy import default
 from typing import Any
 
 import pytest
@@ -12,9 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cod.client import ApiError, Client
 from cod.flows import people, tokens
-from cod.model import Who
+from cod.model import Mail, SignInRules, Site, Who
+from cod.pool import Pool
 from cod.store import groups
-from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said
+from tests.net import receivers
+from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, serving
 
 PASSWORD = "correct horse battery"
 
@@ -85,6 +91,30 @@ def test_an_owner_invites_a_member_who_comes(served: Served, ann: Client) -> Non
     assert refused(ann.post, "/groups/physics/invitations", {}).status == 404
 
 
+def test_a_link_goes_by_mail_where_there_is_a_mail_server(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> None:
+    with receivers.serving() as box:
+        mail = Mail(host="127.0.0.1", port=box.port, tls="none", sender="cod@example.org")
+        there = replace(site, mail=mail, signin=SignInRules(url="https://cod.example.org"))
+        with serving(pool, reactor, in_reactor, there) as served:
+            body = {"name": "bob", "email": "bob@example.org", "mail": True}
+            made = served.local.post("/users", body)
+            unaddressed = served.local.post("/invitations", {"mail": True})
+    assert (made["mailed"], made["unsent"]) == (True, "")
+    assert (unaddressed["mailed"], unaddressed["unsent"]) == (False, "there is no address to send it to")
+    ((sender, to, content),) = box.got
+    assert (sender, to) == ("cod@example.org", ["bob@example.org"])
+    letter = message_from_bytes(content, policy=default)
+    assert made["link"] in letter.get_content()  # type: ignore[attr-defined]
+    assert made["link"].startswith("https://cod.example.org/invitation#")
+
+
+def test_without_a_mail_server_the_link_is_there_all_the_same(served: Served) -> None:
+    made = served.local.post("/invitations", {"email": "bob@example.org", "mail": True})
+    assert (made["mailed"], bool(made["unsent"]), "#" in made["link"]) == (False, True, True)
+
+
 def test_a_group_without_an_owner_is_an_administrators_word(served: Served, ann: Client) -> None:
     assert refused(ann.call, "PUT", "/groups/physics/members/ann", {"role": "viewer"}).status == 409
     assert refused(ann.call, "PUT", "/groups/physics/members/ann", {"role": "viewer", "force": True}).status == 403
@@ -150,6 +180,18 @@ def test_a_password_is_changed_by_the_one_who_knows_it(served: Served, ann: Clie
     assert ann.call("PUT", "/me/password", {"old": PASSWORD, "new": PASSWORD + "!"}) == {"ended": 0}
     told = {"name": "ann", "password": PASSWORD + "!", "token": "t"}
     assert served.remote(None).post("/sign-in", told)["name"] == "t@ann"
+
+
+def test_who_guesses_is_told_how_long_to_wait(served: Served) -> None:
+    answers = []
+    for _ in range(2):
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+        line.request("POST", "/api/v1/sign-in", json.dumps({"name": "ann", "password": "x", "token": "t"}),
+                     {"Content-Type": "application/json"})
+        reply = line.getresponse()
+        answers.append((reply.status, reply.getheader("Retry-After")))
+        line.close()
+    assert answers == [(401, None), (429, "1")]
 
 
 def test_unknown_names_and_wrong_passwords_are_told_alike(served: Served, ann: Client) -> None:

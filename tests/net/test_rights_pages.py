@@ -1,0 +1,101 @@
+"""Every page of the portal, looked at by everybody: nobody sees what is not theirs (the API's walk, by cookies)."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.model import Site
+from cod.net.portal import ACTIONS, PAGES
+from cod.net.portal.front import Portal
+from cod.net.portal.pages import Page
+from cod.net.routes import ANYBODY
+from cod.pool import in_transaction
+from tests.net.apiserver import Served, serving
+from tests.net.rights_world import MARK, OURS, Asker, Rehearsal, World, made
+from tests.net.test_rights_walk import KINDS, UNKNOWN
+
+PUBLIC = {"/sign-in", "/invitation"}
+ADMINS = {"/blocks", "/blocks/{name}", "/energy", "/policy", "/people", "/people/{name}"}
+SHARED = {"/types/{name}", "/templates/new", "/images/new", "/vclusters/new"}
+
+
+@dataclass
+class Walk:
+    """The server, with the world behind it, and one connection."""
+
+    served: Served
+    world: World
+    line: http.client.HTTPConnection
+
+    def look(self, page: Page, asker: Asker, of: dict[str, str]) -> tuple[int, str]:
+        """(status, the page's text, without what is different each time)."""
+        headers = {"Cookie": f"__Host-cod={asker.cookie}"} if asker.cookie else {}
+        self.line.request("GET", path_of(page, of), headers=headers)
+        reply = self.line.getresponse()
+        return reply.status, re.sub(r'value="[0-9a-f]{32,}"', "", reply.read().decode())
+
+
+def path_of(page: Page, of: dict[str, str]) -> str:
+    parts, kind = [], ""
+    for part in page.path.split("/"):
+        parts.append((UNKNOWN | of | {"user": of["user"]})[kind] if part.startswith("{") else part)
+        kind = {**KINDS, "people": "user"}.get(part, kind)
+    return "/".join(parts)
+
+
+def faults(walk: Walk, page: Page) -> Iterator[str]:
+    """What is wrong with what everybody sees of a page, as sentences."""
+    things = "{" in page.path and page.path not in SHARED
+    for who, asker in walk.world.askers.items():
+        if asker.token and not asker.cookie:
+            continue  # tokens are for the API
+        status, text = walk.look(page, asker, walk.world.ours)
+        said = f"{page.path}: {who} gets {status}"
+        if status >= 500:
+            yield f"{said}: the server failed"
+        if not asker.cookie:
+            if status != (200 if page.path in PUBLIC else 303):
+                yield f"{said}: {'to be seen by all' if page.path in PUBLIC else 'not led to sign in'}"
+        elif page.path in ADMINS and not asker.admin:
+            if status not in (403, 404):
+                yield f"{said}: that is the administrators'"
+        elif things and asker.role is None and not asker.admin:
+            missing, _ = walk.look(page, asker, dict(walk.world.missing))
+            if (status, missing) != (404, 404):
+                yield f"{said}, and {missing} of what is not there"
+        elif asker.role == "owner" and status in (403, 404) and page.path not in ADMINS:
+            yield f"{said}, though it is theirs"
+        if asker.role is None and not asker.admin and status == 200 and MARK in text:
+            yield f"{said}: a stranger sees what is not theirs"
+
+
+@pytest.fixture
+def walk(reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site) -> Iterator[Walk]:
+    pool = Rehearsal(engine, reactor)
+    with serving(pool, reactor, in_reactor, site) as served:
+        world = in_transaction(engine, made)
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
+        yield Walk(served, world, line)
+        line.close()
+    pool.close()
+
+
+@pytest.mark.slow
+def test_nobody_sees_what_is_not_theirs(walk: Walk) -> None:
+    found = [fault for page in PAGES for fault in faults(walk, page)]
+    assert not found, "\n".join(found)
+
+
+def test_a_hole_in_a_page_would_be_seen(walk: Walk) -> None:
+    page = next(replace(page, claims=ANYBODY) for page in PAGES if page.path == "/vclusters/{name}")
+    api = walk.served.server._apis[1]
+    api.portal = Portal(api, (page,), ACTIONS)
+    assert OURS in walk.look(page, walk.world.askers["stranger"], walk.world.ours)[1]
+    assert any("stranger" in fault for fault in faults(walk, page))
