@@ -115,16 +115,16 @@ class Portal:
             partial(guarded, flow=page.load(ask), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         if part:
-            return self._parts(page, part.split(","), values)
+            return self._parts(page, part.split(","), values, status)
         return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
 
-    def _parts(self, page: Page, wanted: list[str], values: dict[str, Any]) -> Answer:
+    def _parts(self, page: Page, wanted: list[str], values: dict[str, Any], status: int) -> Answer:
         """Blocks of a page alone: one as it is, several each in a `template` element. Raises `Wrong`."""
         found = {name: self.templates.part(page.template, name, values | {"part": name}) for name in wanted}
         if None in found.values():
             raise Wrong(404, "not_found", "This page has no such part.")
         text = "".join(f'<template data-of="{name}">{text}</template>' for name, text in found.items())
-        return Answer(200, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
+        return Answer(status, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
                       headers={"X-Live-Apart": str(values["apart"])})
 
     def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
