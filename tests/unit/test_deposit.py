@@ -129,7 +129,15 @@ def test_an_mbr_makes_a_disk(tmp_path: Path) -> None:
         assert finish(incoming, CHUNK).content == content
 
 
+def flipped() -> bytes:
+    """A piece in which a bit has changed that zstd does not miss."""
+    whole = bytearray(piece((0, random.Random(4).randbytes(CHUNK))))
+    whole[len(whole) // 2] ^= 1
+    return bytes(whole)
+
+
 BAD = {
+    "one bit": flipped(),
     "cut short": piece((0, noise(1)))[:-1],
     "only a head": piece((0, noise(1)))[:20],
     "out of order": piece((CHUNK, noise(1)), (0, noise(2))),

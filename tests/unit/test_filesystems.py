@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from trampoline.filesystems import content, ext
+from trampoline.filesystems import content, ext, jbd2
 from trampoline.filesystems.content import Content
 
 MIB = 1 << 20
@@ -144,20 +144,31 @@ def test_blocks_that_only_the_journal_calls_used_are_used(partition: Path, tree:
     assert files_of(partition, tmp_path / "copy") == FILES
 
 
-@pytest.mark.parametrize("options", ["ext4", "ext4 -O ^64bit", "ext4 -O ^metadata_csum", "ext3"])
-def test_journals_of_all_formats_are_read(partition: Path, tree: Path, tmp_path: Path, options: str) -> None:
+@pytest.mark.parametrize(("options", "opened"), [
+    ("ext4 -O ^metadata_csum", "jo"), ("ext4 -O ^64bit,^metadata_csum", "jo"), ("ext4", "jo -c"),
+    ("ext4 -O ^64bit", "jo -c -v 3"), ("ext4", "jo -c -v 2"), ("ext4 -O ^64bit", "jo -c -v 2"), ("ext3", "jo")])
+def test_journals_of_all_formats_are_read(
+    partition: Path, tree: Path, tmp_path: Path, options: str, opened: str
+) -> None:
+    """What is found in the journal is what debugfs put there, in two transactions, bit by bit."""
     make_ext(partition, tree, "-b", "1024", "-t", *options.split())
     places = [int(each) for each in re.findall(r"[Bb]lock bitmap at (\d+)", run("dumpe2fs", partition))]
-    words = ["jo"]
-    for number, bitmap in enumerate(places):
-        filled = b"\xc0\x3b\x39\x98" + b"\xff" * 1020 if number % 2 else b"\xff" * 1024  # one that must be escaped
-        (tmp_path / f"b{number}").write_bytes(filled)
-        words.append(f"jw -b {bitmap} {tmp_path}/b{number}")
-    run("debugfs", "-w", "-f", "/dev/stdin", partition, text="\n".join([*words, "jc", ""]))
-    found = look(partition)
-    assert found.used is not None
-    used = sum(stop - start for start, stop in found.used)
-    assert used > 19 * MIB
+    rng = random.Random(5)
+    written = {place: rng.randbytes(1024) for place in places}
+    written[places[0]] = b"\xc0\x3b\x39\x98" + rng.randbytes(1020)  # it begins as the journal's own blocks do
+    for place, data in written.items():
+        (tmp_path / f"b{place}").write_bytes(data)
+    # One command of debugfs may write several blocks, one after the other, under one descriptor.
+    (tmp_path / "both").write_bytes(written[places[0]] + written[places[1]])
+    words = [opened, f"jw -b {places[0]},{places[1]} {tmp_path}/both", "jc", opened,
+             *(f"jw -b {place} {tmp_path}/b{place}" for place in places[2:]), "jc"]
+    run("debugfs", "-w", "-f", "/dev/stdin", partition, text="\n".join([*words, ""]))
+    run("debugfs", "-R", f"dump <8> {tmp_path}/journal", partition)
+    journal = (tmp_path / "journal").read_bytes()
+    found = jbd2.logged(lambda at: journal[at * 1024 : (at + 1) * 1024], len(journal) // 1024, 1024, set(places))
+    assert dict(found) == written
+    assert not list(jbd2.logged(lambda at: journal[at * 1024 : (at + 1) * 1024], len(journal) // 1024, 1024, set()))
+    assert look(partition).used is not None
 
 
 def test_a_journal_that_shows_another_size_or_cannot_be_read_means_everything(

@@ -151,6 +151,19 @@ def test_a_suspended_machine_is_captured_as_one_that_is_not(tmp_path: Path) -> N
     assert image[SPANS[3].start + 4086 : SPANS[3].start + 4096] == b"SWAPSPACE2"
 
 
+def test_what_lies_between_used_parts_of_a_chunk_is_zeros(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(b"x" * 3 * MIB)
+    with Source(str(tmp_path / "disk")) as source:
+        overlay = Overlay(source, 3 * MIB)
+        overlay.write(memoryview(b"changed"), 2 * MIB + 5)
+        image = copy_of(Usage((), overlay, ((10, 20), (30, MIB + 7), (MIB + 9, MIB + 10))))
+    expected = bytearray(3 * MIB)
+    for start, stop in ((10, 20), (30, MIB + 7), (MIB + 9, MIB + 10)):
+        expected[start:stop] = b"x" * (stop - start)
+    expected[2 * MIB + 5 : 2 * MIB + 12] = b"changed"
+    assert image == expected
+
+
 def test_a_source_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "disk").write_bytes(b"data" * 1024)
     with Source(str(tmp_path / "disk")) as source, pytest.raises(PrimeError, match="only read"):
