@@ -4,7 +4,8 @@ what 500 browsers that watch live cost. ``python -m tests.bench.bench_portal [--
 The server is the product's own, on SQLite over TLS, pinned to one core; who asks is on the other, one page after the
 other on one connection, so what is measured is the server's time and a little of the client's. An administrator's
 pages and an owner's; every page of the table, with example names. The watchers, administrators who hear of
-everything, have a stream each; meanwhile nodes change state 20 times a second.
+everything, look at the overview: a stream each, and its live parts fetched as the script does; meanwhile nodes change
+state 20 times a second.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import gzip
 import http.client
 import os
+import random
 import secrets
 import shutil
 import ssl
@@ -116,13 +118,33 @@ def pages(port: int, who: str, cookie: str, rounds: int) -> list[Measure]:
 # ---------------------------------------------------------------- who watches
 
 
-async def watch(port: int, cookie: str, heard: list[int]) -> None:
-    """Open a stream and count what comes."""
+async def asked(port: int, cookie: str, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection of a browser's that has asked for that."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
-    lines = ("GET /api/v1/events HTTP/1.1", f"Host: localhost:{port}", f"Cookie: __Host-cod={cookie}", "", "")
+    lines = (f"GET {path} HTTP/1.1", f"Host: localhost:{port}", f"Cookie: __Host-cod={cookie}",
+             "Accept-Encoding: gzip", "", "")
     writer.write("\r\n".join(lines).encode())
+    return reader, writer
+
+
+async def refresh(port: int, cookie: str) -> None:
+    """Fetch the overview's live parts as the page's script does when something happens: as often as the server says."""
+    apart = random.uniform(0, WATCHERS / 8)
+    while True:
+        await asyncio.sleep(apart)
+        reader, writer = await asked(port, cookie, "/?part=site,under_way")
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        apart = float(head.partition("x-live-apart: ")[2].partition("\r")[0]) * random.uniform(1, 1.5)
+        await reader.readexactly(int(head.partition("content-length: ")[2].partition("\r")[0]))
+        writer.close()
+
+
+async def watch(port: int, cookie: str, heard: list[int]) -> None:
+    """Open a stream and count what comes."""
+    reader, writer = await asked(port, cookie, "/api/v1/events")
+    fetching = asyncio.create_task(refresh(port, cookie))
     try:
         if not (await reader.readline()).startswith(b"HTTP/1.1 200"):
             return
@@ -130,6 +152,7 @@ async def watch(port: int, cookie: str, heard: list[int]) -> None:
         while data := await reader.read(65536):
             heard[1] += data.count(b"event: transition")
     finally:
+        fetching.cancel()
         writer.close()
 
 
