@@ -156,6 +156,7 @@ class ApiServer(Service):
         for address, port in self._listen:
             self._listening.append(self._open(address, port))
         self.ports = [port.getHost().port for port in self._listening[1:]]
+        self.intake.start()
         self._sweep.start(SWEEP)
         if self._tls:
             self._renewal.start(DAY, now=False)

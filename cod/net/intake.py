@@ -12,10 +12,12 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
 
 from cod.flows import uploads
 from cod.flows.access import Change, Claim, noted
@@ -28,6 +30,7 @@ from cod.pool import Pool
 P = ParamSpec("P")
 T = TypeVar("T")
 
+THREADS = 4
 SILENT = 5.0  # seconds without a byte after which somebody else may go on with an upload
 
 log = logging.getLogger("cod.uploads")
@@ -39,6 +42,17 @@ class Locked(Exception):
 
 class Full(Exception):
     """The disk has no room for the upload."""
+
+
+class _Thread(Thread):
+    """One that does not keep a process from ending."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, daemon=True)
+
+
+class _Threads(ThreadPool):
+    threadFactory = _Thread
 
 
 class Intake:
@@ -55,12 +69,17 @@ class Intake:
     ) -> None:
         self.reactor, self.pool, self.site, self.clock = reactor, pool, site, clock
         self._folder, self._wake, self._boot = folder, wake, boot_id() if boot is None else boot
+        self._threads = _Threads(0, THREADS, "uploads")  # of our own: a slow disk shall hold up nobody else
         self._pieces: dict[str, Piece] = {}
         self._sums: dict[str, Sum] = {}
 
+    def start(self) -> None:
+        """Begin."""
+        self._threads.start()
+
     def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """Do what blocks."""
-        return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), work, *args, **kwargs)
+        return deferToThreadPool(self.reactor, self._threads, work, *args, **kwargs)
 
     def check_room(self, size: int) -> None:
         """Raise Full unless the disk has room for `size` bytes more now."""
@@ -93,8 +112,8 @@ class Intake:
                                       checked=checked, now=self.clock())
             await self.in_thread(file.start, row.offset)
         except BaseException as error:
-            if isinstance(error, Refused):
-                path.unlink(missing_ok=True)  # it was given up while we opened the file, or made it anew
+            if isinstance(error, Refused) and not file.length:
+                path.unlink(missing_ok=True)  # made anew by us: the upload is over (not empty, it may be an image's)
             file.close()
             raise
         return file, row
@@ -208,6 +227,7 @@ class Intake:
         """Let go of all that is under way."""
         for piece in list(self._pieces.values()):
             await piece.break_off()
+        self._threads.stop()
 
 
 def _arrival(upload: Upload) -> Change:

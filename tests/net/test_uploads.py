@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import socket
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
 
-from cod.flows import groups, images, tokens, uploads
-from cod.model import Effect
+from cod.flows import groups, images, uploads
+from cod.model import Effect, Refused
 from cod.net import intake, piece
+from cod.store import tables
 from cod.wire import tus
 from tests.net.apiserver import ADMIN, NOW, READER, Served
 from tests.waiting import until
@@ -148,6 +151,24 @@ def test_the_beginning_may_come_along_with_the_creation(served: Served) -> None:
     assert (made.status, made.offset, made.body["id"]) == (201, 70_000, upload)
     assert send(served, upload, DATA[70_000:], 70_000).status == 204
     assert served.local.get("/images/debian")["sha256"] == SHA
+
+
+def test_a_qcow2_file_says_how_large_its_disk_is(served: Served) -> None:
+    head = b"QFI\xfb" + struct.pack(">IQIIQI", 3, 0, 0, 16, 5 << 30, 0)
+    upload = begun(served, size=100_000)
+    assert send(served, upload, head.ljust(100_000, b"\0"), 0).status == 204
+    image = served.local.get("/images/debian")
+    assert (image["format"], image["size"], image["stored"]) == ("qcow2", 5 << 30, 100_000)
+
+
+def test_the_audit_has_its_beginning_and_its_end(served: Served) -> None:
+    upload = begun(served)
+    send(served, upload, DATA[:10], 0)
+    send(served, upload, DATA[10:], 10)
+    rows = served.tx(lambda tx: tx.execute(select(tables.audit.c.actor, tables.audit.c.action, tables.audit.c.thing)
+                                           .order_by(tables.audit.c.id)).all())
+    assert [tuple(row) for row in rows if "upload" in row[1]] == [
+        ("token:ci", "upload create", "debian"), ("token:ci", "image upload", "debian")]
 
 
 def test_creation_as_the_api_has_it(served: Served) -> None:
@@ -335,11 +356,6 @@ def test_half_a_piece_with_a_checksum_counts_for_nothing(served: Served) -> None
 # ---------------------------------------------------------------- who may
 
 
-def user_token(served: Served, name: str, scope: str = "admin", **group: Any) -> str:
-    served.tx(tokens.create, name, f"cod_{name}", scope, None, NOW, **group)
-    return f"cod_{name}"
-
-
 def test_a_reading_token_sends_nothing(served: Served) -> None:
     assert create(served, token=READER).status == 403
     upload = begun(served)
@@ -406,6 +422,18 @@ def test_another_process_at_it_is_left_alone(served: Served) -> None:
     assert where(served, upload) == 0
     other.close()
     assert send(served, upload, DATA, 0).status == 204
+
+
+def test_a_piece_that_comes_too_late_leaves_the_image_s_file_alone(served: Served, in_reactor: Any) -> None:
+    """It has asked about the upload before the last piece ended, and opens the file after that."""
+    from twisted.internet.defer import ensureDeferred
+
+    upload = begun(served)
+    row = served.tx(uploads.one, upload_id=upload, now=NOW)
+    send(served, upload, DATA, 0)
+    with pytest.raises(Refused, match="it is complete"):
+        in_reactor(lambda: ensureDeferred(served.server.intake.begin(row, None, piece.Connection())))
+    assert files(served)[0].read_bytes() == DATA
 
 
 def test_giving_up_ends_who_is_sending(served: Served) -> None:
