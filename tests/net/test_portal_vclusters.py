@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from sqlalchemy import update
+
 from cod.model import Site
+from cod.store import tables as t
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import signed_in
@@ -105,12 +108,18 @@ def test_who_may_not_is_refused_even_by_hand(there: Served) -> None:
 
 def test_a_reclaim_can_be_answered(there: Served) -> None:
     browser = browse(there, group="web")
+    assert "None of its nodes is of that kind any more." in browser.get("/vclusters/farm").words
+    there.tx(lambda tx: tx.execute(update(t.reclaims).values(block_id=3)))  # as node14 is
     page = browser.get("/vclusters/farm")
     assert "1 node will be taken" in page.words
+    assert page.tree.xpath("//*[@class='alarm']//input[@name='nodes']/@value") == ["n14"]
     assert "A virtual cluster of another group has a higher priority" in page.words
     refused = page.send("/vclusters/farm/reclaims/1/answer", nodes="n16")
     assert refused.status == 409
     assert "not of the type and block" in refused.words
+    done = refused.send("/vclusters/farm/reclaims/1/answer", nodes="n14")
+    assert "Given back for a vcluster of another group: n14." in done.words
+    assert vcluster(there, "farm").size == 4
 
 
 def test_a_manager_is_enrolled_with_what_is_wrong_at_its_field(there: Served) -> None:
