@@ -20,12 +20,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from cod import webcert
+from cod.client import Client
 from cod.flows import groups, images, uploads
-from cod.model import Effect, Refused
+from cod.model import Effect, Refused, Site
 from cod.net import intake, piece
+from cod.net.webtls import WebTls
+from cod.pool import Pool
 from cod.store import tables
+from cod.uploads import Sender
 from cod.wire import tus
-from tests.net.apiserver import ADMIN, NOW, READER, Served
+from tests.net.apiserver import ADMIN, NOW, READER, Served, serving
+from tests.net.portalclient import signed_in
 from tests.waiting import until
 
 DATA = hashlib.shake_256(b"image").digest(3_000_001)
@@ -372,6 +378,32 @@ def test_nothing_is_kept_of_what_an_unknown_client_sends(served: Served) -> None
     assert answer.status == 401
     assert send(served, "0" * 32, DATA, 0).status == 404
     assert files(served) == []
+
+
+def test_a_browser_s_piece_needs_the_token_of_a_page(served: Served) -> None:
+    browser = signed_in(served)
+    upload = begun(served)
+    (csrf,) = set(browser.get("/images/new").tree.xpath("//form[@data-upload-to]//input[@name='csrf']/@value"))
+    told = {"Content-Type": tus.PIECE_TYPE, "Upload-Offset": "0", "Origin": f"https://{browser.host}"}
+    for headers in (told, told | {"X-CSRF-Token": "guessed"},
+                    told | {"X-CSRF-Token": csrf, "Origin": "https://elsewhere.example"}):
+        assert browser.ask("PATCH", f"/api/v1/uploads/{upload}", DATA, headers).status == 403
+    assert where(served, upload) == 0
+    assert browser.ask("PATCH", f"/api/v1/uploads/{upload}", DATA, told | {"X-CSRF-Token": csrf}).status == 204
+    assert served.local.get("/images/debian")["sha256"] == SHA
+
+
+def test_an_upload_over_tls(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path
+) -> None:
+    certificate = webcert.self_signed(tmp_path / "web", ["127.0.0.1"])
+    (tmp_path / "file").write_bytes(DATA)
+    with serving(pool, reactor, in_reactor, site, tls=WebTls(lambda: certificate)) as served, \
+            (tmp_path / "file").open("rb") as file:
+        url = f"https://127.0.0.1:{served.server.ports[0]}"
+        client = Client(url, ADMIN, ca_file=str(certificate.certificate))
+        assert Sender(client).add("debian", file)["sha256"] == SHA
+        assert files(served)[0].read_bytes() == DATA
 
 
 # ---------------------------------------------------------------- broken connections, two at once
