@@ -255,8 +255,9 @@ class Client:
         if isinstance(error, PermissionError):
             return Unreachable(f"{self.server} is its owner's alone: be root, or use --server http://... and a token")
         if isinstance(error, ssl.SSLError):
-            return Unreachable(f"{self.server} cannot be trusted ({getattr(error, "reason", None) or error}): name who signs its "
-                               "certificate (--ca-file, COD_CA_FILE) or the certificate itself (--pin, COD_PIN)")
+            why = getattr(error, "reason", None) or error
+            return Unreachable(f"{self.server} cannot be trusted ({why}): name who signs its certificate (--ca-file, "
+                               "COD_CA_FILE) or the certificate itself (--pin, COD_PIN)")
         return Unreachable(f"no server answers at {self.server} ({error or type(error).__name__}); "
                            "is `cod serve` running?")
 
