@@ -112,7 +112,7 @@ def test_a_reclaim_can_be_answered(there: Served) -> None:
     there.tx(lambda tx: tx.execute(update(t.reclaims).values(block_id=3)))  # as node14 is
     page = browser.get("/vclusters/farm")
     assert "1 node will be taken" in page.words
-    assert page.tree.xpath("//*[@class='alarm']//input[@name='nodes']/@value") == ["n14"]
+    assert page.tree.xpath("//*[@class='alarm']//input[@name='nodes']/@value") == ["n14", "n18"]
     assert "A virtual cluster of another group has a higher priority" in page.words
     refused = page.send("/vclusters/farm/reclaims/1/answer", nodes="n16")
     assert refused.status == 409
