@@ -9,6 +9,9 @@ reported and a decision about it has been taken; the decision (`policy.lifecycle
 transaction. Every road back to the reserve pool leads through it, so a node cannot look free without having reported
 and, where it held somebody's data, without having been wiped.
 
+A node that is to be captured (saved as an image) takes the same road: active -> trampoline -> capture -> trampoline ->
+boot, its disk marked *system* until it is active again, so that the crossroads sends it home and writes nothing.
+
 Three kinds of state (Ironic's distinction):
 
 - *stable*: nothing is owed; the node may stay for ever;
