@@ -10,5 +10,5 @@ from cod.store.engine import Tx
 
 
 def every(tx: Tx, page: Page, groups: frozenset[int] | None, **filters: Any) -> Listed[AuditRow]:
-    """A part of the audit, the newest first; of `groups` alone (None: all). `filters` as `store.audit.every` has them."""
+    """A part of the audit, the newest first; of `groups` alone (None: all). `filters`: see `store.audit.every`."""
     return audit.every(tx, page, groups, **filters)

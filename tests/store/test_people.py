@@ -11,6 +11,7 @@ from cod.flows import invitations, people, signin, tokens
 from cod.model import Group, Identity, Refused, Role, SignInRules, SlowDown, User, Who
 from cod.policy import signin as signin_policy
 from cod.store import audit, groups
+from cod.store import people as rows
 from cod.store.engine import Tx
 
 NOW = 1_000_000.0
@@ -143,6 +144,14 @@ def test_who_is_disabled_is_out_at_once(tx: Tx, ann: User) -> None:
     people.change(tx, "ann", {"disabled": False}, now=NOW)
     assert asks(tx) is None  # and the session does not rise again
     assert tokens.caller(tx, "cod_t", HERE, NOW) is not None
+
+
+def test_a_session_that_was_left_over_is_worth_nothing_to_who_is_disabled(tx: Tx, ann: User) -> None:
+    begin(tx, ann)
+    rows.change(tx, ann.id, disabled_at=NOW)
+    assert asks(tx) is None
+    rows.change(tx, ann.id, disabled_at=None)
+    assert asks(tx) is not None
 
 
 def test_sessions_are_listed_and_ended_by_their_own_user(tx: Tx, ann: User) -> None:
