@@ -3,6 +3,10 @@ SHELL := /bin/bash
 PYTEST = .venv/bin/python -m pytest
 WORKERS ?= 2
 
+# Thousands of tests are compiled once, and hundreds of processes that they start not at all; the folders stay clean.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
+
 .PHONY: venv ldap build demo test test-fast check bench run lab-down clean system-demo system-test
 
 venv: .venv/installed
@@ -36,7 +40,7 @@ test: system-test check build ldap
 	$(PYTEST) -n $(WORKERS) --dist loadgroup
 
 test-fast: system-test venv
-	$(PYTEST) -n $(WORKERS) -m "not system and not mariadb and not slow" -q
+	$(PYTEST) -n $(WORKERS) -m "not system and not mariadb and not slow" -q --hypothesis-profile fast
 
 check: venv
 	.venv/bin/ruff check .

@@ -18,7 +18,32 @@ from cod.store import tables
 from cod.store.engine import Tx, connect
 
 settings.register_profile("cod", deadline=None)  # how long an example takes is the machine's affair
+settings.register_profile("fast", deadline=None)  # of `make test-fast`: see `pytest_itemcollected`
 settings.load_profile("cod")
+
+LONGEST_NAME = 80  # characters of a parameter in its test's name
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Megabytes that are fed to a parser shall not be its test's name, which is written, sent and shown many times."""
+    if isinstance(val, str | bytes) and len(val) > LONGEST_NAME:
+        return f"{argname}-of-{len(val)}"
+    return None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A quick answer comes from a quarter of the examples, also of those tests that say how many they want."""
+    if item.config.getoption("--hypothesis-profile", None) != "fast":
+        return
+    for of, name in ((getattr(item, "obj", None), "_hypothesis_internal_use_settings"),
+                     (getattr(item, "cls", None), "settings")):
+        wanted = getattr(of, name, None)
+        if isinstance(wanted, settings) and of not in _fewer:
+            setattr(of, name, settings(wanted, max_examples=-(-wanted.max_examples // 4)))
+            _fewer.add(of)
+
+
+_fewer = set[object]()
 
 SUBNET = Subnet(
     name="lab",
