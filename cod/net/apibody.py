@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 JSON_LIMIT = 2**20
 SWALLOWED = 2**24  # bytes of a body that is refused, read on so that the client can hear why
+AT_A_TIME = 2**18  # bytes of a piece that are read from the network in one go; Twisted's 64 KiB cost a third more CPU
 SWALLOWED_PIECE = 2**26  # the same of a piece of an upload
 STATUS = {"invalid": 422, "not_found": 404, "conflict": 409, "forbidden": 403,
           "unauthorised": 401, "slow_down": 429, "busy": 503, "quota": 413}
@@ -103,6 +104,7 @@ class Arriving(http.Request):
         self._authentic = ensureDeferred(self._authenticate())
         if self._is_piece():
             self.channel.pauseProducing()
+            self.channel.transport.bufferSize = AT_A_TIME
             self._authentic.addCallback(lambda _none: ensureDeferred(self._open_piece()))
         elif length is not None and length > JSON_LIMIT:
             self._refuse(_too_large())

@@ -498,7 +498,7 @@ def test_a_slow_disk_holds_the_sender(served: Served, monkeypatch: pytest.Monkey
         sender.start()
         here = until(lambda: next((one for one in served.server.intake._pieces.values() if one._held), None),
                      "the connection is held")
-        assert here._count < 1 << 18
+        assert here._count < 1 << 20
         gate.set()
         sender.join(20)
         assert peer.recv(100).startswith(b"HTTP/1.1 204 ")
