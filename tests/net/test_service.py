@@ -195,6 +195,7 @@ def test_a_contradictory_policy_changes_nothing_on_reread(
     assert (site.policy, site.energy) == (replace(before[0], heartbeat=1.0), replace(before[1], manage=True))
 
 
+@pytest.mark.slow
 def test_a_server_with_a_contradictory_policy_does_not_start(serving: Serving) -> None:
     good = serving.site.read_text()
     serving.site.write_text(good.replace("\n[energy]", "\n[energy]\nwarm_low = 9").replace(
@@ -210,6 +211,7 @@ def refuses(serving: Serving, words: str) -> None:
     assert "Traceback" not in serving.log
 
 
+@pytest.mark.slow
 def test_a_server_on_another_schema_says_so_and_stops(serving: Serving) -> None:
     engine = connect(f"sqlite:///{serving.folder}/cod.db")
     with engine.begin() as tx:
@@ -218,6 +220,7 @@ def test_a_server_on_another_schema_says_so_and_stops(serving: Serving) -> None:
     refuses(serving, "upgraded by a newer version of COD")
 
 
+@pytest.mark.slow
 def test_an_unreachable_database_stops_the_server_and_its_password_stays_secret(serving: Serving) -> None:
     url = "mysql+pymysql://cod:geheim@127.0.0.1:1/cod"
     serving.site.write_text(serving.site.read_text().replace('# database = ""', f'database = "{url}"'))
@@ -225,6 +228,7 @@ def test_an_unreachable_database_stops_the_server_and_its_password_stays_secret(
     assert "geheim" not in serving.log
 
 
+@pytest.mark.slow
 def test_a_part_that_cannot_start_says_why(serving: Serving) -> None:
     """The boot server's address is not on this machine."""
     serving.only = "images"

@@ -119,7 +119,7 @@ def steps(lab: Make, who: str) -> int:
 
 @pytest.mark.parametrize("who", ["vcm", "cod"])
 def test_killed_at_some_steps(lab: Make, who: str) -> None:
-    for k in range(1, steps(lab, who), 71 if who == "vcm" else 23):
+    for k in range(1, steps(lab, who), 149 if who == "vcm" else 47):
         killed_at(lab(), who, k)
 
 
