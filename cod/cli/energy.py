@@ -18,17 +18,18 @@ WIDTH = 40  # columns of the picture
 @click.option("--by", type=click.Choice(("group", "type", "day")), default="group", show_default=True,
               help="Whose energy: each group's, each node type's, each day's.")
 @click.option("--since", type=SPAN, default="30d", show_default=True, help="How far back, such as 7d; whole days, UTC.")
+@click.option("--group", help="Of this group alone.")
 @as_json
 @click.pass_context
-def energy(ctx: click.Context, by: str, since: float, as_json: bool) -> None:
-    """Show what nodes used, and what it would have been more had none slept.
+def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json: bool) -> None:
+    """Show what nodes used, and what it would have been more had none slept: of all groups, or of those you are in.
 
     \b
     Example:
       cod energy --by day --since 7d
     """
     now = time.time()
-    report = client(ctx).get("/energy", **{"from": max(0.0, now - since), "to": now, "by": by})
+    report = client(ctx).get("/energy", **{"from": max(0.0, now - since), "to": now, "by": by, "group": group})
     shown(ctx, report, picture, as_json)
 
 

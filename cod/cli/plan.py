@@ -71,6 +71,18 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
            for one in why["chances"]], most)
 
 
+def print_match(found: Mapping[str, Any]) -> None:
+    """What would come of a request, for people."""
+    click.echo(found["sentence"])
+    click.echo(f"{found['wanted']} wanted, {found['matching']} of the site would do: {found['free']} free, "
+               f"{found['coming']} coming; its vcluster has addresses for {found['room']}")
+    if not found["granted"] and found["expected_at"] is not None:
+        click.echo(f"as far as leases tell there are enough {when(found['expected_at'])}")
+    _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
+          [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
+            _lacks(one)) for one in found["types"]], None)
+
+
 def _part(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], most: int | None) -> None:
     if rows:
         click.echo(f"\n{title}")

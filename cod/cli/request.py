@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from cod.cli.plan import print_explanation
+from cod.cli.plan import print_explanation, print_match
 from cod.cli.show import as_json, client, console, live, print_json, said, shown, table, watching, when
 from cod.client import path
 
@@ -104,3 +105,29 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
       cod request withdraw 12
     """
     said(client(ctx).delete(path("requests", number)), f"{number}: withdrawn", as_json)
+
+
+@request.command()
+@click.option("--count", type=click.IntRange(1, 100_000), required=True, help="How many nodes.")
+@click.option("--group", default="site", show_default=True, help="For a new vcluster of this group.")
+@click.option("--vcluster", help="For this one, beside the nodes that it has.")
+@click.option("--template", help="NAME or NAME@REVISION; any, if it is left out.")
+@click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="Requirements (XML).")
+@click.option("--spread", is_flag=True, help="They may be of several types and blocks.")
+@as_json
+@click.pass_context
+def match(ctx: click.Context, /, attributes: Path | None, as_json: bool, **asked: Any) -> None:
+    """Say what would come of a request, without making it. Exit code 1 unless it would be granted now.
+
+    \b
+    Example:
+      cod request match --count 8 --group physics --template debian
+    """
+    body = {key: value for key, value in asked.items() if value is not None}
+    found = client(ctx).post("/match", body | ({"attributes": attributes.read_text()} if attributes else {}))
+    if as_json:
+        print_json(found)
+    else:
+        print_match(found)
+    ctx.exit(0 if found["granted"] else 1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cod.flows import replies as flow
-from cod.net.apicondition import fits, tag, tags, twin
+from cod.net.apicondition import fits, keyed, tag, tags, twin
 from cod.net.table import ROUTES
 from cod.store import replies
 from tests.net.apiserver import ADMIN, Served, add_node
@@ -69,6 +69,21 @@ def test_a_secret_is_not_kept(served: Served) -> None:
     once = partial(flow.once, flow=lambda tx: "value", key="k", question="q", status=201, body=lambda value: "", now=1)
     assert served.tx(once) == "value"
     assert served.tx(replies.begin, "k", "q", 2.0) == replies.Kept("q", 201, "")
+
+
+def test_answers_with_secrets_in_them_are_marked() -> None:
+    for route in ROUTES:
+        fields = set(getattr(route.reply, "model_fields", {}))
+        if keyed(route) and fields & {"secret", "token", "key", "link", "password"} and "fingerprint" not in fields:
+            assert route.secret, f"{route.method} {route.path}: its answer would be kept"
+
+
+def test_what_made_a_secret_is_not_done_again(served: Served, say: Any) -> None:
+    assert say("POST", "/groups/site/webhook-secret", {}, Idempotency_Key="a")[0] == 200
+    secret = served.local.get("/groups/site/webhook-secret")["secret"]
+    status, headers, problem = say("POST", "/groups/site/webhook-secret", {}, Idempotency_Key="a")
+    assert (status, problem["code"], headers["Idempotency-Replayed"]) == (409, "shown_once", "true")
+    assert served.local.get("/groups/site/webhook-secret")["secret"] == secret
 
 
 def test_what_has_not_changed_is_not_sent_again(say: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -215,6 +216,18 @@ def test_others_ask_for_their_own_groups(served: Served) -> None:
         with pytest.raises(ApiError) as caught:
             ann.post("/match", body)
         assert caught.value.status == 404
+
+
+def test_on_the_command_line(served: Served, tmp_path: Path) -> None:
+    said = run(served, "request", "match", "--count", "1", "--group", "rich", "--template", "web")
+    assert said.startswith("It is granted in the next pass.")
+    assert "7 of the site would do: 3 free" in said
+    wants = tmp_path / "wants.xml"
+    wants.write_text(WANTS.format(32))
+    said = run(served, "request", "match", "--count", "2", "--group", "poor", "--attributes", str(wants), code=1)
+    assert "as far as leases tell there are enough" in said
+    assert re.search(r"^small +1 +2 +2 +0 +0 +memory/mib", said, re.MULTILINE)
+    assert json.loads(run(served, "request", "match", "--count", "9", "--json", code=1))["code"] == "impossible"
 
 
 def counts(tx: Any) -> dict[str, int]:

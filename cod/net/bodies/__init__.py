@@ -105,7 +105,7 @@ from cod.net.bodies.vclusters import (
     VclusterReply,
     WebhookSecret,
 )
-from cod.net.bodies.vcms import VcmEnrol, VcmEnrolled, VcmList, VcmReply
+from cod.net.bodies.vcms import VcmEnrol, VcmEnrolled, VcmList, VcmQuery, VcmReply
 
 __all__ = [
     "Arrow",
@@ -214,6 +214,7 @@ __all__ = [
     "VcmEnrol",
     "VcmEnrolled",
     "VcmList",
+    "VcmQuery",
     "VcmReply",
     "Verified",
     "WebhookSecret",

@@ -196,7 +196,7 @@ class GroupCreate(Body):
     max_lease: Seconds | None = None
     email: Emails = ""
     webhook: WebhookUrl = ""
-    events: Events = ["notices"]
+    events: Events = Field(default=["notices"])
     image_quota: Quota | None = None
 
 

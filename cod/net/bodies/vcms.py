@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from cod.model import VcmView
-from cod.net.bodies.base import Body, Part, Reply
+from cod.net.bodies.base import Body, Paged, Part, Reply
 
 Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
 
@@ -46,8 +46,14 @@ class VcmReply(Reply):
                    head=vcm.head)
 
 
+class VcmQuery(Paged):
+    """Which VCMs to list."""
+
+    sort: Literal["vcluster", "-vcluster", "enrolled_at", "-enrolled_at"] = "vcluster"
+
+
 class VcmList(Part):
-    """All VCMs."""
+    """VCMs."""
 
     items: list[VcmReply]
 

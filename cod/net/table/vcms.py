@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from cod.ca import Issued
 from cod.flows import vcms
 from cod.model import Refused
 from cod.net import bodies as b
-from cod.net.routes import ANYBODY, Ask, Flow, listed, manage, route, see
+from cod.net.routes import ANYBODY, Ask, Flow, in_parts, listed, manage, route, see
 
 
 def _enrol(ask: Ask) -> Flow:
@@ -74,14 +75,17 @@ def _plain(ask: Ask) -> tuple[int, Issued, bytes]:
 
 VCMS = (
     route("GET", "/vcms", ANYBODY, "List virtual cluster managers, and whether they are connected",
-          lambda a: partial(vcms.every, groups=a.who.groups),
-          shape=listed(b.VcmList, b.VcmReply.of), reply=b.VcmList),
+          lambda a: in_parts(partial(vcms.every, groups=a.who.groups), a.query.page,
+                             lambda one: (one.vcluster, one.vcm.about), "vcluster", vcluster=attrgetter("vcluster"),
+                             enrolled_at=attrgetter("vcm.enrolled_at")),
+          shape=listed(b.VcmList, b.VcmReply.of), reply=b.VcmList, query=b.VcmQuery),
     route("GET", "/vclusters/{name}/vcm", see("vcluster"), "Show a vcluster's manager",
           lambda a: partial(vcms.show, vcluster=a.names["name"]), shape=b.VcmReply.of, reply=b.VcmReply),
     route("POST", "/vclusters/{name}/vcm", manage("vcluster"),
           "Enrol a manager for a vcluster: a key and a certificate, shown once. "
           "Whoever was enrolled before may not speak for it any more", _enrol,
-          shape=lambda enrolled: enrolled, reply=b.VcmEnrolled, body=b.VcmEnrol, status=201, action="vcm enrol"),
+          shape=lambda enrolled: enrolled, reply=b.VcmEnrolled, body=b.VcmEnrol, status=201, secret=True,
+          action="vcm enrol"),
     route("DELETE", "/vclusters/{name}/vcm", manage("vcluster"), "Let nobody speak for a vcluster any more",
           lambda a: partial(vcms.revoke, vcluster=a.names["name"]), status=204),
 )

@@ -1,0 +1,50 @@
+"""docs/api.md names every error code that there is, and the API's document says of every route who may use it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cod.net import apibody, openapi
+from cod.net.apiwords import ERRORS, EXAMPLES, TAGS
+from cod.net.routes import Route
+from cod.net.table import ROUTES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/api.md").read_text()
+
+
+def codes() -> set[tuple[str, str]]:
+    """(status, code) of what is raised in the API's modules."""
+    found = {(str(status), code) for code, status in apibody.STATUS.items()}
+    for path in (ROOT / "cod/net").rglob("*.py"):
+        if "portal" not in path.parts:
+            found |= set(re.findall(r'Wrong\((\d{3}), "([a-z_]+)"', path.read_text()))
+    return found
+
+
+def test_every_code_is_on_the_page() -> None:
+    lines = [line.split("|") for line in PAGE.splitlines() if re.match(r"\| \d{3} \|", line)]
+    listed = {(line[1].strip(), code) for line in lines for code in re.findall(r"`([a-z_]+)`", line[2])}
+    assert codes() - listed == set()
+    assert {status for status, _ in listed} - {"423", "507"} == set(ERRORS)
+
+
+def test_every_status_is_in_the_document() -> None:
+    document = openapi.document()
+    assert {status for status, _ in codes()} - {"423", "507"} <= set(document["components"]["responses"])
+    assert {path.split("/")[3] for path in document["paths"]} == set(TAGS)
+    assert set(EXAMPLES) <= set(document["components"]["schemas"])
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_who_may_is_said_in_words(route: Route) -> None:
+    operation = openapi.document()["paths"][openapi.PREFIX + route.path][route.method.lower()]
+    assert len(operation["description"]) > len("Rights: ") + 10
+    assert "  " not in operation["description"]
+    names = {one["name"] for one in operation["parameters"]}
+    if "items" in getattr(route.reply, "model_fields", {}) and route.query is not None and route.method == "GET":
+        assert names >= {"limit", "after", "sort", "q"} or "by" in names, "lists are alike"
+    assert ("If-None-Match" in names) == (route.method == "GET")
