@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from cod.cli.member import group as invite
 from cod.cli.show import SIZE, SPAN, ago, as_json, client, duration, print_json, said, shown, size, table, when
 from cod.client import path
 
@@ -205,3 +206,6 @@ def resend(ctx: click.Context, name: str, number: int, as_json: bool) -> None:
     """
     value = client(ctx).post(path("groups", name, "deliveries", number, "resend"))
     shown(ctx, value, lambda one: delivery_table([one]), as_json)
+
+
+group.add_command(invite, "invite")

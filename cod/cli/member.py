@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from cod.cli.links import print_link
 from cod.cli.show import SPAN, as_json, client, said, shown, table, when
-from cod.cli.user import print_link
 from cod.client import path
 
 ROLES = click.Choice(["owner", "member", "viewer"])

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, print_json, said, shown, table, when
+from cod.cli.links import print_link
+from cod.cli.member import site as invite
+from cod.cli.show import SPAN, as_json, client, said, shown, table, when
 from cod.client import path
 
 
@@ -34,19 +36,6 @@ def _one(value: Any) -> Any:
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
     return table(("USER", "NAME", "E-MAIL", "IS", "GROUPS"), [
         (value["name"], value["full_name"], value["email"], ", ".join(_marks(value)), groups)])
-
-
-def print_link(value: Any, flag_json: bool) -> None:
-    """A link that was just made, and where it went."""
-    if flag_json:
-        print_json(value)
-        return
-    click.echo(value["link"])
-    if not value["link"].startswith("http"):
-        click.echo("(below the portal's address: see signin.url in the site file)", err=True)
-    until = f"works once, until {when(value['expires_at'])}"
-    sent = f"sent to {value['email']}; " if value["mailed"] else ""
-    click.echo(f"({sent}{until})" if not value["unsent"] else f"(not sent: {value['unsent']}; {until})", err=True)
 
 
 @user.command("list")
@@ -173,3 +162,6 @@ def sign_out(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     value = client(ctx).delete(path("users", name, "sessions"))
     said(value, f"{name}: signed out of {value['ended']} browsers", as_json)
+
+
+user.add_command(invite, "invite")

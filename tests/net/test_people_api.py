@@ -341,6 +341,8 @@ def test_the_command_line_does_it_all(served: Served, ann: Client) -> None:
     run(served, "member", "remove", "physics", "bob")
     assert "last owner" in said(served, "member", "remove", "physics", "ann", code=1)
     assert "/invitation#" in said(served, "invite", "group", "physics", "--role", "owner", "--expires", "1d")
+    assert "/invitation#" in said(served, "group", "invite", "physics", "--role", "viewer")
+    assert "/invitation#" in said(served, "user", "invite", "--email", "x@example.org")
     number = as_json(served, "invite", "list")[0]["id"]
     run(served, "invite", "revoke", number)
     assert "group change" in said(served, "audit", "--limit", "50") or "user change" in said(served, "audit")

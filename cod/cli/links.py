@@ -1,0 +1,22 @@
+"""Links that were just made, as `cod user` and `cod invite` print them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import print_json, when
+
+
+def print_link(value: Any, flag_json: bool) -> None:
+    """A link that was just made, and where it went."""
+    if flag_json:
+        print_json(value)
+        return
+    click.echo(value["link"])
+    if not value["link"].startswith("http"):
+        click.echo("(below the portal's address: see signin.url in the site file)", err=True)
+    until = f"works once, until {when(value['expires_at'])}"
+    sent = f"sent to {value['email']}; " if value["mailed"] else ""
+    click.echo(f"({sent}{until})" if not value["unsent"] else f"(not sent: {value['unsent']}; {until})", err=True)
