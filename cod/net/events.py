@@ -10,14 +10,11 @@ older. Who is slow to read is waited for up to `HELD` bytes.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from twisted.internet.defer import DeferredLock, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import LoopingCall
 from zope.interface import implementer
@@ -25,80 +22,17 @@ from zope.interface import implementer
 from cod.flows import views
 from cod.model import Who
 from cod.net.apibody import Wrong
+from cod.net.happenings import Following, Groups, Happening, happenings, progress
 from cod.pool import Pool
-from cod.wire.webhook import document_of
 
 PERIOD = 0.5
 KEEPALIVE = 15.0
 CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
 MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
-OVERLAP = 100  # ids
-AT_ONCE = 500  # rows of one look
+AT_ONCE = 500  # rows of one look, of which `happenings.OVERLAP` were looked at before
 HELD = 2**18
 SELDOM = 4.0  # seconds
-SENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause", "actor", "bytes_written", "rate")
-HIDDEN = {"vcluster": None, "cause": "", "actor": ""}  # of a node's next holder, for those whom it has left
-
-Groups = frozenset[int] | None
 log = logging.getLogger("cod.api")
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """Something to tell.
-
-    row     its id in the table that it comes from
-    groups  those it is for; administrators see all
-    left    those that see it, too, without what is another group's
-    """
-
-    kind: str
-    value: Mapping[str, Any]
-    row: int | None = None
-    groups: frozenset[int] = frozenset()
-    left: frozenset[int] = frozenset()
-
-    def text(self, groups: Groups) -> str:
-        """As it is sent to who may see these groups (None: all); '' where it is not for them."""
-        if groups is None or self.groups & groups:
-            return self._event(self.value)
-        return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
-
-    def _event(self, value: Mapping[str, Any]) -> str:
-        head = f"id: {self.row}\n" if self.kind == "transition" else ""
-        return f"{head}event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
-
-
-def happenings(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Happening]:
-    """What rows of the history and of the notices say."""
-    found = [Happening("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
-                       _one(row["left_group_id"])) for row in rows]
-    return found + [Happening("notice", document_of(view.notice, view.group, view.vcluster), view.notice.id,
-                              _one(view.notice.group_id)) for view in notices]
-
-
-def _one(group: int | None) -> frozenset[int]:
-    return frozenset() if group is None else frozenset({group})
-
-
-class Following:
-    """How far a look has come in a table whose ids grow."""
-
-    def __init__(self, floor: int) -> None:
-        self._floor = self._newest = floor
-        self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
-
-    def after(self) -> int:
-        """After which id to look."""
-        return max(self._floor, self._newest - OVERLAP)
-
-    def is_new(self, row_id: int) -> bool:
-        """Is this row to be sent? It counts as sent from now on."""
-        if row_id in self._sent:
-            return False
-        self._sent.append(row_id)
-        self._newest = max(self._newest, row_id)
-        return True
 
 
 class Hub:
@@ -153,15 +87,15 @@ class Hub:
 
     def under_way(self) -> list[Happening]:
         """The progress of what is being written, as it was last seen."""
-        return [_progress(row) for row in self._progress.values()]
+        return [progress(row) for row in self._progress.values()]
 
     async def _look(self) -> None:
-        rows, progress, notices = await self.pool.read(
+        rows, written, notices = await self.pool.read(
             views.happened, self._transitions.after(), self._notices.after())
-        now = {row["node"]: row for row in progress}
+        now = {row["node"]: row for row in written}
         told = happenings([row for row in rows if self._transitions.is_new(row["id"])],
                           [view for view in notices if self._notices.is_new(view.notice.id)])
-        told += [_progress(row) for name, row in now.items() if self._progress.get(name) != row]
+        told += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
         self._progress = now
         texts: dict[Groups, str] = {}
         for stream in list(self.streams):
@@ -174,11 +108,6 @@ class Hub:
         self.stop()
 
 
-def _progress(row: Mapping[str, Any]) -> Happening:
-    return Happening("progress", {key: value for key, value in row.items() if key != "group_id"}, None,
-                     _one(row["group_id"]))
-
-
 @implementer(IPushProducer)
 class EventStream:
     """One client that follows the events. `again` asks who it is now: its session may be over, its groups others."""
@@ -189,7 +118,9 @@ class EventStream:
         self._held: list[str] = []
         self._size = 0
         self._paused = self._gone = False
-        self._floors = (0, 0)
+        self._floors, self._careful = (0, 0), 2
+        self._sent: set[tuple[str, int | None]] = set()  # by the last look while it caught up
+        self._reads: Deferred[None] | None = None
         self._spoke = self._checked = hub.reactor.seconds()
 
     @property
@@ -211,28 +142,40 @@ class EventStream:
         await self._hub.join(self)
         if self._gone:
             self._hub.leave(self)
-        sent = await self._catch_up(floor, told)
+        await self._catch_up(floor, told)
         behind, self._behind = self._behind or [], None
         behind = [each for each in behind if each.kind != "progress"] + self._hub.under_way()
-        self._speak("".join(self._fresh(each, sent) for each in behind))
+        self._speak(self._fresh(behind))
 
-    async def _catch_up(self, after: int, told: int) -> set[tuple[str, int | None]]:
-        """Send what is in the tables already; what was sent."""
-        sent: set[tuple[str, int | None]] = set()
+    async def _catch_up(self, after: int, told: int) -> None:
+        """Send what is in the tables already, as fast as the client reads."""
+        rows_seen, notices_seen = Following(after), Following(told)
         while self in self._hub.streams:
-            rows, _, notices = await self._hub.pool.read(views.happened, after, told)
-            found = happenings(rows, notices)
+            await self._room()
+            self._behind = []  # it is in the tables, and read now
+            rows, _, notices = await self._hub.pool.read(views.happened, rows_seen.after(), notices_seen.after())
+            found = happenings([row for row in rows if rows_seen.is_new(row["id"])],
+                               [view for view in notices if notices_seen.is_new(view.notice.id)])
             self._speak("".join(each.text(self.groups) for each in found))
-            sent |= {(each.kind, each.row) for each in found}
+            self._sent = {("transition", row["id"]) for row in rows} | {("notice", view.notice.id) for view in notices}
             if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
-                break
-            after = max([after, *(row["id"] for row in rows)])
-            told = max([told, *(view.notice.id for view in notices)])
-        return sent
+                return
 
-    def _fresh(self, each: Happening, sent: set[tuple[str, int | None]]) -> str:
-        old = each.row is not None and each.row <= self._floors[each.kind == "notice"]
-        return "" if old or (each.kind, each.row) in sent else each.text(self.groups)
+    async def _room(self) -> None:
+        """Wait until the client has read what it was sent."""
+        if self._paused:
+            self._reads = Deferred()
+            await self._reads
+
+    def _has_read(self) -> None:
+        reads, self._reads = self._reads, None
+        if reads is not None:
+            reads.callback(None)
+
+    def _fresh(self, told: list[Happening]) -> str:
+        """What of it the client has not been sent while it caught up, and did not know before."""
+        return "".join(each.text(self.groups) for each in told if (each.kind, each.row) not in self._sent
+                       and (each.row is None or each.row > self._floors[each.kind == "notice"]))
 
     def hear(self, text: str, told: list[Happening]) -> None:
         """What has happened, `text` being that for its groups."""
@@ -242,7 +185,11 @@ class EventStream:
             ensureDeferred(self._check())
         if self._behind is not None:
             self._behind += told
-        elif text:
+            return
+        if self._careful:  # this look may have begun before the stream had caught up; the next one surely has not
+            self._careful -= 1
+            text = self._fresh(told)
+        if text:
             self._speak(text)
         elif now - self._spoke > KEEPALIVE:
             self._speak(": still here\n\n")
@@ -283,8 +230,10 @@ class EventStream:
         self._paused = False
         held, self._held, self._size = self._held, [], 0
         self._speak("".join(held))
+        self._has_read()
 
     def stopProducing(self) -> None:
         """The client is gone."""
         self._gone = True
         self._hub.leave(self)
+        self._has_read()

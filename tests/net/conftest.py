@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 from sqlalchemy import Engine
 from twisted.python.threadpool import ThreadPool
 
+from cod import passwords
 from cod.model import Site
 from cod.pool import Pool
 from tests.net.apiserver import Served, serving
@@ -29,6 +31,15 @@ def threads() -> Iterator[ThreadPool]:
     pool.start()
     yield pool
     pool.stop()
+
+
+@pytest.fixture
+def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Passwords that cost little: for tests that are about something else."""
+    monkeypatch.setattr(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    passwords._nobodys.cache_clear()
+    yield
+    passwords._nobodys.cache_clear()
 
 
 @pytest.fixture

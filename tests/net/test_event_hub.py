@@ -11,9 +11,10 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
 from cod.model import Role, Who
-from cod.net import events
+from cod.net import events, happenings
 from cod.net.apibody import Wrong
-from cod.net.events import Following, Happening, Hub
+from cod.net.events import Hub
+from cod.net.happenings import OVERLAP, Following, Happening
 from cod.store import nodes
 from tests.net.handpool import HandPool
 
@@ -25,6 +26,7 @@ class Request:
 
     def __init__(self) -> None:
         self.written, self.over, self.gone = "", False, Deferred[None]()
+        self.slow: Any = lambda: None
 
     def notifyFinish(self) -> Deferred[None]:
         return self.gone
@@ -38,6 +40,7 @@ class Request:
     def write(self, data: bytes) -> None:
         assert not self.over
         self.written += data.decode()
+        self.slow()
 
     def finish(self) -> None:
         self.over = True
@@ -73,6 +76,10 @@ class Site:
         ensureDeferred(stream.start(after))
         return stream, request
 
+    def rows(self) -> Any:
+        with self.engine.begin() as tx:
+            return events.views.happened(tx, 0, 0)[0]
+
     def looks(self) -> None:
         self.clock.advance(events.PERIOD)
 
@@ -102,10 +109,41 @@ def test_what_happens_while_a_stream_catches_up_is_told_once(site: Site) -> None
     assert request.nodes == other.nodes == ["n1", "n2", "n3"]
 
 
+def test_a_look_that_began_before_a_stream_had_caught_up_tells_it_nothing_twice(site: Site) -> None:
+    stream, request = site.follow()
+    site.happens("n1")
+    late = happenings.happenings(site.rows(), [])
+    site.hub.leave(stream)
+    stream, request = site.follow()  # it reads n1 itself
+    stream.hear("".join(each.text(None) for each in late), late)
+    assert request.nodes == ["n1"]
+    site.happens("n2")
+    site.looks()
+    site.looks()
+    site.looks()
+    assert request.nodes == ["n1", "n2"]
+
+
+def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "AT_ONCE", 3)
+    monkeypatch.setattr(happenings, "OVERLAP", 1)
+    monkeypatch.setattr(events, "HELD", 900)  # less than all of it
+    monkeypatch.setattr(events.views, "happened", _in_threes(events.views.happened))
+    site.happens(*(f"n{n}" for n in range(1, 20)))
+    request = Request()
+    stream = events.EventStream(site.hub, request, ADMIN, None)
+    request.slow = stream.pauseProducing
+    ensureDeferred(stream.start(0))
+    for _ in range(40):
+        stream.resumeProducing()
+    assert request.nodes == [f"n{n}" for n in range(1, 20)]
+
+
 def test_catching_up_takes_as_many_looks_as_it_needs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.happens(*(f"n{n}" for n in range(1, 8)))
     real = events.views.happened
     monkeypatch.setattr(events, "AT_ONCE", 3)
+    monkeypatch.setattr(happenings, "OVERLAP", 1)
     monkeypatch.setattr(events.views, "happened", _in_threes(real))
     _, request = site.follow()
     assert request.nodes == [f"n{n}" for n in range(1, 8)]
@@ -206,5 +244,5 @@ def test_ids_that_come_out_of_order_are_told_once() -> None:
     following = Following(10)
     assert [following.is_new(each) for each in (12, 11, 12, 13, 11)] == [True, True, False, True, False]
     assert following.after() == 10
-    assert following.is_new(10 + 2 * events.OVERLAP)
-    assert following.after() == 10 + events.OVERLAP
+    assert following.is_new(10 + 2 * OVERLAP)
+    assert following.after() == 10 + OVERLAP

@@ -355,6 +355,7 @@ def test_a_database_that_is_away_is_said_so(served: Served, ann: Browser, monkey
     assert "/srv/db" not in page.text
 
 
+@pytest.mark.usefixtures("quick_passwords")
 def test_secrets_are_in_no_log_and_no_address(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     served.tx(_bob)
     caplog.set_level(logging.DEBUG)

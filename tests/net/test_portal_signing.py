@@ -15,6 +15,7 @@ from cod.store.engine import Tx
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import ANN, Browser, signed_in
 
+pytestmark = pytest.mark.usefixtures("quick_passwords")
 PASSWORD = "seven quiet otters"
 
 

@@ -1,0 +1,81 @@
+"""What is told of what happens: texts of the events' streams, for whom they are; and how far a look has come."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cod.wire.webhook import document_of
+
+OVERLAP = 100  # ids that are looked at again: MariaDB may commit them out of order
+SENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause", "actor", "bytes_written", "rate")
+HIDDEN = {"vcluster": None, "cause": "", "actor": ""}  # of a node's next holder, for those whom it has left
+
+Groups = frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something to tell.
+
+    row     its id in the table that it comes from
+    groups  those it is for; administrators see all
+    left    those that see it, too, without what is another group's
+    """
+
+    kind: str
+    value: Mapping[str, Any]
+    row: int | None = None
+    groups: frozenset[int] = frozenset()
+    left: frozenset[int] = frozenset()
+
+    def text(self, groups: Groups) -> str:
+        """As it is sent to who may see these groups (None: all); '' where it is not for them."""
+        if groups is None or self.groups & groups:
+            return self._event(self.value)
+        return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
+
+    def _event(self, value: Mapping[str, Any]) -> str:
+        head = f"id: {self.row}\n" if self.kind == "transition" else ""
+        return f"{head}event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
+
+
+def happenings(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Happening]:
+    """What rows of the history and of the notices say."""
+    found = [Happening("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
+                       _one(row["left_group_id"])) for row in rows]
+    return found + [Happening("notice", document_of(view.notice, view.group, view.vcluster), view.notice.id,
+                              _one(view.notice.group_id)) for view in notices]
+
+
+def _one(group: int | None) -> frozenset[int]:
+    return frozenset() if group is None else frozenset({group})
+
+
+class Following:
+    """How far a look has come in a table whose ids grow."""
+
+    def __init__(self, floor: int) -> None:
+        self._floor = self._newest = floor
+        self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
+
+    def after(self) -> int:
+        """After which id to look."""
+        return max(self._floor, self._newest - OVERLAP)
+
+    def is_new(self, row_id: int) -> bool:
+        """Is this row to be sent? It counts as sent from now on."""
+        if row_id in self._sent:
+            return False
+        self._sent.append(row_id)
+        self._newest = max(self._newest, row_id)
+        return True
+
+
+def progress(row: Mapping[str, Any]) -> Happening:
+    """What a row of the progress says."""
+    return Happening("progress", {key: value for key, value in row.items() if key != "group_id"}, None,
+                     _one(row["group_id"]))
