@@ -22,7 +22,7 @@ def token() -> None:
 
     \b
     Example:
-      COD_TOKEN=$(cod token create ci) cod --server http://head:8080 node list
+      COD_TOKEN=$(cod token create ci) cod --server https://head:8443 node list
     """
 
 
