@@ -14,8 +14,10 @@ from cod.model import Group
 from cod.store import feeds, notices
 from cod.store.engine import Tx
 
-KINDS = {"vclusters": "vcluster-events", "nodes": "node-events"}
+KINDS = dict(zip(feeds.KINDS, notices.EVENTS, strict=True))
 """The `kind` of a post, by what groups say that they want."""
+KEPT = 14 * 86400.0  # seconds that posts can be looked at, and sent again
+BATCH = 200  # of those that are older, removed at a time
 
 
 def due(tx: Tx, now: float) -> bool:
@@ -33,6 +35,7 @@ def due(tx: Tx, now: float) -> bool:
 def gather(tx: Tx, now: float) -> int:
     """Write the posts that are due; how many. Of several servers that do so at once one does it."""
     readers = feeds.readers(tx)
+    notices.forget_events(tx, now - KEPT, BATCH)
     return sum(_gather(tx, kind, readers[kind], now) for kind in feeds.KINDS)
 
 

@@ -25,6 +25,8 @@ _NOTICE = [_n[field.name] for field in fields(Notice)]
 _SEND = [_s[field.name] for field in fields(Send)]
 
 WEBHOOK, EMAIL = "webhook", "email"
+EVENTS = ("vcluster-events", "node-events")
+"""The `kind` of what is posted for programs."""
 ADMINISTRATORS = ""
 """The target of mail for whom the site file names as administrators when it is delivered."""
 
@@ -156,6 +158,16 @@ def forget(tx: Tx, group_id: int) -> None:
     tx.execute(delete(t.notice_sends).where(_s.notice_id.in_(own)))
     tx.execute(delete(t.notices).where(_n.group_id == group_id, _n.id != newest(tx)))
     tx.execute(update(t.notices).where(_n.group_id == group_id).values(group_id=None))
+
+
+def forget_events(tx: Tx, before: float, limit: int) -> None:
+    """Remove posts of events that were written before then and are done, at most `limit`. As in `forget`, the newest
+    notice of all stays."""
+    waits = exists().where(_s.notice_id == _n.id, _s.done_at.is_(None))
+    old = list(tx.scalars(select(_n.id).where(_n.kind.in_(EVENTS), _n.at < before, ~waits, _n.id != newest(tx))
+                          .order_by(_n.id).limit(limit)))
+    tx.execute(delete(t.notice_sends).where(_s.notice_id.in_(old)))
+    tx.execute(delete(t.notices).where(_n.id.in_(old)))
 
 
 def every(

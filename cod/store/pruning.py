@@ -53,6 +53,11 @@ def conflicts(tx: Tx, before: float, limit: int) -> int:
     return _delete(tx, t.conflicts, t.conflicts.c.at, before, limit)
 
 
+def vcluster_history(tx: Tx, before: float, limit: int) -> int:
+    """What became of vclusters."""
+    return _delete(tx, t.vcluster_history, t.vcluster_history.c.at, before, limit)
+
+
 def audit(tx: Tx, before: float, limit: int) -> int:
     """Changes that somebody made."""
     return _delete(tx, t.audit, t.audit.c.at, before, limit)
@@ -66,7 +71,7 @@ def invitations(tx: Tx, before: float, limit: int) -> int:
 EVERY: dict[str, Prune] = {
     # What names others goes before what it names.
     "node_history": node_history, "reclaims": reclaims, "node_requests": node_requests, "notices": notices,
-    "conflicts": conflicts, "audit": audit, "invitations": invitations,
+    "conflicts": conflicts, "vcluster_history": vcluster_history, "audit": audit, "invitations": invitations,
 }
 
 

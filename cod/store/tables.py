@@ -540,6 +540,7 @@ notices = _table(
     Column("subject", String(200), nullable=False),
     Column("about", Text, nullable=False, comment="the sentences"),
     Column("events", Document, comment="JSON of what happened, for programs; null: a notice for people"),
+    Index(None, "kind", "at"),
     comment="What groups and the site are told.",
 )
 

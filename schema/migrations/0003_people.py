@@ -238,6 +238,7 @@ def upgrade() -> None:
 
     with op.batch_alter_table('notices', schema=None) as batch_op:
         batch_op.add_column(sa.Column('events', sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mariadb').with_variant(mysql.MEDIUMTEXT(), 'mysql'), nullable=True, comment='JSON of what happened, for programs; null: a notice for people'))
+        batch_op.create_index(batch_op.f('ix_notices_kind_at'), ['kind', 'at'], unique=False)
         batch_op.create_index(batch_op.f('ix_notices_vcluster_id'), ['vcluster_id'], unique=False)
 
     with op.batch_alter_table('users', schema=None) as batch_op:

@@ -119,6 +119,27 @@ def test_old_conflicts_go(tx: Tx) -> None:
     assert ids(tx, t.conflicts) == kept
 
 
+def test_old_histories_of_vclusters_go(tx: Tx, world: dict[str, int]) -> None:
+    kept = [add(tx, t.vcluster_history, vcluster_id=world["vcluster_id"], at=at, event="size", state="active", size=1)
+            for at in (OLD, OLD, YOUNG, OLD)][2:]
+    assert pruned(tx, t.vcluster_history) == 2
+    assert ids(tx, t.vcluster_history) == kept
+
+
+def test_posts_of_events_go_sooner_than_notices(tx: Tx, world: dict[str, int]) -> None:
+    group = groups.get(tx, world["group_id"])
+    for at in (OLD, OLD, OLD, YOUNG):
+        notices.add_events(tx, group, "node-events", "1 event", "[]", at)
+    told = notice(tx, world, OLD, OLD)
+    first, second, under_way, young = ids(tx, t.notices)[:4]
+    tx.execute(t.notice_sends.update().where(t.notice_sends.c.notice_id != under_way).values(done_at=OLD))
+    notices.forget_events(tx, LINE, 1)
+    assert ids(tx, t.notices) == [second, under_way, young, told]
+    notices.forget_events(tx, LINE, 500)
+    assert ids(tx, t.notices) == [under_way, young, told]
+    assert first not in set(tx.scalars(select(t.notice_sends.c.notice_id)))
+
+
 def test_a_batch_is_no_larger_than_asked_and_the_oldest_go_first(tx: Tx) -> None:
     kept = [add(tx, t.conflicts, at=OLD - number, kind="declined", about="a") for number in range(10)]
     assert [pruned(tx, t.conflicts, 4) for _ in range(4)] == [4, 4, 1, 0]
