@@ -94,6 +94,10 @@ class Arriving(http.Request):
 
     def _lost(self, _reason: Any) -> None:
         self._gone = True
+        self._leave_piece()
+
+    def _leave_piece(self, _result: Any = None) -> None:
+        """Whatever became of the request, the upload's file is free for others."""
         if self._piece is not None:
             ensureDeferred(self._piece.leave())
 
@@ -106,7 +110,7 @@ class Arriving(http.Request):
             self.channel.pauseProducing()
             self.channel.transport.bufferSize = AT_A_TIME
             self._authentic.addCallback(lambda _none: ensureDeferred(self._open_piece()))
-        elif length is not None and length > JSON_LIMIT:
+        elif length is not None and length > JSON_LIMIT and not self._is_form():
             self._refuse(_too_large())
 
     def _take_line(self, command: bytes, uri: bytes) -> None:
@@ -114,6 +118,10 @@ class Arriving(http.Request):
 
     def _is_piece(self) -> bool:
         return bool(self.getHeader("content-type") == PIECE_TYPE)
+
+    def _is_form(self) -> bool:
+        """Is it a form with a file?"""
+        return False
 
     async def _open_piece(self) -> None:
         raise NotImplementedError
@@ -132,7 +140,7 @@ class Arriving(http.Request):
     def handleContentChunk(self, data: bytes) -> None:
         """A piece of the body."""
         self._received += len(data)
-        if self._received > JSON_LIMIT and not self._is_piece():
+        if self._received > JSON_LIMIT and not (self._is_piece() or self._is_form()):
             self._refuse(_too_large())
         if self._refusal is not None or (self._piece is not None and self._piece.error is not None):
             self._swallow(data)
@@ -143,7 +151,7 @@ class Arriving(http.Request):
 
     def _swallow(self, data: bytes) -> None:
         self._swallowed += len(data)
-        if self._swallowed > (SWALLOWED_PIECE if self._is_piece() else SWALLOWED):
+        if self._swallowed > (SWALLOWED_PIECE if self._is_piece() or self._is_form() else SWALLOWED):
             self.channel.loseConnection()
 
     def _refuse(self, wrong: Wrong) -> None:
@@ -158,6 +166,7 @@ class Arriving(http.Request):
         assert self._authentic is not None
         self._authentic.addCallback(lambda _none: ensureDeferred(self._answer()))
         self._authentic.addErrback(self._broken)
+        self._authentic.addCallback(self._leave_piece)
 
     async def _answer(self) -> None:
         raise NotImplementedError

@@ -147,14 +147,19 @@ class _Flow(Connection):
     def __init__(self, request: UploadRequest) -> None:
         self._request = request
 
+    @property
+    def _channel(self) -> Any:
+        """None where the connection is gone; Twisted takes it from a request that was answered, too."""
+        return None if self._request._gone else getattr(self._request, "channel", None)
+
     def hold(self) -> None:
-        if not self._request._gone:
-            self._request.channel.pauseProducing()
+        if channel := self._channel:
+            channel.pauseProducing()
 
     def flow(self) -> None:
-        if not self._request._gone:
-            self._request.channel.resumeProducing()
+        if channel := self._channel:
+            channel.resumeProducing()
 
     def cut(self) -> None:
-        if not self._request._gone:
-            self._request.channel.transport.abortConnection()
+        if channel := self._channel:
+            channel.transport.abortConnection()

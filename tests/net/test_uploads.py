@@ -25,6 +25,7 @@ from cod.client import Client
 from cod.flows import groups, images, uploads
 from cod.model import Effect, Refused, Site
 from cod.net import intake, piece
+from cod.net.apirequest import ApiRequest
 from cod.net.webtls import WebTls
 from cod.pool import Pool
 from cod.store import tables
@@ -466,6 +467,21 @@ def test_a_piece_that_comes_too_late_leaves_the_image_s_file_alone(served: Serve
     with pytest.raises(Refused, match="it is complete"):
         in_reactor(lambda: ensureDeferred(served.server.intake.begin(row, None, piece.Connection())))
     assert files(served)[0].read_bytes() == DATA
+
+
+def test_whatever_goes_wrong_with_an_answer_the_file_is_free_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    upload = begun(served)
+    with monkeypatch.context() as patch:
+        patch.setattr(ApiRequest, "_end_piece", broken)
+        assert send(served, upload, DATA[:1_000], 0).status == 500
+    until(lambda: not served.server.intake._pieces, "the piece is let go of")
+    assert where(served, upload) == 1_000
+    assert send(served, upload, DATA[1_000:], 1_000).status == 204
 
 
 def test_giving_up_ends_who_is_sending(served: Served) -> None:
