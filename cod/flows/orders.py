@@ -22,6 +22,7 @@ from dataclasses import replace
 from cod.model import Effect, Inviter, Node, Refused, Result, Site, ipv4
 from cod.orders import Deposit, Order
 from cod.policy import capture, inside, lifecycle, prime, template
+from cod.policy import sshkeys as policy
 from cod.policy.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import captures, images, sessions, sshkeys, steps, templates, vclusters, vcms
@@ -55,7 +56,7 @@ def current(
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
-    keys = [key.line for _user, key in sshkeys.of_group(tx, wanted.group_id)]
+    keys = policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
     order = _prime(tx, node, order_id, template.parse(wanted.document), site,
                    f"http://{server}:{site.http_port}/images", keys)
     if inviter is None or not order.seed:

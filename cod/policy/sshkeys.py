@@ -11,8 +11,9 @@ import hashlib
 import struct
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 from cod.model import Refused
 
@@ -20,6 +21,8 @@ LONGEST_LINE = 8000
 LONGEST_NAME = 200
 MOST = 20
 """Keys of one user."""
+MOST_OF_A_NODE = 2**19
+"""Bytes of keys in one seed, which travels in one message: two thousand RSA keys."""
 LEAST_RSA, MOST_RSA = 2048, 16_384  # bits
 
 
@@ -43,6 +46,12 @@ def parse(line: str) -> PublicKey:
         return _parsed(line.strip())
     except _Wrong as wrong:
         raise Refused("invalid", str(wrong), "key") from None
+
+
+def fitting(lines: Iterable[str]) -> list[str]:
+    """As many of the lines as fit into a seed, from the first on."""
+    ends = accumulate(len(line.encode()) + 1 for line in (all_ := list(lines)))
+    return [line for line, end in zip(all_, ends, strict=True) if end <= MOST_OF_A_NODE]
 
 
 def _parsed(line: str) -> PublicKey:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,7 +17,9 @@ from cod.states import NodeState
 from cod.store import groups
 from cod.store import people as rows
 from cod.store.engine import Tx
+from cod.wire import confdxml
 from tests.store.agentlab import NOW, TEMPLATE, Lab
+from trampoline import seed
 
 
 def line(name: str) -> str:
@@ -87,10 +91,10 @@ def test_the_groups_keys_are_in_the_seed_and_no_others(lab: Lab) -> None:
         person(lab.tx, name, group, role)
     people.change(lab.tx, "dan", {"disabled": True}, now=NOW)
     seeded(lab)
-    seed = lab.order(1).seed
-    assert seed["authorized_keys"].splitlines() == [*ann, *bob]
-    assert json.loads(seed["meta-data"])["public-keys"] == [*ann, *bob]
-    assert json.loads(seed["vendor-data"].partition("\n")[2]) == {"disable_root": False}
+    files = lab.order(1).seed
+    assert files["authorized_keys"].splitlines() == [*ann, *bob]
+    assert json.loads(files["meta-data"])["public-keys"] == [*ann, *bob]
+    assert json.loads(files["vendor-data"].partition("\n")[2]) == {"disable_root": False}
     assert lab.order(1) == lab.order(1)
 
 
@@ -107,3 +111,19 @@ def test_a_template_without_a_seed_has_none_with_keys_either(lab: Lab) -> None:
     document = TEMPLATE.replace('<personalise seed="nocloud"><user-data>#cloud-config</user-data></personalise>', "")
     lab.assign(1, lab.vcluster(lab.template(document=document), group="physics"))
     assert lab.order(1).seed == {}
+
+
+def test_the_disk_has_them_as_they_were_added(lab: Lab, tmp_path: Path) -> None:
+    """Over the wire, and as a foreign program reads the file system that the agent writes."""
+    lines = person(lab.tx, "ann", "physics", keys=2)
+    seeded(lab)
+    seed_files = confdxml.order_from(confdxml.order_element(lab.order(1))).seed
+    (tmp_path / "seed").write_bytes(seed.build(seed_files, seed.least_size(seed_files)))
+    read = subprocess.run(["mtype", "-i", tmp_path / "seed", "::authorized_keys"], capture_output=True, check=True)
+    assert read.stdout.decode().splitlines() == lines
+
+
+def test_no_group_has_more_keys_than_a_message_carries() -> None:
+    lines = ["k" * 999] * 1000
+    assert len(policy.fitting(lines)) == policy.MOST_OF_A_NODE // 1000
+    assert policy.fitting(lines[:3]) == lines[:3]
