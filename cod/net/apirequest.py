@@ -20,9 +20,9 @@ from cod.net import openapi, tus
 from cod.net.apibody import Wrong, shown
 from cod.net.apicondition import CSV, Conditions, as_json, encoded, fits, tag, tags, wants_csv
 from cod.net.apirun import carry_out, checked, permit, reply
-from cod.net.apiupload import UploadRequest
 from cod.net.bodies import EventQuery
 from cod.net.events import EventStream
+from cod.net.formupload import FormRequest
 from cod.net.portal import visits
 from cod.net.portal.answers import SECURITY, Answer, Asked, check_host, same_origin
 from cod.net.routes import Route, find, number, unquoted
@@ -31,10 +31,12 @@ from cod.net.table import ROUTES
 log = logging.getLogger("cod.api")
 
 
-class ApiRequest(UploadRequest):
+class ApiRequest(FormRequest):
     """One request, answered when it is all there."""
 
     async def _answer(self) -> None:
+        if self.api.portal and self._is_form():
+            return self._send_page(await self._form_answer(self._asked()))
         if self.api.portal and is_page(self.path) and self.getHeader("authorization") is None:
             return self._send_page(await self.api.portal.answer(self._asked(), self._refusal))
         try:

@@ -182,7 +182,7 @@ def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
     page.get_by_label("File", exact=True).set_input_files(disk)
     with page.expect_request(lambda request: request.method == "PATCH") as first:
         page.get_by_role("button", name="Upload").click()
-    assert first.value.headers["upload-offset"] == str(16 * MIB), "what is there is not sent again"
+    assert int(first.value.headers["upload-offset"]) >= 16 * MIB, "what is there is not sent again"
     page.wait_for_url(f"{portal.url}/images/disk-one")
     assert "ingesting" in page.inner_text("h1")
     assert sent[:2] == ["0", str(16 * MIB)]

@@ -119,7 +119,6 @@ function dress(form) {
   const [bar, status] = [place.querySelector("progress"), place.querySelector("[role=status]")];
   const [send, pause] = [form.querySelector("button:not([type])"), form.querySelector("[data-pause]")];
   let upload = null;
-  send.disabled = false; // without this script the form could not be sent
 
   function show(offset, words) {
     const percent = Math.floor((100 * offset) / upload.file.size);

@@ -1,0 +1,106 @@
+"""A browser's form with a file at its end, read as it comes (RFC 7578, RFC 2046 section 5.1).
+
+Browsers say how long the whole body is, and end it with nothing but the closing delimiter. So the file's length is
+known as soon as its headers have been read, before its bytes come.
+"""
+
+from __future__ import annotations
+
+import re
+from email.message import Message
+
+MOST = 65536  # bytes of all fields before the file
+_CRLF = b"\r\n"
+_LAST = "the file should be the last field of the form"
+
+
+class BadForm(Exception):
+    """The body is no such form."""
+
+
+def boundary(content_type: str) -> bytes:
+    """Of 'multipart/form-data; boundary=…'. Raises BadForm."""
+    message = Message()
+    message["content-type"] = content_type
+    found = message.get_boundary()
+    if message.get_content_type() != "multipart/form-data" or not found or not found.isascii() or len(found) > 70:
+        raise BadForm("the form should be multipart/form-data with a boundary")
+    return found.encode()
+
+
+class FileForm:
+    """The fields before the file in `fields`; then `size` is the file's length, and `feed` gives its bytes.
+
+    length  of the whole body
+    """
+
+    def __init__(self, boundary: bytes, length: int) -> None:
+        self.fields: dict[str, str] = {}
+        self.size: int | None = None
+        self._delimiter, self._length = b"--" + boundary, length
+        self._closing = _CRLF + self._delimiter + b"--" + _CRLF
+        self._early, self._taken, self._given, self._rest = b"", 0, 0, b""
+        self._tail = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What of the file is in the next bytes of the body. Raises BadForm."""
+        self._taken += len(data)
+        if self.size is None:
+            data = self._begin(data)
+        if self.size is None:
+            return b""
+        own = data[:self.size - self._given]
+        self._given += len(own)
+        self._rest += data[len(own):]
+        seen = self._tail + own  # a delimiter in it would begin another field
+        if len(self._rest) > len(self._closing) or _CRLF + self._delimiter in seen:
+            raise BadForm(_LAST)
+        self._tail = seen[-len(self._delimiter) - 1:]
+        return own
+
+    def close(self) -> None:
+        """All has come. Raises BadForm if something else than one file was at the end."""
+        if self.size is None or self._given != self.size or self._rest != self._closing:
+            raise BadForm(_LAST)
+
+    def _begin(self, data: bytes) -> bytes:
+        """Read fields until the file's begins; what has come of the file."""
+        self._early += data
+        while self.size is None and self._field():
+            pass
+        if self.size is None and len(self._early) > MOST:
+            raise BadForm("the fields before the file are too long")
+        left, self._early = (self._early, b"") if self.size is not None else (b"", self._early)
+        return left
+
+    def _field(self) -> bool:
+        """Take the next field out of `_early`, if it is all there; of the file, its headers."""
+        head, found, rest = self._early.partition(_CRLF + _CRLF)
+        if not found:
+            return False
+        line, _, headers = head.partition(_CRLF)
+        if line != self._delimiter:
+            raise BadForm("the form's parts are not delimited as it says")
+        name, is_file = _named(headers)
+        if is_file:
+            self._early = rest
+            self.size = self._length - (self._taken - len(rest)) - len(self._closing)
+            if self.size < 0:
+                raise BadForm("the form ends before its file does")
+            return False
+        value, found, after = rest.partition(_CRLF + self._delimiter)
+        if not found:
+            return False
+        if after.startswith(b"--"):
+            raise BadForm("there is no file in the form")
+        self.fields[name] = value.decode(errors="replace")
+        self._early = self._delimiter + after
+        return True
+
+
+def _named(headers: bytes) -> tuple[str, bool]:
+    """(name, is it a file's?) of a part."""
+    for line in headers.decode(errors="replace").split("\r\n"):
+        if line.lower().startswith("content-disposition:") and (found := re.search(r'[; ]name="([^"]*)"', line)):
+            return found[1], "filename" in line
+    raise BadForm("a part of the form has no name")
