@@ -50,8 +50,9 @@ def parse(line: str) -> PublicKey:
 
 def fitting(lines: Iterable[str]) -> list[str]:
     """As many of the lines as fit into a seed, from the first on."""
-    ends = accumulate(len(line.encode()) + 1 for line in (all_ := list(lines)))
-    return [line for line, end in zip(all_, ends, strict=True) if end <= MOST_OF_A_NODE]
+    every = list(lines)
+    ends = accumulate(len(line.encode()) + 1 for line in every)
+    return [line for line, end in zip(every, ends, strict=True) if end <= MOST_OF_A_NODE]
 
 
 def _parsed(line: str) -> PublicKey:
