@@ -5,17 +5,17 @@ rights, whose one piece is the file in the form. What came of it when the connec
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from twisted.internet.defer import ensureDeferred
 
-from cod.model import Upload
+from cod.model import Upload, Who
 from cod.net import tus
 from cod.net.apibody import Wrong
 from cod.net.apirun import carry_out, checked, permit
 from cod.net.apiupload import UploadRequest, _Flow
+from cod.net.piece import Piece
 from cod.net.portal import visits
-from cod.net.portal.answers import Answer, Asked, redirect, same_origin
+from cod.net.portal.answers import Answer, Asked, check_host, redirect, same_origin
 from cod.net.portal.forms import Fields, Form
 from cod.net.portal.links import url
 from cod.net.routes import find
@@ -46,7 +46,7 @@ class FormRequest(UploadRequest):
         try:
             self._form = FileForm(boundary(self.getHeader("content-type")), length or 0)
         except BadForm as error:
-            self._refuse(Wrong(400, "bad_form", f"{error}."))
+            self._refuse(_bad(error))
 
     def handleContentChunk(self, data: bytes) -> None:
         """A piece of the body."""
@@ -55,9 +55,14 @@ class FormRequest(UploadRequest):
         try:
             own = self._form.feed(data)
         except BadForm as error:
-            return self._refuse(Wrong(400, "bad_form", f"{error}."))
+            return self._refuse(_bad(error))
         if self._piece is not None:
             return self._swallow(own) if self._piece.error is not None else self._piece.feed(own)
+        return self._gather(own)
+
+    def _gather(self, own: bytes) -> None:
+        """What comes of the file before there is an upload for it."""
+        assert self._form is not None
         self._early.append(own)
         if self._form.size is not None and not self._begun:
             self._begun = True
@@ -79,20 +84,30 @@ class FormRequest(UploadRequest):
         if not self._gone:
             self.channel.resumeProducing()
 
-    async def _begin_form(self) -> Any:
+    async def _begin_form(self) -> Piece:
         assert self._form is not None
-        assert _ROUTE is not None and _ROUTE.body is not None
-        fields, visit = self._form.fields, visits.visit(self.session, self.getHeader("cookie"))
-        if not same_origin(self.getHeader) or not visit.proves(fields.get("csrf", "")) or visit.who is None:
-            raise Wrong(403, "form_expired", "This form is too old, or does not come from this site. Load the page again.")
-        permit(_ROUTE, visit.who)
+        assert _ROUTE is not None
+        assert _ROUTE.body is not None
+        fields, who = self._form.fields, self._sender()
+        permit(_ROUTE, who)
         told = {name: fields.get(name, "").strip() for name in ("name", "group", "sha256")}
         body = checked(_ROUTE.body, {name: text for name, text in told.items() if text} | {
             "size": self._form.size, "plain": fields.get("plain") == "true"})
         self._check_upload(_ROUTE, body)
-        self._upload = made = await carry_out(self.api, _ROUTE, self._ask(visit.who, {}, body, None))
+        self._upload = made = await carry_out(self.api, _ROUTE, self._ask(who, {}, body, None))
         assert isinstance(made, Upload)
         return await self.api.intake.begin(made, None, _Flow(self))
+
+    def _sender(self) -> Who:
+        """Who sends the form, from a page of ours. Raises `Wrong` (403)."""
+        check_host(self.getHeader("host"), self.api.names)
+        assert self._form is not None
+        visit = visits.visit(self.session, self.getHeader("cookie"))
+        genuine = same_origin(self.getHeader) and visit.proves(self._form.fields.get("csrf", ""))
+        if visit.who is None or not genuine:
+            raise Wrong(403, "form_expired",
+                        "This form is too old, or does not come from this site. Load the page again.")
+        return visit.who
 
     async def _form_answer(self, asked: Asked) -> Answer:
         """On to the image, or the form again with what is wrong."""
@@ -103,14 +118,19 @@ class FormRequest(UploadRequest):
                 raise self._refusal
             assert self._form is not None
             self._form.close()
-            assert self._piece is not None and self._who is not None
+            assert self._piece is not None
+            assert self._who is not None
             upload, _image = await self._piece.finish(self._who)
             return redirect(url("images", upload.name), visits.flash(f"{upload.name} is there, and is taken in."))
         except Exception as error:
-            wrong = Wrong(400, "bad_form", f"{error}.") if isinstance(error, BadForm) else tus.wrong(error, self._upload)
+            wrong = _bad(error) if isinstance(error, BadForm) else tus.wrong(error, self._upload)
         if wrong.status in (401, 403) or asked.visit.who is None:
             return await portal.answer(asked, wrong)
         typed = {name: [text] for name, text in (self._form.fields if self._form else {}).items() if name != "csrf"}
         form = Form(PATH, asked.visit.csrf(), secrets.token_hex(16), Fields(typed), wrong.faults or {
             wrong.field or "": wrong.detail})
         return await portal.page_with(asked, PAGE, form, wrong.status)
+
+
+def _bad(error: BadForm) -> Wrong:
+    return Wrong(400, "bad_form", f"{error}.")
