@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from cod.flows import groups, images, templates, uploads
 from cod.model import Effect, Image, ImageRules, Ingested, Refused, Upload
 from cod.store import images as rows
+from cod.store import tables
 from cod.store.engine import Tx
 from tests.store.busy_site import killed_at
+from tests.waiting import until
 
 RULES = ImageRules(quota=None, keep_uploads=1000.0)
 NOW = 100.0
@@ -111,6 +114,43 @@ def test_the_site_s_quota_is_for_groups_without_one(tx: Tx) -> None:
     assert refusal(begun, tx, group="physics", size=501, rules=tight).code == "quota"
     groups.change(tx, "physics", {"image_quota": 600}, now=NOW)
     begun(tx, group="physics", size=501, rules=tight)
+
+
+@pytest.mark.mariadb
+def test_of_two_uploads_at_once_one_gets_the_last_of_a_quota(mariadb_engine: Engine) -> None:
+    """The second waits at the group's row until the first has committed, and then sees it."""
+    tables.metadata.create_all(mariadb_engine)
+    with mariadb_engine.begin() as tx:
+        groups.create(tx, "quota-race", image_quota=1500, now=NOW)
+    outcome: list[object] = []
+
+    def second() -> None:
+        with mariadb_engine.begin() as tx:
+            try:
+                outcome.append(begun(tx, "race-two", 72, group="quota-race"))
+            except Refused as no:
+                outcome.append(no.code)
+
+    with mariadb_engine.begin() as tx:
+        first = begun(tx, "race-one", 71, group="quota-race")
+        thread = threading.Thread(target=second)
+        thread.start()
+        until(lambda: waiting(mariadb_engine), "the second waits for a lock")
+    thread.join(20)
+    assert outcome == ["quota"]
+    with mariadb_engine.begin() as tx:
+        image = completed(tx, first).value  # and the whole way works there, too
+        assert [one.name for one in images.every(tx) if one.group == "quota-race"] == ["race-one"]
+        assert uploads.files(tx) >= {image.source}
+        images.delete(tx, name="race-one")
+        groups.delete(tx, "quota-race")
+
+
+def waiting(engine: Engine) -> bool:
+    """Does a transaction wait for a lock?"""
+    with engine.connect() as connection:
+        return bool(connection.scalar(text(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")))
 
 
 def test_what_failed_or_is_gone_does_not_count(tx: Tx) -> None:
