@@ -198,3 +198,30 @@ def _broken(route: Any, sent: list[str]) -> None:
     if len(sent) == 1:
         return route.continue_()
     return route.abort("connectionreset") if len(sent) == 2 else None
+
+
+def test_without_scripts(portal: Portal, browser: Browser, tmp_path: Path) -> None:
+    """An image by a form with a file, a template with it, and what would come of asking for nodes with that."""
+    disk = tmp_path / "disk"
+    disk.write_bytes(bytes(range(256)) * (3 * MIB // 256))
+    profile = context(browser, java_script_enabled=False)
+    page = signed_in(portal, profile, "owner")
+    page.goto(f"{portal.url}/images/new")
+    page.get_by_label("Name of the image").fill("plain-form")
+    page.get_by_label("File", exact=True).set_input_files(disk)
+    page.get_by_role("button", name="Upload").click()
+    page.wait_for_url(f"{portal.url}/images/plain-form")
+    assert "plain-form is there, and is taken in." in page.inner_text("main")
+    page.goto(f"{portal.url}/templates/new")
+    page.get_by_label("Name", exact=True).fill("by-hand")
+    page.get_by_label("Image of the whole disk").select_option("execd")
+    page.get_by_role("button", name="Check").click()
+    assert "It can be saved." in page.inner_text("[data-part=faults]")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_url(f"{portal.url}/templates/by-hand")
+    page.goto(f"{portal.url}/vclusters/new?template=by-hand")
+    page.get_by_label("Memory").select_option(label="1024 GiB or more")
+    page.get_by_role("button", name="Check").click()
+    assert "3 of 33 nodes would do" in page.inner_text("[data-part=match]")
+    assert page.get_by_label("by-hand").is_checked()
+    profile.close()
