@@ -47,6 +47,12 @@ def wrong() -> Refused:
     return Refused("unauthorised", "name or password is wrong")
 
 
+def tried(password: str) -> str:
+    """A password that somebody tries; '', which nobody has, where it is longer than any can be: putting the accents of
+    a long text in order takes quadratic time, and no other thread runs meanwhile."""
+    return password if len(password) <= signin.LONGEST else ""
+
+
 def check_password(password: str, name: str) -> None:
     """Raise `Refused` for a password that is guessed first."""
     signin.check_password(password, name)

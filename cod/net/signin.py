@@ -115,7 +115,7 @@ class SignIn:
 
     async def _verified(self, name: str, password: str, address: str) -> User:
         """The user of that name, whose password this is. Raises `Refused`."""
-        now = self._clock()
+        now, password = self._clock(), signin.tried(password)
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
         elsewhere = bool(self._site.signin.ldap.url) and (tried.user is None or tried.user.directory == "ldap")
         user = await (self._there(name, password, address) if elsewhere else self._here(tried, password))

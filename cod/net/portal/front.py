@@ -115,7 +115,7 @@ class Portal:
             partial(guarded, flow=page.load(ask), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         if part:
-            return self._parts(page, part.split(","), values, status)
+            return self._parts(page, list(dict.fromkeys(part.split(","))), values, status)
         return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
 
     def _parts(self, page: Page, wanted: list[str], values: dict[str, Any], status: int) -> Answer:

@@ -1,0 +1,52 @@
+"""What a stranger may cost: text that takes long to look at, the same part asked for again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cod import passwords
+from cod.net.portal.render import Templates
+from tests.net.apiserver import Served
+from tests.net.portalclient import Browser
+from tests.net.test_portal_signing import PASSWORD, _bob
+
+pytestmark = pytest.mark.usefixtures("quick_passwords")
+
+
+@pytest.fixture
+def bob(served: Served) -> Browser:
+    """A browser that is not signed in, of somebody with an account."""
+    served.tx(_bob)
+    return Browser(served.server.ports[0])
+
+
+def test_a_password_longer_than_any_is_wrong_before_it_is_looked_at(
+    bob: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def noted(kept: str, password: str, real: Any = passwords.matches) -> bool:
+        seen.append(password[:2000])
+        return bool(real(kept, seen[-1]))
+
+    monkeypatch.setattr(passwords, "matches", noted)
+    page = bob.get("/sign-in").send("/sign-in", name="bob", password="a" + "\u0301\u0316" * 20_000)
+    assert page.status == 401
+    assert seen == [""]
+
+
+def test_a_part_is_rendered_once_however_often_it_is_named(bob: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+    real = Templates.part
+
+    def part(self: Templates, template: str, block: str, values: Any) -> str | None:
+        rendered.append(block)
+        return real(self, template, block, values)
+
+    monkeypatch.setattr(Templates, "part", part)
+    shown = bob.get("/sign-in", part=",".join(["main", "title"] * 200))
+    assert shown.status == 200
+    assert rendered == ["main", "title"]
+    assert PASSWORD not in shown.text
