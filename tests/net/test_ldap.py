@@ -20,6 +20,7 @@ from tests.net.apiserver import NOW, Served, serving
 
 pytest.importorskip("ldap", reason="python-ldap, the extra `ldap`, is built from source: make ldap")
 BOB = "three calm herons"
+pytestmark = pytest.mark.usefixtures("quick_passwords")
 
 
 @pytest.fixture(scope="module")

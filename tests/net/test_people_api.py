@@ -23,6 +23,7 @@ from tests.net import receivers
 from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, serving
 
 PASSWORD = "correct horse battery"
+pytestmark = pytest.mark.usefixtures("quick_passwords")
 
 
 def key_line(number: int = 1, name: str = "ann@laptop") -> str:

@@ -21,6 +21,7 @@ from cod.store import audit, people
 from tests.net.apiserver import NOW, Served
 
 PASSWORD = "correct horse battery"
+pytestmark = pytest.mark.usefixtures("quick_passwords")
 Call = Callable[..., Any]
 
 
