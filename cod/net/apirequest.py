@@ -130,10 +130,12 @@ class ApiRequest(FormRequest):
 
     async def _events(self, who: Who) -> None:
         query = self._query(EventQuery)
+        if self.method == b"HEAD":
+            return self._send(200, b"", "text/event-stream")
         if refusal := self.api.hub.refusal(who):
             raise Wrong(503, "busy", refusal)
         last = self.getHeader("last-event-id") or ""
-        await EventStream(self.api.hub, self, who, lambda: self.api.caller(self)).start(
+        return await EventStream(self.api.hub, self, who, lambda: self.api.caller(self)).start(
             number(last) if query.after is None and last else query.after)
 
     # ------------------------------------------------ pages

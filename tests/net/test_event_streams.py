@@ -199,6 +199,14 @@ def test_too_many_streams_of_one_are_refused(site_with_people: Served, monkeypat
         stream.close()
 
 
+def test_who_asks_for_the_head_alone_opens_no_stream(site_with_people: Served) -> None:
+    connection = HTTPConnection("127.0.0.1", site_with_people.server.ports[0], timeout=20)
+    connection.request("HEAD", "/api/v1/events", headers={"Cookie": f"__Host-cod={SECRET}physics"})
+    assert connection.getresponse().status == 200
+    assert site_with_people.server._apis[1].hub.streams == set()
+    connection.close()
+
+
 def test_a_stream_ends_with_its_session(site_with_people: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "CHECKED", 0.1)
     stream = Stream(site_with_people, "physics")
