@@ -56,8 +56,8 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
     if "disabled" in columns:
         off = columns.pop("disabled")
         columns["disabled_at"] = (user.disabled_at or now) if off else None
-    last = user.admin and user.disabled_at is None and people.admins(tx) == 1
-    if last and (columns.get("admin") is False or columns.get("disabled_at") is not None):
+    goes = columns.get("admin") is False or columns.get("disabled_at") is not None
+    if goes and user.admin and user.disabled_at is None and people.admins(tx) == 1:
         raise Refused("conflict", f"{name} is the last administrator who may sign in: make another one first", "name")
     people.change(tx, user.id, **columns)
     if columns.get("disabled_at") is not None:

@@ -64,9 +64,9 @@ def password(tx: Tx, user_id: int) -> str:
 
 
 def admins(tx: Tx) -> int:
-    """How many administrators may sign in."""
+    """How many administrators may sign in; their rows are locked, so that of two who go at once the second sees it."""
     query = select(func.count()).select_from(t.users).where(_u.admin, _u.disabled_at.is_(None))
-    return tx.scalar(query) or 0
+    return tx.scalar(query.with_for_update()) or 0
 
 
 # ---------------------------------------------------------------- members
@@ -95,10 +95,10 @@ def members(
 
 
 def owners(tx: Tx, group_id: int) -> int:
-    """How many owners of the group may sign in."""
+    """How many owners of the group may sign in; locked as `admins`."""
     query = (select(func.count()).select_from(t.group_permissions).join(t.users, _p.user_id == _u.id)
              .where(_p.group_id == group_id, _p.role == Role.OWNER, _u.disabled_at.is_(None)))
-    return tx.scalar(query) or 0
+    return tx.scalar(query.with_for_update()) or 0
 
 
 def set_role(tx: Tx, group_id: int, user_id: int, role: Role | None) -> None:

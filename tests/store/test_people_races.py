@@ -1,0 +1,66 @@
+"""Two who take away each other's place at once: on MariaDB one waits for the other, and sees what became of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.flows import people
+from cod.model import Refused, Role
+from cod.store import groups, tables
+from cod.store import people as rows
+from cod.store.engine import Tx
+from tests.store.test_uploads_flow import waiting
+from tests.waiting import until
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture
+def two(mariadb_engine: Engine) -> Engine:
+    """A database with two administrators, who are the owners of a group."""
+    tables.metadata.create_all(mariadb_engine)
+    with mariadb_engine.begin() as tx:
+        for table in reversed(tables.metadata.sorted_tables):
+            tx.execute(table.delete())
+        group = groups.add(tx, "physics", NOW)
+        for name in ("ann", "bob"):
+            rows.set_role(tx, group.id, rows.add(tx, name, NOW, admin=True).id, Role.OWNER)
+    return mariadb_engine
+
+
+def at_once(engine: Engine, first: Callable[[Tx], Any], second: Callable[[Tx], Any]) -> str:
+    """What the second is told, which begins before the first has committed; '' where it did what it wanted."""
+    outcome: list[str] = []
+
+    def other() -> None:
+        with engine.begin() as tx:
+            try:
+                second(tx)
+                outcome.append("")
+            except Refused as no:
+                outcome.append(no.code)
+
+    with engine.begin() as tx:
+        first(tx)
+        thread = threading.Thread(target=other)
+        thread.start()
+        until(lambda: outcome or waiting(engine), "the second waits for a lock, or has done it")
+    thread.join(20)
+    return outcome[0]
+
+
+@pytest.mark.mariadb
+def test_of_two_owners_who_go_at_once_one_stays(two: Engine) -> None:
+    assert at_once(two, lambda tx: people.remove(tx, group="physics", user="ann"),
+                   lambda tx: people.set_role(tx, group="physics", user="bob", role="member")) == "conflict"
+
+
+@pytest.mark.mariadb
+def test_of_two_administrators_who_go_at_once_one_stays(two: Engine) -> None:
+    assert at_once(two, lambda tx: people.change(tx, "ann", {"admin": False}, now=NOW),
+                   lambda tx: people.change(tx, "bob", {"disabled": True}, now=NOW)) == "conflict"
