@@ -70,8 +70,9 @@ def noted(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: f
     """What `flow` returns, with a row in the audit that says what it changed. What it refuses has changed nothing."""
     before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
     value = flow(tx)
-    told = change.told(value.value if isinstance(value, Result) else value)
     after = _seen(tx, change)
+    shown = change.thing and (before is not None or after is not None)  # else the answer has to say what it was
+    told = {} if shown else change.told(value.value if isinstance(value, Result) else value)
     was, is_ = audit.changed(before, told if before is None and after is None else after)
     if not was and not is_:
         was, is_ = None, audit.tidy(change.asked)

@@ -63,10 +63,15 @@ def vcluster_list(
 
 def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterView, list[NodeView]]:
     """A vcluster that has not ended, with its nodes by name."""
+    return vcluster_alone(tx, name), views.nodes(tx, vcluster=name, limit=100_000, policy=policy)
+
+
+def vcluster_alone(tx: Tx, name: str) -> VclusterView:
+    """A vcluster that has not ended, without its nodes."""
     found = views.vclusters(tx, name=name)
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
-    return found[0], views.nodes(tx, vcluster=name, limit=100_000, policy=policy)
+    return found[0]
 
 
 def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:

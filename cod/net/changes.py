@@ -40,6 +40,9 @@ def _look(route: Route, ask: Ask) -> Callable[[Any], Mapping[str, Any]] | None:
     shown = twin(route)
     if shown is None or shown.shape is None:
         return None
+    if shown.sketch is not None:
+        sketch = shown.sketch(ask)
+        return lambda tx: _values(sketch(tx))
     shape, flow = shown.shape, shown.call(replace(ask, body=None, query=shown.query and shown.query()))
     return lambda tx: _values(shape(flow(tx)))
 

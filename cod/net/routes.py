@@ -102,6 +102,7 @@ class Route:
              the question; its value is the reply
     open     for those who have not signed in yet, too
     quiet    it changes nothing, though its question needs a body: whoever may look may ask
+    sketch   of a GET: a flow that makes a short reply in place of the whole, for the audit to compare before and after
     action   its name in the audit, where `net.changes.action` does not find a good one
     """
 
@@ -122,6 +123,7 @@ class Route:
     act: Callable[[Any, Ask], Awaitable[Any]] | None = None
     open: bool = False
     quiet: bool = False
+    sketch: Callable[[Ask], Flow] | None = None
     action: str = ""
 
     @property

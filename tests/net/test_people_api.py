@@ -23,6 +23,8 @@ from tests.net import receivers
 from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, serving
 
 PASSWORD = "correct horse battery"
+TEMPLATE = f'''<template name="web"><image target="disk" url="http://10.0.0.9/a.zst" size="1" sha256="{"ab" * 32}"
+compression="zstd"/></template>'''
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
 
@@ -279,6 +281,16 @@ def test_what_is_made_and_what_goes_is_put_down(served: Served, ann: Client) -> 
     gone, made = rows(served.local, thing="new")
     assert (made["action"], made["before"], made["after"]["priority"]) == ("group create", None, 3)
     assert (gone["action"], gone["before"]["priority"], gone["after"]) == ("group delete", 3, None)
+
+
+def test_of_a_vcluster_the_sizes_are_compared_and_not_its_nodes(served: Served) -> None:
+    served.local.post("/templates", {"document": TEMPLATE, "group": "site"})
+    served.local.post("/vclusters", {"name": "vc", "size": 1, "template": "web", "group": "site"})
+    served.local.delete("/vclusters/vc")
+    gone, made = rows(served.local, action="vcluster")
+    assert (made["action"], made["after"]["size"], made["before"]) == ("vcluster create", 1, None)
+    assert (gone["action"], gone["thing"]) == ("vcluster delete", "vc")
+    assert "nodes" not in gone["before"]
 
 
 def test_what_was_refused_and_what_only_looks_is_not_put_down(served: Served, ann: Client) -> None:
