@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from cod.model import Site
 from cod.store import tables
 from cod.store.engine import connect
+from tests.conftest import quickened
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.store.busy_site import calm, ruled
 
@@ -40,7 +41,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, empty_sqlite: Path) -
     """An empty database with every table, of either kind."""
     if request.param == "sqlite":
         shutil.copy(empty_sqlite, tmp_path / "cod.db")
-        engine = connect(f"sqlite:///{tmp_path}/cod.db")
+        engine = quickened(connect(f"sqlite:///{tmp_path}/cod.db"))
         yield engine
         engine.dispose()
         return
