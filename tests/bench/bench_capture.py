@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -104,11 +105,12 @@ def agent(url: str, disk: str) -> None:
     print(capture.capture(order, [file_disk(Path(disk))], lambda *_: None))
 
 
-def timed(*words: str | Path) -> float:
-    """Seconds that a command takes."""
-    began = time.monotonic()
+def timed(*words: str | Path) -> tuple[float, float]:
+    """Wall and CPU seconds that a command takes."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run([str(word) for word in words], check=True, cwd=ROOT, env=os.environ | PATH, capture_output=True)
-    return time.monotonic() - began
+    seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
@@ -124,14 +126,16 @@ def main() -> None:
     asked.folder.mkdir(parents=True)
     disk, copy = asked.folder / "disk", asked.folder / "partclone.zst"
     make_disk(disk)
-    ours, theirs = [], []
+    ours: Rounds = []
+    theirs: Rounds = []
     with server(asked.folder) as (base, begin):
         for number in range(1, asked.rounds + 1):
             url = f"{base}/{begin(number)}"
             ours.append(timed(sys.executable, "-m", "tests.bench.bench_capture", "--agent", url, disk))
             peer = f"partclone.extfs -q -c -s {disk} -o - -L /dev/null | zstd -q -f -3 -T0 -o {copy}"
             theirs.append(timed("sh", "-c", peer))
-            print(f"  cod {ours[-1]:6.2f} s  partclone {theirs[-1]:6.2f} s", flush=True)
+            print("  cod {:6.2f} s, CPU {:6.2f} s  partclone {:6.2f} s, CPU {:6.2f} s".format(*ours[-1], *theirs[-1]),
+                  flush=True)
     image = next(path for path in (asked.folder / "images").iterdir() if len(path.name) == 64)
     assert not verify(asked.folder / "images", image.name).bad
     sizes = (image / "data.zst").stat().st_size, copy.stat().st_size
@@ -140,12 +144,18 @@ def main() -> None:
     shutil.rmtree(asked.folder)
 
 
-def measures(ours: list[float], theirs: list[float], sizes: tuple[int, int]) -> list[Measure]:
+Rounds = list[tuple[float, float]]
+
+
+def measures(ours: Rounds, theirs: Rounds, sizes: tuple[int, int]) -> list[Measure]:
     """Ratios of medians."""
-    mine, other = statistics.median(ours), statistics.median(theirs)
+    mine, other = (statistics.median(wall for wall, _ in rounds) for rounds in (ours, theirs))
+    node, peer = (statistics.median(cpu for _, cpu in rounds) for rounds in (ours, theirs))
     return [
         Measure("capture 2 GiB, 0.5 GB used", round(mine, 2), "s", "partclone -c | zstd -3 -T0", round(other, 2),
-                round(mine / other, 2), "<= 1.5", [round(each, 2) for each in ours]),
+                round(mine / other, 2), "<= 1.5", [round(wall, 2) for wall, _ in ours]),
+        Measure("capture, CPU on the node", round(node, 2), "s", "partclone -c | zstd -3 -T0", round(peer, 2),
+                round(node / peer, 2), "<= 1.5", [round(cpu, 2) for _, cpu in ours]),
         Measure("capture, rate of used bytes", round(USED / mine / 1e6), "MB/s"),
         Measure("capture, size of the image", round(sizes[0] / 1e6), "MB", "partclone -c | zstd -3 -T0",
                 round(sizes[1] / 1e6), round(sizes[0] / sizes[1], 2), "<= 1.1"),
