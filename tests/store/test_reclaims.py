@@ -243,7 +243,7 @@ def told(tx: Tx, kind: str) -> list[str]:
 
 def test_when_a_node_comes_free_one_less_is_taken(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    vcms.enrol(tx, one.vcluster_id, serial="1", address="", now=100.0)
+    vcms.enrol(tx, one.vcluster_id, serial="1", address="", head=None, now=100.0)
     add_node(tx, 20)
     assert run_pass(tx, quiet, 105.0) == ["ease reclaim", "tell requests why not"]
     assert (reclaim(tx, one.id), kept(tx)) == (("open", 1, 0), {"node1": one.id}), "the last that was chosen may stay"
@@ -271,7 +271,7 @@ def test_where_enough_is_on_its_way_nothing_more_is_taken(
     tx: Tx, quiet: Site, given: int, coming: int, expected: tuple[str, int, int]
 ) -> None:
     one = contended(tx, quiet)
-    vcms.enrol(tx, one.vcluster_id, serial="1", address="", now=100.0)
+    vcms.enrol(tx, one.vcluster_id, serial="1", address="", head=None, now=100.0)
     if given:
         answer(tx, quiet, one.id, "node3")
     for number in range(coming):
