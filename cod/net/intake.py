@@ -74,7 +74,8 @@ class Intake:
         self._sums: dict[str, Sum] = {}
 
     def start(self) -> None:
-        """Begin."""
+        """Begin, anew if it was stopped."""
+        self._threads = _Threads(0, THREADS, "uploads")
         self._threads.start()
 
     def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
@@ -227,7 +228,8 @@ class Intake:
         """Let go of all that is under way."""
         for piece in list(self._pieces.values()):
             await piece.break_off()
-        self._threads.stop()
+        if self._threads.started:
+            self._threads.stop()
 
 
 def _arrival(upload: Upload) -> Change:
