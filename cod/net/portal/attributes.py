@@ -116,7 +116,8 @@ def _joined(picked: str, typed: str) -> str:
     if head is None:
         return f"<requires>{picked}{typed}</requires>"
     rest = typed[head.end():]
-    return f"<requires>{picked}{'</requires>' if head[1] else ''}{rest}"
+    above = "\n" * head[0].count("\n")
+    return f"{above}<requires>{picked}{'</requires>' if head[1] else ''}{rest}"
 
 
 def without(fields: Fields, prefixes: Sequence[str] = ("",)) -> Fields:
