@@ -87,6 +87,8 @@ class Provider:
         jwt.JWTClaimsRegistry(now=int(self._clock()), leeway=60, **rules).validate(claims)
         if claims.get("azp", self.rules.client_id) != self.rules.client_id:
             raise ValueError("the token is for another client")
+        if not isinstance(claims["sub"], str) or not 1 <= len(claims["sub"]) <= 255:  # OpenID Connect Core, 2
+            raise ValueError("it names nobody")
         return claims
 
     def _about(self, session: Any) -> Mapping[str, Any]:

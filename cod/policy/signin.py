@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 
@@ -36,6 +37,7 @@ KNOWN_FOR = 60 * 86_400.0
 FREE_OF_ADDRESS = 10
 COUNTED_OF_A_PLACE = 3
 SHORTEST, LONGEST = 12, 1000  # characters of a password
+LONGEST_NAME = 200
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 _ROWS = ("abcdefghijklmnopqrstuvwxyz", "01234567890123456789", "qwertyuiopasdfghjklzxcvbnm",
          "qwertzuiopasdfghjklyxcvbnm")
@@ -66,11 +68,18 @@ class Keys:
 
 
 def keys(name: str, address: str, known: bool = False) -> Keys:
-    """The names that an attempt is counted under."""
-    here = place(address)
+    """The names that an attempt is counted under. However a name is written that a directory takes for the same, it
+    is counted as one."""
+    here, name = place(address), _plain(name)
     both = _short(f"{name}\0{here}")
     shown = name if _NAME.fullmatch(name) else _short(name)
     return Keys(f"pair:{both}", f"address:{here}", None if known else f"name:{shown}", f"known:{both}")
+
+
+def _plain(name: str) -> str:
+    """As directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and spare spaces."""
+    seen = "".join(letter for letter in name[:LONGEST_NAME] if letter.isprintable() or letter.isspace())
+    return " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
 
 
 def place(address: str) -> str:

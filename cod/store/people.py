@@ -33,9 +33,9 @@ def get(tx: Tx, user_id: int) -> User | None:
 
 
 def by_name(tx: Tx, name: str) -> User | None:
-    """The user with that sign-in name."""
+    """The user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for 'ann'."""
     row = tx.execute(select(*_COLUMNS).where(_u.name == name)).one_or_none()
-    return User(*row) if row else None
+    return User(*row) if row and row.name == name else None
 
 
 def by_subject(tx: Tx, subject: str) -> User | None:

@@ -38,6 +38,7 @@ metadata = MetaData(
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must be INTEGER
 Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 Name = String(63)  # a DNS label
+Exact = String(300).with_variant(mysql.VARCHAR(300, collation="utf8mb4_bin"), "mysql", "mariadb")  # 'A' is not 'a'
 Mac = String(17)
 Time: Double[float] = Double()
 
@@ -61,7 +62,7 @@ users = _table(
            comment="argon2id in its own notation; '': none, signs in elsewhere or not yet"),
     Column("directory", String(16), nullable=False, default="", server_default="",
            comment="where it signs in: '' here, ldap or oidc"),
-    Column("subject", String(255), unique=True, comment="its name there; null: signs in here"),
+    Column("subject", Exact, unique=True, comment="its name there; null: signs in here"),
     comment="People. Credentials are issued by the site's administrator.",
 )
 

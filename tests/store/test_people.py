@@ -52,6 +52,18 @@ def asks(tx: Tx, cookie: str = "c", now: float = NOW) -> Who | None:
 # ---------------------------------------------------------------- users and members
 
 
+@pytest.mark.parametrize("written", ["ANN", "ann ", "\N{LATIN SMALL LETTER A WITH ACUTE}nn"])
+def test_nobody_is_somebody_whose_name_is_like_theirs(tx: Tx, ann: User, written: str) -> None:
+    rows.change(tx, ann.id, password="hash")
+    assert signin.attempt(tx, name=written, address=HERE, now=NOW) == signin.Attempt(None, "")
+
+
+def test_directories_tell_capitals_apart(tx: Tx) -> None:
+    made = {signin.vouched(tx, identity=Identity(f"oidc:{subject}", "oidc", "eve"), create=True, address=HERE,
+                           now=NOW).name for subject in ("Ab", "aB", "x" * 255)}
+    assert made == {"eve", "eve2", "eve3"}
+
+
 def test_a_new_user_can_do_nothing_yet(tx: Tx, ann: User) -> None:
     assert (ann.admin, ann.disabled_at, ann.directory) == (False, None, "")
     assert people.one(tx, "ann") == (ann, [])

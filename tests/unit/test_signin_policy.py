@@ -122,6 +122,12 @@ def test_a_place_is_what_one_machine_can_have(address: str, place: str) -> None:
     assert signin.place(address) == place
 
 
+@pytest.mark.parametrize("written", ["ANN", " ann", "ann ", "a\N{SOFT HYPHEN}nn", "\N{FULLWIDTH LATIN SMALL LETTER A}nn"])
+def test_a_name_is_counted_once_however_a_directory_lets_it_be_written(written: str) -> None:
+    assert signin.keys(written, "192.0.2.1") == signin.keys("ann", "192.0.2.1")
+    assert signin.keys("an n", "192.0.2.1") != signin.keys("ann", "192.0.2.1")
+
+
 @given(st.text(max_size=300), st.text(max_size=60))
 def test_keys_fit_their_column(name: str, address: str) -> None:
     keys = signin.keys(name, address)
