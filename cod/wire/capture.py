@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cod.wire.manifest import CHUNK, digest
 
 HEAD = struct.Struct("<QII32s")
-CHUNKS = 4  # of a piece at most
+CHUNKS = 8  # of a piece at most: each is a request, and its answer is waited for
 LARGEST = CHUNKS * (HEAD.size + 2 * CHUNK)  # bytes of a piece; zstd makes nothing twice as long
 LAST_WORD = 1 << 20  # bytes of the request that ends a capture
 
