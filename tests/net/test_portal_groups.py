@@ -144,3 +144,13 @@ def test_making_and_removing_a_group(there: Served) -> None:
 
 def test_amounts() -> None:
     assert [amount(text) for text in ("500 GB", "1.5TiB", "12", "3 kb")] == [500 * 10**9, 3 * 2**39, 12, 3000]
+
+
+def test_the_timeline_of_a_group_is_for_those_who_see_it(there: Served) -> None:
+    browser = browse(there)
+    page = browser.get("/timeline", group="physics")
+    assert "Timeline of physics" in page.words
+    assert page.tree.xpath("//a[contains(@href, 'group=physics') and contains(@href, 'format=csv')]")
+    assert browser.get("/timeline", vcluster="batch").status == 200
+    assert browser.get("/timeline", group="web").status == 404
+    assert browser.get("/timeline", vcluster="farm").status == 404

@@ -16,7 +16,7 @@ from cod.flows import usage
 from cod.flows.usage import Chart
 from cod.net.bodies.base import Query
 from cod.net.portal import links
-from cod.net.portal.pages import Page
+from cod.net.portal.pages import Page, api
 from cod.net.routes import Ask, Flow
 
 DAY = 86400.0
@@ -26,10 +26,17 @@ REST = "others"
 
 
 class TimelineQuery(Query):
-    """How far back, and by what nodes are put together."""
+    """How far back, by what nodes are put together, and whose."""
 
     window: Literal["day", "week", "month", "year"] = "day"
     by: Literal["vcluster", "group", "type"] = Field(default="vcluster")
+    group: str = Field(default="", max_length=63)
+    vcluster: str = Field(default="", max_length=63)
+
+    @property
+    def whose(self) -> dict[str, str]:
+        """The group's or the vcluster's nodes alone."""
+        return {"group": self.group, "vcluster": self.vcluster}
 
 
 def _timeline(ask: Ask) -> Flow:
@@ -37,12 +44,13 @@ def _timeline(ask: Ask) -> Flow:
 
     def load(tx: Any) -> dict[str, Any]:
         held = usage.held(tx, since=since, until=ask.now, by=ask.query.by, limit=SHOWN, groups=ask.who.groups,
-                          now=ask.now)
+                          now=ask.now, **ask.query.whose)
         states = usage.states(tx, since=since, until=ask.now, now=ask.now)
         numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
         return {"held": held, "held_chart": chart(held, "Nodes held"), "states": states,
                 "states_chart": chart(states, "Nodes by state"), "windows": list(WINDOWS), "rest": REST,
-                "held_numbers": numbers("timeline", by=ask.query.by), "state_numbers": numbers("pool", "history")}
+                "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
+                "state_numbers": numbers("pool", "history")}
 
     return load
 
@@ -78,4 +86,4 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
     return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "Its states in time"))
 
 
-PAGES = (Page("/timeline", "timeline.html", _timeline, query=TimelineQuery),)
+PAGES = (Page("/timeline", "timeline.html", _timeline, api("GET", "/timeline").claims, TimelineQuery),)
