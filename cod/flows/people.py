@@ -48,7 +48,8 @@ def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bo
 
 
 def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tuple[User, list[Member]]:
-    """Change full_name, email, admin, disabled. Who is disabled is signed out everywhere. Raises `Refused`."""
+    """Change full_name, email, admin, disabled. Who is disabled is signed out everywhere, and links that they have
+    given away are worth nothing; nor are those of an administrator who is none any more. Raises `Refused`."""
     user = _named(tx, name)
     columns = dict(changes)
     if "email" in columns:
@@ -63,6 +64,10 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
     if columns.get("disabled_at") is not None:
         signins.end(tx, user.id)
         invitations.remove_of_user(tx, user.id)
+        invitations.remove_by(tx, name)
+    elif columns.get("admin") is False:
+        owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
+        invitations.remove_by(tx, name, but=owned)
     return one(tx, name)
 
 
@@ -100,6 +105,7 @@ def set_role(tx: Tx, *, group: str, user: str, role: str, force: bool = False) -
     into, person = _group(tx, group), _named(tx, user)
     if role != Role.OWNER:
         _keeps_an_owner(tx, into, person, force)
+        _take_back_links(tx, into, person)
     people.set_role(tx, into.id, person.id, Role(role))
     return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
 
@@ -110,7 +116,14 @@ def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
     if into.id not in people.roles(tx, person.id):
         raise Refused("not_found", f"{user} is not in group {group}", "user")
     _keeps_an_owner(tx, into, person, force)
+    _take_back_links(tx, into, person)
     people.set_role(tx, into.id, person.id, None)
+
+
+def _take_back_links(tx: Tx, group: Group, user: User) -> None:
+    """Who may let nobody into the group any more comes back by no link of their own either."""
+    if not user.admin:
+        invitations.remove_by(tx, user.name, group.id)
 
 
 def _keeps_an_owner(tx: Tx, group: Group, user: User, force: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
@@ -47,6 +48,14 @@ def spend(tx: Tx, invitation_id: int, now: float) -> bool:
 def remove(tx: Tx, invitation_id: int) -> bool:
     """Make it worthless; False where there is none that could be used."""
     return tx.execute(delete(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None))).rowcount == 1
+
+
+def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[int] = ()) -> None:
+    """Make worthless what the user of that name, or a token of theirs, has given away: into one group, or all `but`
+    into those."""
+    theirs = (_i.invited_by == f"user:{name}") | _i.invited_by.endswith(f"@{name}", autoescape=True)
+    where = [_i.group_id == group_id] if group_id is not None else [_i.group_id.is_(None) | _i.group_id.not_in(but)]
+    tx.execute(delete(t.invitations).where(theirs, _i.used_at.is_(None), *where))
 
 
 def remove_of_user(tx: Tx, user_id: int) -> None:

@@ -365,3 +365,49 @@ def test_a_group_takes_its_links_and_tokens_with_it(tx: Tx, physics: Group, ann:
     groups.remove(tx, physics.id)
     assert tokens.caller(tx, "cod_p", HERE, NOW) is None
     assert invitations.every(tx, None, NOW) == []
+
+
+# ---------------------------------------------------------------- links of those who may give none any more
+
+
+LINKS = {"theirs": "user:ann", "their-token-s": "token:ci@ann", "another-s": "user:joann", "a-token-s": "token:ann"}
+
+
+def _open(tx: Tx, group: str | None = "physics") -> set[str]:
+    for digest, who in LINKS.items():
+        invitations.invite(tx, digest=f"{digest} {group}", group=group, role="owner" if group else "", rules=RULES,
+                           who=who, now=NOW)
+    return _left(tx)
+
+
+def _left(tx: Tx) -> set[str]:
+    return {each.invited_by for each in invitations.every(tx, None, NOW)}
+
+
+@pytest.mark.parametrize("leaves", [
+    lambda tx: people.remove(tx, group="physics", user="ann", force=True),
+    lambda tx: people.set_role(tx, group="physics", user="ann", role="member", force=True),
+    lambda tx: people.change(tx, "ann", {"disabled": True}, now=NOW)])
+def test_who_is_no_owner_any_more_comes_back_by_no_link_of_their_own(
+    tx: Tx, ann: User, physics: Group, leaves: Callable[[Tx], object]
+) -> None:
+    people.set_role(tx, group="physics", user="ann", role="owner")
+    assert _open(tx) == set(LINKS.values())
+    leaves(tx)
+    assert _left(tx) == {"user:joann", "token:ann"}
+
+
+def test_who_is_no_administrator_any_more_keeps_the_links_into_what_is_theirs(
+    tx: Tx, ann: User, physics: Group
+) -> None:
+    people.create(tx, "bob", admin=True, now=NOW)
+    people.change(tx, "ann", {"admin": True}, now=NOW)
+    people.set_role(tx, group="physics", user="ann", role="owner")
+    groups.add(tx, "chemistry", NOW)
+    for group in ("physics", "chemistry", None):
+        _open(tx, group)
+    people.set_role(tx, group="physics", user="ann", role="owner")
+    people.change(tx, "ann", {"admin": False}, now=NOW)
+    kept = {each.group for each in invitations.every(tx, None, NOW) if each.invited_by == "user:ann"}
+    assert kept == {"physics"}
+    assert _left(tx) == set(LINKS.values())

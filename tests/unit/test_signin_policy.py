@@ -122,7 +122,8 @@ def test_a_place_is_what_one_machine_can_have(address: str, place: str) -> None:
     assert signin.place(address) == place
 
 
-@pytest.mark.parametrize("written", ["ANN", " ann", "ann ", "a\N{SOFT HYPHEN}nn", "\N{FULLWIDTH LATIN SMALL LETTER A}nn"])
+@pytest.mark.parametrize(
+    "written", ["ANN", " ann", "ann ", "a\N{SOFT HYPHEN}nn", "\N{FULLWIDTH LATIN SMALL LETTER A}nn"])
 def test_a_name_is_counted_once_however_a_directory_lets_it_be_written(written: str) -> None:
     assert signin.keys(written, "192.0.2.1") == signin.keys("ann", "192.0.2.1")
     assert signin.keys("an n", "192.0.2.1") != signin.keys("ann", "192.0.2.1")
