@@ -1,0 +1,60 @@
+"""Enrolling and revoking a vcluster's manager in the portal."""
+# ruff: noqa: F401 (fixtures)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod.ca import Ca
+from cod.flows import vcms
+from cod.model import Refused, Site
+from cod.pool import Pool
+from tests.net.apiserver import Served, serving
+from tests.net.ownersite import browse, engine, furnished_sqlite
+
+BATCH = "/vclusters/batch"
+
+
+@pytest.fixture
+def there(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path) -> Iterator[Served]:
+    """The small site, with an authority for VCMs."""
+    with serving(pool, reactor, in_reactor, site, Ca(tmp_path / "ca", "test")) as served:
+        yield served
+
+
+def test_what_it_needs_is_shown_once_and_it_can_be_revoked(there: Served) -> None:
+    browser = browse(there)
+    shown = browser.get(BATCH).send(f"{BATCH}/vcm/enrol")
+    assert shown.status == 200, shown.words
+    texts = shown.tree.xpath("//pre/text()")
+    assert "PRIVATE KEY" in texts[0]
+    assert "CERTIFICATE" in texts[1]
+    assert "batch" in texts[3]
+    assert shown.headers["Cache-Control"] == "no-store"
+    page = browser.get(BATCH)
+    assert "anywhere, by its certificate" in page.words
+    assert "PRIVATE KEY" not in page.text
+    assert "Nobody speaks for batch any more." in page.send(f"{BATCH}/vcm/revoke").words
+    with pytest.raises(Refused, match="nobody is enrolled"):
+        there.tx(vcms.show, "batch")
+
+
+def test_one_inside_gets_what_it_needs_on_its_node(there: Served) -> None:
+    browser = browse(there)
+    wrong = browser.get(BATCH).send(f"{BATCH}/vcm/enrol", inside="true", head="No Label")
+    assert wrong.status == 422
+    assert ("head", "No Label") in wrong.fields(f"{BATCH}/vcm/enrol")
+    shown = wrong.send(f"{BATCH}/vcm/enrol", head="n2")
+    assert "It runs on node n2" in shown.words, shown.words
+    assert "for node n2 to fetch its certificate" in browser.get(BATCH).words
+
+
+def test_members_enrol_nobody(there: Served) -> None:
+    browser = browse(there, "member")
+    (csrf,) = {value for name, value in browser.get(BATCH).fields("/sign-out") if name == "csrf"}
+    for what in ("enrol", "revoke"):
+        assert browser.post(f"{BATCH}/vcm/{what}", [("csrf", csrf)]).status == 403
