@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from cod.flows import groups, notices
-from cod.flows.access import Claim
-from cod.model import Right
+from cod.flows.access import Claim, offered
+from cod.model import Group, Right
 from cod.net import bodies as b
-from cod.net.routes import ADMINS, ANYBODY, Ask, in_parts, listed, manage, number, route, see
+from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, manage, number, route, see
 from cod.wire import webhook
 
 
@@ -27,14 +28,28 @@ def _changes(ask: Ask) -> list[Claim]:
     return [Claim(right, "group", ask.names["name"])]
 
 
+def _shown(ask: Ask, flow: Flow) -> Flow:
+    """One group of `flow`, or a list of them, as who asks may see them: a webhook's path and query often are a secret,
+    which is its owners'."""
+    def one(group: Group) -> Group:
+        whole = not group.webhook or offered(ask.who, Right.MANAGE, group.id)
+        return group if whole else replace(group, webhook=f"{notices.host(('webhook', group.webhook))}/…")
+
+    def shown(tx: Any) -> Any:
+        found = flow(tx)
+        return one(found) if isinstance(found, Group) else [one(each) for each in found]
+
+    return shown
+
+
 GROUPS = (
     route("GET", "/groups", ANYBODY, "List groups",
-          lambda a: in_parts(partial(groups.every, only=a.who.groups), a.query.page, lambda one: (one.name,),
+          lambda a: in_parts(_shown(a, partial(groups.every, only=a.who.groups)), a.query.page, lambda one: (one.name,),
                              name=attrgetter("name"), priority=attrgetter("priority"),
                              created_at=attrgetter("created_at")),
           shape=listed(b.GroupList, b.GroupReply.model_validate), reply=b.GroupList, query=b.GroupQuery),
-    route("GET", "/groups/{name}", see("group"), "Show a group", lambda a: partial(groups.one, name=a.names["name"]),
-          reply=b.GroupReply),
+    route("GET", "/groups/{name}", see("group"), "Show a group",
+          lambda a: _shown(a, partial(groups.one, name=a.names["name"])), reply=b.GroupReply),
     route("POST", "/groups", ADMINS, "Create a group",
           lambda a: partial(groups.create, now=a.now, rules=a.site.notices,
                             **a.body.model_dump()),
