@@ -31,6 +31,11 @@ def test_the_list_and_a_page(there: Served) -> None:
     assert "batch active revision 1, 9 nodes" in one.words
 
 
+def test_it_begins_with_the_image_that_one_comes_from(there: Served) -> None:
+    assert dict(browse(there).get(NEW, image="execd").fields(FORM))["image"] == "execd"
+    assert dict(browse(there, name="olga").get(NEW, image="nginx").fields(FORM))["image"] == "debian-12"
+
+
 def test_a_template_by_the_form(there: Served) -> None:
     page = browse(there).get(NEW)
     done = page.send(FORM, name="mine", description="For <all> of us", image="execd", memory="131072 MiB", port="80",

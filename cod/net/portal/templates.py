@@ -27,9 +27,10 @@ SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates
 
 
 class NewQuery(Query):
-    """Which template it begins as, and in which view."""
+    """Which template it begins as or which image it writes, and in which view."""
 
     like: str = Field(default="", max_length=80)
+    image: str = Field(default="", max_length=63)
     view: str = Field(default="", max_length=8)
 
 
