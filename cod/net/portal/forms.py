@@ -121,7 +121,7 @@ def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callab
     schema = _schema(model)
     values: dict[str, Any] = {}
     for name, texts in fields.values.items():
-        if name not in OWN:
+        if name not in OWN and texts:
             _put(values, _path(name), _value(name, texts, _at(schema, _path(name)), convert))
     for name, about in schema.get("properties", {}).items():
         if _kinds(about, schema) == {"boolean"} and name in fields.values.get("boxes", []):

@@ -88,7 +88,7 @@ def amount(text: str) -> int:
     unit = text.strip().lower()[len(number):].strip()
     try:
         return round(float(number) * (_BYTES[unit] if unit not in ("", "b") else 1))
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         raise ValueError("should be an amount such as 500 GB or 1.5 TiB") from None
 
 

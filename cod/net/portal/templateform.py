@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from cod.net.portal import attributes
 from cod.net.portal.forms import Fields
+from cod.wire import xmldoc
 
 PARTITIONS = 6  # rows of the form
 TYPES = ("linux", "esp", "bios", "swap", "lvm", "raid", "data")
@@ -82,8 +83,9 @@ def _afterwards(root: Element, fields: Fields) -> None:
 def fields_of(text: str) -> Fields | None:
     """The fields that make this document; None where it is none, or has what the form has no fields for."""
     try:
+        xmldoc.well_formed(text.encode())
         root = ElementTree.fromstring(text)
-    except ElementTree.ParseError:
+    except (xmldoc.Refused, ElementTree.ParseError):
         return None
     found = Fields({name: [value] for name, value in _told(root) if value})
     return found if _same(root, ElementTree.fromstring(document(found))) else None

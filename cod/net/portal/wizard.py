@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import Field
@@ -77,14 +78,15 @@ def _wanted(fields: Fields) -> dict[str, Any]:
 
 def _asked(fields: Fields) -> dict[str, Any]:
     """The body of a request; kinds of nodes whose number was left empty are none."""
-    places = sorted({int(name.split(".")[1]) for name in fields.values if name.startswith("tuples.")})
+    places = sorted({int(name.split(".")[1]) for name in fields.values if re.match(r"tuples\.[0-9]{1,3}\.", name)})
     kept = [place for place in places if fields.one(f"tuples.{place}.count").strip() or place == places[0]]
     dropped = tuple(f"tuples.{place}." for place in places if place not in kept)
     rest = {name: texts for name, texts in fields.values.items() if not name.startswith((*dropped, "vcluster"))}
     prefixes = [f"tuples.{place}." for place in kept]
     made = forms.body_of(b.RequestSubmit, attributes.without(Fields(rest), prefixes), {})
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
-        one["attributes"] = attributes.document(fields, prefix)
+        if isinstance(one, dict):
+            one["attributes"] = attributes.document(fields, prefix)
     return made
 
 

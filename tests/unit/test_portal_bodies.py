@@ -1,0 +1,46 @@
+"""Whatever is sent to the portal's forms, what their bodies are made of is the sender's fault at worst."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cod.net.apibody import Wrong
+from cod.net.portal import ACTIONS
+from cod.net.portal.forms import Fields
+from cod.net.portal.groups import amount
+from cod.net.portal.pages import Action
+from cod.net.portal.templateform import fields_of
+
+MAKERS = [each for each in ACTIONS if isinstance(each, Action) and each.body is not None]
+NAMES = ("name", "size", "lease", "default_lease", "max_lease", "image_quota", "priority", "group", "role", "user",
+         "document", "xml", "boxes", "tuples", "tuples.", "tuples.0", "tuples.x.count", "tuples.-1.count",
+         "tuples.0.count", "tuples.0.count.0", "tuples.1.template", "tuples.99999999999.count", "p0.size", "p9.size",
+         "mode", "port", "seed", "image", "template", "events", "cpu", "memory")
+VALUES = ("", "1", "-1", "inf", "1e999", "nan", "9" * 5000, "x", "<requires/>", "<a>" * 2000, "12 TiB", "\x00", "0.0.0")
+FIELDS = st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(VALUES), min_size=1, max_size=2), max_size=6)
+
+
+@pytest.mark.parametrize("action", MAKERS, ids=lambda each: each.path)
+@settings(max_examples=60, deadline=None)
+@given(values=FIELDS)
+def test_what_is_sent_makes_a_body_or_is_wrong(action: Action, values: dict[str, list[str]]) -> None:
+    assert action.body is not None
+    try:
+        action.body(Fields(values))
+    except Wrong as wrong:
+        assert wrong.status == 422
+
+
+@pytest.mark.parametrize("text", ["inf", "1e999 GB", "nan"])
+def test_no_amount_is_endless(text: str) -> None:
+    with pytest.raises(ValueError, match="an amount"):
+        amount(text)
+
+
+@pytest.mark.parametrize("text", [
+    "<a>" * 5000 + "</a>" * 5000,
+    '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;">]><template name="&c;"/>'])
+def test_a_document_that_is_not_read_elsewhere_is_not_read_for_the_form(text: str) -> None:
+    assert fields_of(text) is None
