@@ -1,8 +1,8 @@
 """A request to the REST API as it arrives: who asks, and where the body goes.
 
-A body is JSON of at most `JSON_LIMIT` bytes, kept in memory, or, where it says that it is one, a piece of an upload,
-which goes to disk as it arrives, and only once it is known that who asks may send it. What is refused on the way is
-answered when the request is all there, so that the client can hear why.
+A body is JSON of at most `JSON_LIMIT` bytes, of strangers `STRANGERS`, kept in memory, or, where it says that it is one,
+a piece of an upload, which goes to disk as it arrives, and only once it is known that who asks may send it. What is
+refused on the way is answered when the request is all there, so that the client can hear why.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cod.net.piece import Piece
 
 JSON_LIMIT = 2**20
+STRANGERS = 2**16  # bytes of a body of who has not signed in
 SWALLOWED = 2**24  # bytes of a body that is refused, read on so that the client can hear why
 AT_A_TIME = 2**18  # bytes of a piece that are read from the network in one go; Twisted's 64 KiB cost a third more CPU
 SWALLOWED_PIECE = 2**26  # the same of a piece of an upload
@@ -132,6 +133,7 @@ class Arriving(http.Request):
         except Wrong as wrong:
             if wrong.status == 401 and self.getHeader("authorization") is None:
                 self._stranger = wrong  # who may see the pages for signing in, and send their forms
+                self._check_size()
             else:
                 self._refuse(wrong)
         except Exception as error:
@@ -140,14 +142,19 @@ class Arriving(http.Request):
     def handleContentChunk(self, data: bytes) -> None:
         """A piece of the body."""
         self._received += len(data)
-        if self._received > JSON_LIMIT and not (self._is_piece() or self._is_form()):
-            self._refuse(_too_large())
+        self._check_size()
         if self._refusal is not None or (self._piece is not None and self._piece.error is not None):
             self._swallow(data)
         elif self._piece is not None:
             self._piece.feed(data)
         else:
             self.content.write(data)
+
+    def _check_size(self) -> None:
+        """Refuse a body that memory is not for."""
+        limit = STRANGERS if self._stranger else JSON_LIMIT
+        if self._received > limit and not (self._is_piece() or self._is_form()):
+            self._refuse(_too_large())
 
     def _swallow(self, data: bytes) -> None:
         self._swallowed += len(data)
@@ -183,7 +190,7 @@ def shown(path: bytes) -> str:
 
 
 def _too_large() -> Wrong:
-    return Wrong(413, "too_large", f"the body may have at most {JSON_LIMIT} bytes")
+    return Wrong(413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}")
 
 
 def unexpected(error: Exception) -> Wrong:

@@ -9,7 +9,7 @@ import pytest
 from cod import passwords
 from cod.net.portal.render import Templates
 from tests.net.apiserver import Served
-from tests.net.portalclient import Browser
+from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
@@ -32,7 +32,7 @@ def test_a_password_longer_than_any_is_wrong_before_it_is_looked_at(
         return bool(real(kept, seen[-1]))
 
     monkeypatch.setattr(passwords, "matches", noted)
-    page = bob.get("/sign-in").send("/sign-in", name="bob", password="a" + "\u0301\u0316" * 20_000)
+    page = bob.get("/sign-in").send("/sign-in", name="bob", password="a" + "\u0301\u0316" * 4000)
     assert page.status == 401
     assert seen == [""]
 
@@ -50,3 +50,13 @@ def test_a_part_is_rendered_once_however_often_it_is_named(bob: Browser, monkeyp
     assert shown.status == 200
     assert rendered == ["main", "title"]
     assert PASSWORD not in shown.text
+
+
+@pytest.mark.parametrize(("signed", "status"), [(False, 413), (True, 403)])
+def test_a_stranger_s_body_is_not_kept_for_long(served: Served, signed: bool, status: int) -> None:
+    browser = signed_in(served) if signed else Browser(served.server.ports[0])
+    browser.cookies.setdefault("__Host-cod", "made-up")
+    for path in ("/sign-in", "/account/profile"):
+        assert browser.ask("POST", path, b"x=" + b"y" * 100_000, browser.form).status == status
+    reply = browser.ask("POST", "/api/v1/sign-in", b"[" + b" " * 100_000, {"Content-Type": "application/json"})
+    assert reply.status == status
