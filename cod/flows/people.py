@@ -79,6 +79,9 @@ def end_sessions(tx: Tx, name: str) -> int:
 def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
     """A new password of the one who asks, by its hash; their sessions end `but` one: how many."""
     user_id = rights.account(who)
+    user = people.get(tx, user_id)
+    if user is None or user.directory:
+        raise Refused("conflict", "your password is where you sign in: change it there", "new")
     people.change(tx, user_id, password=password)
     audit.by(tx, who, "password set", who.person, now=now)
     return signins.end(tx, user_id, but=but)

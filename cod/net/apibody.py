@@ -1,8 +1,8 @@
 """A request to the REST API as it arrives: who asks, and where the body goes.
 
-A body is JSON of at most `JSON_LIMIT` bytes, of strangers `STRANGERS`, kept in memory, or, where it says that it is one,
-a piece of an upload, which goes to disk as it arrives, and only once it is known that who asks may send it. What is
-refused on the way is answered when the request is all there, so that the client can hear why.
+A body is JSON of at most `JSON_LIMIT` bytes, of strangers `STRANGERS`, kept in memory, or, where it says that it is
+one, a piece of an upload, which goes to disk as it arrives, and only once it is known that who asks may send it. What
+is refused on the way is answered when the request is all there, so that the client can hear why.
 """
 
 from __future__ import annotations

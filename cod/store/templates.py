@@ -74,10 +74,10 @@ def append(tx: Tx, name: str, document: str, group_id: int | None, now: float) -
     """
     digest = blake2b(document.encode(), digest_size=32).hexdigest()
     before = revisions(tx, name, lock=True)
-    if before and before[-1].digest == digest and before[-1].retired_at is None:
-        return before[-1]
     if before and before[-1].group_id != group_id:
         raise Refused("forbidden", f"the template {name!r} belongs to somebody else", "name")
+    if before and before[-1].digest == digest and before[-1].retired_at is None:
+        return before[-1]
     return add(tx, name=name, revision=before[-1].revision + 1 if before else 1, group_id=group_id, document=document,
                digest=digest, created_at=now)
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cod import passwords
+from cod.client import ApiError
+from cod.images.verify import Checked
 from cod.net.portal.render import Templates
-from tests.net.apiserver import Served
+from cod.net.table import software
+from cod.store import images
+from tests.net.apiserver import ADMIN, NOW, Served
 from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob
 
@@ -60,3 +67,25 @@ def test_a_stranger_s_body_is_not_kept_for_long(served: Served, signed: bool, st
         assert browser.ask("POST", path, b"x=" + b"y" * 100_000, browser.form).status == status
     reply = browser.ask("POST", "/api/v1/sign-in", b"[" + b" " * 100_000, {"Content-Type": "application/json"})
     assert reply.status == status
+
+
+def test_one_image_is_read_again_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        served.tx(images.add, name=name, state="ready", format="raw", content="disk", digest=name, created_at=NOW)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(root: Path, digest: str) -> Checked:
+        begun.set()
+        assert goes_on.wait(20)
+        return Checked(1, ())
+
+    monkeypatch.setattr(software, "verify", slow)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(served.remote(ADMIN).post, "/images/one/verify")
+        assert begun.wait(20)
+        with pytest.raises(ApiError) as refused:
+            served.remote(ADMIN).post("/images/two/verify")
+        goes_on.set()
+        assert first.result(20)["ok"]
+    assert refused.value.status == 503
+    assert served.remote(ADMIN).post("/images/two/verify")["ok"]

@@ -411,3 +411,9 @@ def test_who_is_no_administrator_any_more_keeps_the_links_into_what_is_theirs(
     kept = {each.group for each in invitations.every(tx, None, NOW) if each.invited_by == "user:ann"}
     assert kept == {"physics"}
     assert _left(tx) == set(LINKS.values())
+
+
+def test_a_directory_s_password_is_changed_there(tx: Tx) -> None:
+    user = signin.vouched(tx, identity=Identity("ldap:1", "ldap", "eve"), create=True, address=HERE, now=NOW)
+    no = refusal(people.set_password, tx, who=me(user), password="hash", but=None, now=NOW)
+    assert (no.code, rows.password(tx, user.id)) == ("conflict", "")

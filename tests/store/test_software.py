@@ -157,6 +157,8 @@ def test_a_template_of_another_group_is_not_changed(tx: Tx) -> None:
     template_row(tx)
     with pytest.raises(Refused, match="belongs to somebody else"):
         templates.add(tx, document=DOCUMENT + "\n", group="g", now=1.0)
+    with pytest.raises(Refused, match="belongs to somebody else"):  # nor told by repeating what it says
+        templates.add(tx, document=DOCUMENT, group="g", now=1.0)
 
 
 def test_retiring(tx: Tx) -> None:

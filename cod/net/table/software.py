@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter
+from threading import Lock
 from typing import Any
 
 from cod import model
@@ -17,9 +18,17 @@ from cod.net.table.documents import checked
 from cod.wire import xmldoc
 
 
+_READING = Lock()
+
+
 def _read_again(ask: Ask, image: model.Image) -> b.Verified:
-    """In a thread of its own: reads the whole image."""
-    found = verify(ask.images, image.digest)
+    """In a thread: reads the whole image. One at a time: there are ten threads, and people sign in by them, too."""
+    if not _READING.acquire(blocking=False):
+        raise model.Refused("busy", "another image is being read at this moment; try again when that is done")
+    try:
+        found = verify(ask.images, image.digest)
+    finally:
+        _READING.release()
     return b.Verified(ok=not found.bad, chunks=found.chunks, bad=list(found.bad))
 
 
