@@ -17,7 +17,6 @@ from cod.net.routes import ADMINS, ANYBODY, Ask, in_parts, listed, route, see, u
 from cod.net.table.documents import checked
 from cod.wire import xmldoc
 
-
 _READING = Lock()
 
 
