@@ -166,6 +166,8 @@ class Running:
                 self._ground.reactor.stop()
                 return
             self._started.append(service)
+        gc.collect()
+        gc.freeze()  # modules stay to the end: to look for garbage among them would take a tenth of a second each time
         log.info("ready")
 
     def stop(self) -> Any:

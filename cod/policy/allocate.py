@@ -49,9 +49,12 @@ from cod.policy.stock import Stock
 from cod.policy.world import Cache, Decision, Ease, Grant, Lot, No, OpenReclaim, Share, Snapshot, Take, Wish
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decision:
-    """What becomes of every pending request of `snapshot`, at `now` (seconds since the epoch)."""
-    fitting = Fitting(snapshot)
+def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Fitting | None = None) -> Decision:
+    """What becomes of every pending request of `snapshot`, at `now` (seconds since the epoch).
+
+    fitting  what the snapshot has for its requests, where that is known already
+    """
+    fitting = fitting or Fitting(snapshot)
     choice = _Choice(snapshot, fitting, now)
     for peers in priority.peers(snapshot.wishes, policy, fitting):
         choice.decide(peers)

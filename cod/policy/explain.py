@@ -107,7 +107,7 @@ def explain(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> 
     kinds = {kind for fit in fits for kind in fit.kinds}
     order = ordered(snapshot.wishes, policy, fitting)
     place = order.index(wish)
-    code, sentence = _outcome(snapshot, policy, now, request_id)
+    code, sentence = _outcome(snapshot, policy, now, request_id, fitting)
     parts = Explanation(
         request_id, code, sentence,
         wanted=sum(one.count for one in wish.tuples),
@@ -122,9 +122,11 @@ def explain(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> 
     return replace(parts, sentence=" ".join(_summary(parts)))
 
 
-def _outcome(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> tuple[str, str]:
+def _outcome(
+    snapshot: Snapshot, policy: Policy, now: float, request_id: int, fitting: Fitting
+) -> tuple[str, str]:
     """(code, sentence): what the next pass makes of it."""
-    for no in decide(snapshot, policy, now).noes:
+    for no in decide(snapshot, policy, now, fitting).noes:
         if no.request_id == request_id:
             return no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
     return "granted", "It is granted in the next pass."

@@ -31,7 +31,7 @@ def _one(ask: Ask) -> Flow:
         name = ask.names["name"]
         view = views.node(tx, name, ask.site.policy)
         last = _last(tx, name, ask)
-        holder = views.vcluster(tx, view.vcluster)[0] if view.vcluster else None
+        holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
         owners = [("", "the site")] if ask.who.admin else []
         owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
         may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)

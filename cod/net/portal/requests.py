@@ -36,7 +36,7 @@ def _one(ask: Ask) -> Flow:
 def _group(tx: Any, vcluster: str) -> int | None:
     """The group of a request's vcluster; None where that has ended."""
     try:
-        return views.vcluster(tx, vcluster)[0].vcluster.group_id
+        return views.vcluster_alone(tx, vcluster).vcluster.group_id
     except Refused:
         return None
 

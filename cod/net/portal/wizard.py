@@ -55,7 +55,7 @@ def _new(ask: Ask) -> Flow:
 
 def _more(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
-        view, _nodes = views.vcluster(tx, ask.names["name"])
+        view = views.vcluster_alone(tx, ask.names["name"])
         return _choices(tx, ask) | {"view": view, "v": view.vcluster, "most": MOST_KINDS}
 
     return load
