@@ -7,7 +7,6 @@ extended, made smaller, captured from, ended. The lab's machines boot unmodified
 
 from __future__ import annotations
 
-import json
 import mmap
 import re
 import subprocess
@@ -164,10 +163,10 @@ def asks_for_a_cluster(page: Page) -> None:
 
 
 def watches_it_grow(page: Page) -> None:
-    """Without a reload."""
-    expect(page.locator("main progress[aria-label*=prime]").first).to_be_visible(timeout=BOOTS)
+    """Without a reload. Writing so small an image is over before a bar would show; booting takes its time."""
+    expect(page.locator("[data-state]", has_text=re.compile("prime|boot")).first).to_be_visible(timeout=BOOTS)
     looked_at(page, "priming")
-    expect(page.get_by_text("2 active").first).to_be_visible(timeout=BOOTS)
+    expect(page.get_by_text("2 active", exact=True).first).to_be_visible(timeout=BOOTS)
     page.reload()
     looked_at(page, "running")
 
@@ -186,7 +185,7 @@ def extends_and_shrinks(page: Page) -> None:
 def ends_it(page: Page) -> None:
     opened(page, "End farm")
     press(page, "End farm")
-    expect(page.get_by_text("releasing").or_(page.get_by_text("ending")).first).to_be_visible()
+    expect(page.get_by_text("farm ends; its nodes go back")).to_be_visible()
 
 
 def test_from_an_invitation_to_a_running_cluster_and_back(stand: Rack, owner: Page, tmp_path: Path) -> None:
@@ -203,7 +202,8 @@ def test_from_an_invitation_to_a_running_cluster_and_back(stand: Rack, owner: Pa
 
     addresses = set(re.findall(r"10\.77\.\d+\.\d+", owner.locator("tbody").first.inner_text()))
     assert addresses == {node["address"] for node in stand.nodes().values() if node["vcluster"] == "farm"}
-    assert [json.loads(stand.page(address))["image"] for address in addresses] == ["hello-a"] * 2
+    served = [re.search("<title>(.*?)</title>", stand.page(address)) for address in addresses]
+    assert sorted(found[1] for found in served if found) == ["n1", "n2"]
     assert all(on_disk(stand.disk(machine.name), key.split()[1]) for machine in MACHINES), "the seed has the key"
 
     extends_and_shrinks(owner)
