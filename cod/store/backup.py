@@ -3,7 +3,8 @@
 What a backup cannot know is what happened after it was made. So after a restore no node is believed: open connections
 and boot secrets are forgotten, wishes about power are dropped, every node's disks count as dirty, and a node that was
 free or under way is in state *trampoline*, where it must report before anything else and is wiped if nobody holds it.
-Nodes that were active stay so.
+Nodes that were active stay so. People sign in anew, and links are made anew: those that were used or taken back since
+would work again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cod.store.engine import Tx
 _BATCH = 1000
 _UNBELIEVED = (NodeState.INACTIVE, NodeState.OFF, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.CAPTURE,
                NodeState.TRAMPOLINE)
-_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims, t.captures)
+_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims, t.captures, t.web_sessions, t.invitations)
 
 
 class BadBackup(Exception):

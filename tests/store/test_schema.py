@@ -12,6 +12,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, Table, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
+from cod.flows import invitations, people, signin
+from cod.model import SignInRules
 from cod.states import Disk, NodeState
 from cod.store import backup, nodes, schema
 from cod.store import tables as t
@@ -93,6 +95,21 @@ def test_after_a_restore_no_node_is_believed(upgraded: Engine, tmp_path: Path) -
         assert found["a"].deadline is not None
         assert tx.scalar(select(t.boot_secrets.c.id)) is None
         assert nodes.history(tx, found["a"].id)[-1]["actor"] == "restore"
+
+
+def test_after_a_restore_people_sign_in_anew_and_links_are_worth_nothing(upgraded: Engine, tmp_path: Path) -> None:
+    """A link that was used since the backup, or a browser that was signed out, would be good again."""
+    rules = SignInRules()
+    with upgraded.begin() as tx:
+        ann = people.create(tx, "ann", now=1.0)
+        invitations.renew(tx, digest="link", user="ann", rules=rules, who="user:root", now=1.0)
+        signin.begin(tx, user_id=ann.id, address="", browser="", cookie="cookie", rules=rules, now=1.0)
+    backup.backup(upgraded, tmp_path / "b.gz")
+    backup.restore(upgraded, tmp_path / "b.gz", 5.0, replace=True)
+    with upgraded.begin() as tx:
+        assert people.one(tx, "ann")[0].name == "ann"
+        assert invitations.every(tx, None, 1.0) == []
+        assert signin.session(tx, cookie="cookie", address="", rules=rules, now=1.0) is None
 
 
 def test_wishes_about_power_do_not_outlive_a_restore(upgraded: Engine, tmp_path: Path) -> None:
