@@ -51,7 +51,7 @@ class Hub:
         """Why `who` may not follow now; '' where they may."""
         if len(self.streams) >= MOST:
             return f"{MOST} clients follow the events already; try again later"
-        if sum(each.who.name == who.name for each in self.streams) >= MOST_OF_ONE:
+        if sum(_person(each.who) == _person(who) for each in self.streams) >= MOST_OF_ONE:
             return f"you follow the events {MOST_OF_ONE} times already; close some of those pages"
         return ""
 
@@ -106,6 +106,11 @@ class Hub:
     def _broken(self, failure: Any) -> None:
         log.error("events cannot be followed: %s", failure.value)
         self.stop()
+
+
+def _person(who: Who) -> object:
+    """Whose streams are counted together: a user's are one's, by however many tokens."""
+    return who.name if who.user_id is None else who.user_id
 
 
 @implementer(IPushProducer)

@@ -246,3 +246,11 @@ def test_ids_that_come_out_of_order_are_told_once() -> None:
     assert following.after() == 10
     assert following.is_new(10 + 2 * OVERLAP)
     assert following.after() == 10 + OVERLAP
+
+
+def test_many_tokens_are_one_person(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_OF_ONE", 2)
+    for number in (1, 2):
+        site.follow(Who(f"token:t{number}@eve", user_id=5))
+    assert "2 times already" in site.hub.refusal(Who("user:eve", user_id=5))
+    assert site.hub.refusal(Who("token:t1@bob", user_id=6)) == ""
