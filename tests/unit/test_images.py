@@ -82,7 +82,8 @@ def test_every_form_gives_the_same_chunks(tmp_path: Path, form: str) -> None:
     assert [path.name for path in (tmp_path / "root").iterdir()] == [made.digest]
 
 
-PIECES = st.tuples(st.integers(0, 4 * MIB), st.binary(min_size=1, max_size=30), st.integers(1, 9999))
+# The first byte stays 0: with others it might be a file of another format, which hypothesis finds.
+PIECES = st.tuples(st.integers(1, 4 * MIB), st.binary(min_size=1, max_size=30), st.integers(1, 9999))
 
 
 @given(st.lists(PIECES, max_size=5), st.integers(1, 4 * MIB))
