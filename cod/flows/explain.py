@@ -91,7 +91,7 @@ def match_(
     match.check(asked.attributes, site.types)
     holder = _holder(tx, asked.vcluster) if asked.vcluster else None
     owner = group_rows.get(tx, holder.group_id) if holder else _group(tx, asked.group)
-    template = _template(tx, asked.template, holder)
+    template = _template(tx, asked.template, holder, owner)
     wish = _wish(tx, asked, holder, owner, template, site, now)
     documents = {template.id: template.document} if template else {0: ANYTHING}
     seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
@@ -146,11 +146,8 @@ def _group(tx: Tx, name: str) -> Group:
     return group
 
 
-def _template(tx: Tx, name: str, holder: Vcluster | None) -> Template | None:
+def _template(tx: Tx, name: str, holder: Vcluster | None, owner: Group) -> Template | None:
     if not name:
         return templates.get(tx, holder.template_id) if holder else None
-    template = templates.find(tx, name)
-    if template is None or template.retired_at is not None:
-        raise Refused("not_found", f"there is no template {name!r} in use", "template")
-    return template
+    return templates.usable(tx, name, owner.id)
 

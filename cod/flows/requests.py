@@ -83,10 +83,10 @@ def _tuple(tx: Tx, holder: Vcluster, one: Asked, place: str, rules: TypeRules | 
     if one.count < 1:
         raise Refused("invalid", "a request is for one node at least", f"{place}count")
     match.check(one.attributes, rules, field=f"{place}attributes")
-    template = templates.find(tx, one.template) if one.template else templates.get(tx, holder.template_id)
-    if template is None or (one.template and template.retired_at is not None):
-        raise Refused("not_found", f"there is no template {one.template!r} in use", f"{place}template")
-    return RequestTuple(one.count, one.attributes or holder.attributes, template.id)
+    template_id = holder.template_id
+    if one.template:
+        template_id = templates.usable(tx, one.template, holder.group_id, f"{place}template").id
+    return RequestTuple(one.count, one.attributes or holder.attributes, template_id)
 
 
 def _check_room(tx: Tx, holder: Vcluster, count: int) -> None:

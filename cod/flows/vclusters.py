@@ -20,7 +20,6 @@ from cod.model import (
     RequestTuple,
     Result,
     Site,
-    Template,
     TypeRules,
     Vcluster,
     VclusterView,
@@ -63,7 +62,8 @@ def create(
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name, site))
     leases.check(lease)
-    owner, wanted = _group(tx, group), _template(tx, template)
+    owner = _group(tx, group)
+    wanted = templates.usable(tx, template, owner.id)
     _check(tx, name, attributes, site.types)
     vcluster = _with_block(
         tx, site, size, name=name, group_id=owner.id, template_id=wanted.id, attributes=attributes,
@@ -234,13 +234,6 @@ def _group(tx: Tx, name: str) -> Group:
     if group is None:
         raise Refused("not_found", f"there is no group {name!r}", "group")
     return group
-
-
-def _template(tx: Tx, name: str) -> Template:
-    template = templates.find(tx, name)
-    if template is None or template.retired_at is not None:
-        raise Refused("not_found", f"there is no template {name!r} in use", "template")
-    return template
 
 
 def _live(tx: Tx, name: str) -> Vcluster:

@@ -34,6 +34,18 @@ def find(tx: Tx, name: str) -> Template | None:
     return _one(tx, query.where(_c.retired_at.is_(None)).order_by(_c.revision.desc()).limit(1))
 
 
+def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Template:
+    """The template of that name that nodes of the group may run: its own or the site's. Raises `Refused`. (Who looks at
+    things of two groups shall not bring the one's images onto nodes where the other's people are root.)"""
+    found = find(tx, name)
+    if found is None or found.retired_at is not None:
+        raise Refused("not_found", f"there is no template {name!r} in use", field)
+    if found.group_id not in (None, group_id):
+        raise Refused("conflict", f"the template {name!r} is another group's: nodes run their own group's templates, "
+                      "and the site's", field)
+    return found
+
+
 def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
     """The documents of those revisions by id."""
     return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.flows import explain, plan
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as flows
 from cod.flows.requests import Asked
@@ -344,3 +345,28 @@ def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
     create(tx, site)
     with pytest.raises(Refused, match="is pending, not active"):
         request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], now=1.0)
+
+
+# ---------------------------------------------------------------- whose templates
+
+
+def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Site) -> None:
+    """Who looks at one group and works in another would have root on what the first one's images hold."""
+    furnish(tx, 2)
+    ours, theirs = (groups.add(tx, name, 0.0) for name in ("ours", "theirs"))
+    for name, group in (("own", ours), ("other", theirs)):
+        tx.execute(update(t.config_templates).where(t.config_templates.c.id == add_template(tx, name)).values(
+            group_id=group.id))
+    with pytest.raises(Refused, match="the template 'other' is another group's") as refused:
+        create(tx, site, group="ours", template="other")
+    assert refused.value.field == "template"
+    create(tx, site, "of-the-site", group="ours", template="debian@1", size=1)
+    running(tx, site, 1, group="ours", template="own")
+    with pytest.raises(Refused, match="another group's") as refused:
+        request_flows.submit(tx, vcluster="one", wanted=[Asked(1), Asked(1, "", "other")], key=None, now=6.0)
+    assert refused.value.field == "tuples.1.template"
+    request_flows.submit(tx, vcluster="one", wanted=[Asked(1, "", "debian"), Asked(1, "", "own")], key=None, now=6.0)
+    asked = explain.Asked(count=1, group="ours", template="other")
+    seen = plan.look(tx, site, 7.0)
+    with pytest.raises(Refused, match="another group's"):
+        explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=7.0)
