@@ -44,6 +44,8 @@ from trampoline.fetch import Patience
 from trampoline.inventory import file_disk
 from trampoline.options import parse
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 MAC = "52:54:00:00:00:01"
 SECRET = "5e" * 32
 QUICK = Patience(stall=5.0, tries=5, pause=0.05)

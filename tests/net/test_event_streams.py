@@ -19,6 +19,8 @@ from cod.store.engine import Tx
 from tests.net.apiserver import NOW, Served, add_node
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 SECRET = "the-cookie-of-"
 
 

@@ -132,7 +132,7 @@ def test_each_hour_what_is_old_goes_in_small_transactions(hour: Hour, caplog: py
     pruner = hour.pruner(DAY)
     with caplog.at_level(logging.INFO, "cod.pruning"):
         pruner.startService()
-        look = [pruning.PERIOD, *[pruning.PAUSE] * 20]  # a pause after each transaction, and each table has at least one
+        look = [pruning.PERIOD, *[pruning.PAUSE] * 20]  # a pause after each transaction; each table has one
         hour.clock.pump(look * 23)
         assert hour.conflicts() == 2 * BATCH + 101
         hour.clock.pump(look)

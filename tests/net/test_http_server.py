@@ -21,6 +21,8 @@ from cod.pool import Pool, in_transaction
 from cod.store import bindings, nodes, secrets
 from cod.wire import confd
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 MAC = "52:54:00:12:34:56"
 LARGE = random.Random(5).randbytes(5_000_003)
 DIGEST = hashlib.blake2b(b"manifest", digest_size=32).hexdigest()

@@ -19,6 +19,8 @@ from cod.store import nodes, requests, vclusters
 from tests.net.handpool import HandPool
 from tests.store.manager_world import arrive, check_world, furnish, in_tx, states
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 
 class House:
     """A manager with a pool and a clock in its hands."""

@@ -29,6 +29,8 @@ from tests.ports import free_port
 from tests.store import manager_world as world
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 MEMBER = {"node": "node1", "hostname": "n1", "address": "10.77.128.1", "state": "prime", "template": "debian@1",
           "type": "type1"}
 

@@ -38,6 +38,8 @@ from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.store import manager_world as world
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 
 @pytest.fixture
 def ca(tmp_path: Path) -> Ca:

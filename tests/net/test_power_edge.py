@@ -27,6 +27,8 @@ from cod.power.meters import ALONE, AT_ONCE, ROUND, TICK, Meters
 from cod.store import nodes, tables
 from cod.store.engine import Tx
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 
 class Straight:
     """The pool without its threads: the flow runs now, in a transaction."""

@@ -26,6 +26,8 @@ from trampoline.errors import PrimeError
 from trampoline.fetch import Patience
 from trampoline.inventory import Disk, file_disk
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 MIB = 1 << 20
 QUICK = Patience(stall=0.3, tries=3, pause=0.02)
 

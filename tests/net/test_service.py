@@ -30,6 +30,8 @@ from cod.service import Running, take_over
 from cod.store.engine import connect
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 WAIT = 60.0  # seconds; a busy machine takes its time to start Python
 
 

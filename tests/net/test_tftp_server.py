@@ -22,6 +22,8 @@ from cod.pool import Pool, in_transaction
 from cod.store import bindings, nodes, secrets
 from cod.wire.tftp import Limits
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 MAC = "52:54:00:12:34:56"
 LARGE = random.Random(3).randbytes(1_000_017)
 Start = Callable[..., TftpServer]

@@ -35,6 +35,8 @@ from tests.net.apiserver import ADMIN, NOW, READER, Served, serving
 from tests.net.portalclient import signed_in
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 DATA = hashlib.shake_256(b"image").digest(3_000_001)
 SHA = hashlib.sha256(DATA).hexdigest()
 

@@ -38,6 +38,8 @@ from tests.ports import free_port
 from tests.store.test_vcm_inside import founded, node
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import sys

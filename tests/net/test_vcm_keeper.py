@@ -21,6 +21,8 @@ from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from tests.net.vcmlab import Lab, furnish
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 Make = Callable[[], Lab]
 
 

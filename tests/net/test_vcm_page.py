@@ -31,6 +31,8 @@ from tests.ports import free_port
 from tests.store import manager_world as world
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/vcm.md").read_text()
 

@@ -19,6 +19,8 @@ import pytest
 from trampoline.filesystems import content, ext, jbd2
 from trampoline.filesystems.content import Content
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 MIB = 1 << 20
 FILES = {"one": b"a file\n", "empty": b"", "large": random.Random(1).randbytes(3_000_000), "folder/deep": b"x" * 5000}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cod.images import formats, seekable, store
@@ -86,6 +86,14 @@ def test_every_form_gives_the_same_chunks(tmp_path: Path, form: str) -> None:
 PIECES = st.tuples(st.integers(1, 4 * MIB), st.binary(min_size=1, max_size=30), st.integers(1, 9999))
 
 
+def is_raw(content: bytes) -> bool:
+    """Does it not happen to begin as something else does?"""
+    try:
+        return formats.recognise(content[:64]) == "raw"
+    except Refused:
+        return False
+
+
 @given(st.lists(PIECES, max_size=5), st.integers(1, 4 * MIB))
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_chunks_are_the_image(
@@ -98,6 +106,7 @@ def test_the_chunks_are_the_image(
             file.seek(at)
             file.write((pattern * times)[: max(0, size - at)])
     content = (folder / "image").read_bytes()
+    assume(is_raw(content))
     made = ingest(folder / "image", folder / "root")
     found = manifest.decode((folder / "root" / made.digest / "manifest.json").read_bytes())
     served = (folder / "root" / made.digest / "data.zst").read_bytes()

@@ -17,6 +17,8 @@ from cod.images.incoming import Busy, Incoming, Sum
 from cod.model import Refused
 from cod.policy.uploads import believed
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
+
 
 def opened(path: Path, offset: int | None = None, known: Sum | None = None) -> Incoming:
     file = Incoming(path, known)
