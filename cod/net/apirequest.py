@@ -126,6 +126,8 @@ class ApiRequest(FormRequest):
         if route.reply is not None and not before.body:
             raise Wrong(409, "shown_once", "this was done when it was asked first; what it made was a secret, which is "
                         "shown once")
+        if route.upload:
+            self._headers["Location"] = tus.location(json.loads(before.body)["id"])
         self._send(before.status, before.body.encode())
 
     async def _events(self, who: Who) -> None:
@@ -157,7 +159,8 @@ class ApiRequest(FormRequest):
         """The client's key in a form that fits a column and is nobody else's. Where it gives none the flow still gets
         one, because a flow whose commit has an unknown outcome is run again."""
         key, match = self.getHeader("idempotency-key"), self.getHeader("if-match")
-        question = hashlib.sha256(b"\n".join([self.method, self.uri, _whole(self.content)])).hexdigest()
+        told = [(self.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION]
+        question = hashlib.sha256(b"\n".join([self.method, self.uri, *told, _whole(self.content)])).hexdigest()
         own = None if key is None else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
         return Conditions(own, question, None if match is None else tags(match))
 

@@ -101,7 +101,7 @@ class UploadRequest(Arriving):
         upload, image = await piece.finish(who)
         if self.method != b"POST":
             return self._told(204, upload, image)
-        return self._told(201, upload, image, openapi.PREFIX + f"{tus.PATH}/{upload.id}")
+        return self._told(201, upload, image, tus.location(upload.id))
 
     def _told(self, status: int, upload: Upload, image: Image | None, location: str = "") -> None:
         self._headers |= tus.told(upload, image) | ({"Location": location} if location else {})
@@ -136,7 +136,7 @@ class UploadRequest(Arriving):
         if route.method == "GET":
             upload = await self.api.intake.look(upload)
         else:
-            self._headers["Location"] = openapi.PREFIX + f"{tus.PATH}/{upload.id}"
+            self._headers["Location"] = tus.location(upload.id)
         self._headers |= tus.told(upload)
         return upload
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cod.model import Image, Upload
+from cod.net import openapi
 from cod.net.apibody import Wrong, unexpected
 from cod.net.intake import Full, Locked
 from cod.net.piece import Mismatch, TooLong
@@ -17,6 +18,7 @@ from cod.wire import tus
 
 PATH = "/uploads"
 SPOKEN = {"Tus-Resumable": tus.VERSION, "Tus-Version": tus.VERSION}
+CREATION = ("upload-length", "upload-metadata")
 Header = Callable[[str], str | None]
 T = TypeVar("T")
 
@@ -30,6 +32,11 @@ def verb(method: bytes, header: Header) -> bytes:
 def is_here(path: str) -> bool:
     """Is this a path of the upload routes (without the API's prefix)?"""
     return path == PATH or path.startswith(PATH + "/")
+
+
+def location(upload_id: str) -> str:
+    """Where an upload is."""
+    return f"{openapi.PREFIX}{PATH}/{upload_id}"
 
 
 def options(limit: int) -> dict[str, str]:
@@ -46,7 +53,7 @@ def check_version(header: Header) -> None:
 
 def creation(header: Header) -> dict[str, Any] | None:
     """The body of a creation, if it is made by headers as the protocol has it. Raises `Wrong`."""
-    length, told = header("upload-length"), header("upload-metadata")
+    length, told = (header(name) for name in CREATION)
     if length is None and told is None:
         return None
     if length is None:

@@ -265,6 +265,17 @@ def test_headers_that_cannot_be(served: Served, headers: dict[str, Any], status:
     assert where(served, upload) == 0
 
 
+def test_a_creation_that_is_repeated_is_the_same_upload_and_another_is_no_repetition(served: Served) -> None:
+    def ask(name: str) -> Answer:
+        return asked(served, "POST", "/api/v1/uploads", Idempotency_Key="k", Upload_Length=5,
+                     Upload_Metadata=tus.encode_metadata({"name": name}))
+
+    first, again = ask("debian"), ask("debian")
+    assert (first.status, again.status, again.headers["Idempotency-Replayed"]) == (201, 201, "true")
+    assert first.headers["Location"] == again.headers["Location"]
+    assert ask("other").status == 422
+
+
 @pytest.mark.parametrize(("length", "metadata", "status"), [
     (None, "name YQ==", 400), ("x", "name YQ==", 400), (str(2**64), "name YQ==", 400), ("10", "name *", 400),
     ("10", None, 422), ("10", "name Li4vYQ==", 422), ("0", "name YQ==", 422), ("10", "name YQ==,sha256 YWI=", 422),
