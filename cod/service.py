@@ -108,7 +108,7 @@ def _prepare(site: Site, settings: Settings) -> None:
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
         Ca(settings.authority, site.name)
         if not settings.plain:
-            webcert.check(_web_certificate(site, settings))
+            webcert.loaded(_web_certificate(site, settings))
     except webcert.Unusable as error:
         raise Unusable(str(error)) from None
     except OSError as error:

@@ -18,6 +18,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cod import secretfile
@@ -56,24 +57,25 @@ def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None)
     return files
 
 
-def check(files: WebCertificate) -> None:
-    """Do the two belong together? Raises `Unusable`."""
+def loaded(files: WebCertificate) -> tuple[list[x509.Certificate], PrivateKeyTypes]:
+    """The certificates, the server's own first, and its key. Raises `Unusable`, also where they do not belong
+    together."""
     try:
-        shown = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        chain = x509.load_pem_x509_certificates(files.certificate.read_bytes())
         key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     except OSError as error:
         raise Unusable(f"{error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):
         raise Unusable(f"{files.certificate} or {files.key} is no certificate or no key without a password, as PEM"
                        ) from None
-    if _public(key.public_key()) != _public(shown.public_key()):
+    if _public(key.public_key()) != _public(chain[0].public_key()):
         raise Unusable(f"{files.key} is not the key of {files.certificate}")
+    return chain, key
 
 
 def _will_do(files: WebCertificate, names: Sequence[str], now: datetime) -> bool:
     with suppress(OSError, ValueError, x509.ExtensionNotFound, Unusable):
-        check(files)
-        shown = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        (shown, *_), _key_there = loaded(files)
         own = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return set(own) == set(_alternatives(names)) and now < shown.not_valid_after_utc - RENEWED
     return False

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import NameOID
 from OpenSSL import crypto
 from twisted.internet.interfaces import IAddress, IProtocolFactory
-from twisted.internet.ssl import Certificate, CertificateOptions, PrivateCertificate, TLSVersion
+from twisted.internet.ssl import Certificate, CertificateOptions, TLSVersion
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 
 from cod.ca import Ca, serial_text
@@ -49,9 +51,10 @@ def listening(
     plain_port  where VCMs without certificates connect, which are known by their addresses; 0: nowhere
     """
     issued = ca.server(list(addresses), datetime.now(UTC))
-    own = PrivateCertificate.loadPEM(issued.key + issued.certificate)
+    key: Any = load_pem_private_key(issued.key, None)  # what pyOpenSSL wants today; twisted's annotations name what it
+    own: Any = load_pem_x509_certificate(issued.certificate)  # wanted before
     options = CertificateOptions(
-        privateKey=own.privateKey.original, certificate=own.original, trustRoot=Certificate.loadPEM(ca.certificate),
+        privateKey=key, certificate=own, trustRoot=Certificate.loadPEM(ca.certificate),
         raiseMinimumTo=TLSVersion.TLSv1_2)
     options.requireCertificate = False  # cannot be said together with trustRoot; it is looked at later
 

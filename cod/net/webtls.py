@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from OpenSSL import SSL, crypto
+from OpenSSL import SSL
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.ssl import CertificateOptions, TLSVersion
 from zope.interface import implementer
@@ -33,10 +33,9 @@ class WebTls:
     def reread(self) -> None:
         """From now on new connections get the certificate as it is in the files now."""
         files = self._files()
-        webcert.check(files)
-        chain = crypto_chain(files)
-        with open(files.key, "rb") as file:
-            key = crypto.load_privatekey(crypto.FILETYPE_PEM, file.read())
+        chain: Any  # what pyOpenSSL wants today; twisted's annotations name what it wanted before
+        key: Any
+        chain, key = webcert.loaded(files)
         self._options = CertificateOptions(
             privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2,
             acceptableProtocols=[b"http/1.1"])  # browsers offer HTTP/2 as well, and take it ill if none is chosen
@@ -48,10 +47,3 @@ class WebTls:
         """The next connection, which may negotiate its protocol (ALPN), as browsers want to."""
         connection: SSL.Connection = self._options.serverConnectionForTLS(protocol)
         return connection
-
-
-def crypto_chain(files: WebCertificate) -> list[crypto.X509]:
-    """The certificates in the file: the server's own first."""
-    end = b"-----END CERTIFICATE-----"
-    parts = files.certificate.read_bytes().split(end)[:-1]
-    return [crypto.load_certificate(crypto.FILETYPE_PEM, part + end) for part in parts]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from itertools import cycle
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, wrapClientTLS
-from twisted.internet.ssl import Certificate, PrivateCertificate, optionsForClientTLS
+from twisted.internet.ssl import Certificate, optionsForClientTLS
 
 from cod.vcm.link import Link
 
@@ -26,8 +27,9 @@ def over_tls(
     Raises ValueError when one of them is not what it should be.
     """
     try:
-        own = PrivateCertificate.loadPEM(key + b"\n" + certificate) if certificate else None
-        options = optionsForClientTLS(SERVER_NAME, Certificate.loadPEM(authority), own)
+        own = {"certificate": load_pem_x509_certificate(certificate),
+               "privateKey": load_pem_private_key(key, None)} if certificate else {}
+        options = optionsForClientTLS(SERVER_NAME, Certificate.loadPEM(authority), extraCertificateOptions=own)
     except Exception as error:  # OpenSSL's own say nothing
         raise ValueError(f"the certificate, its key or the authority's certificate cannot be used: {error}") from None
     return _connecting(reactor, servers, lambda endpoint: wrapClientTLS(options, endpoint))
@@ -36,10 +38,10 @@ def over_tls(
 def days_left(certificate: bytes, now: float) -> float:
     """Until the certificate (PEM) ends. Raises ValueError."""
     try:
-        end = Certificate.loadPEM(certificate).original.get_notAfter().decode()
-    except Exception as error:
+        end = load_pem_x509_certificate(certificate).not_valid_after_utc
+    except ValueError as error:
         raise ValueError(f"the certificate cannot be read: {error}") from None
-    return (datetime.strptime(end, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() - now) / 86400
+    return (end.timestamp() - now) / 86400
 
 
 def plainly(reactor: Any, servers: Sequence[tuple[str, int]]) -> Callable[[Link], Deferred[Any]]:

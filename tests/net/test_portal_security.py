@@ -82,6 +82,7 @@ def test_the_api_is_on_the_same_port(tls: Served, certificate: webcert.WebCertif
     assert json.loads(reply.text)["name"] == "test"
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")  # they are old, that is the point
 def test_old_tls_and_no_tls_get_nothing(tls: Served, certificate: webcert.WebCertificate) -> None:
     old = trusting(certificate)
     old.set_ciphers("DEFAULT:@SECLEVEL=0")

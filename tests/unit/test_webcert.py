@@ -29,7 +29,7 @@ def public(files: WebCertificate) -> bytes:
 
 def test_it_names_the_server_and_its_key_is_its_owners_alone(tmp_path: Path) -> None:
     files = webcert.self_signed(tmp_path / "web", NAMES, NOW)
-    webcert.check(files)
+    webcert.loaded(files)
     own = shown(files).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert own.get_values_for_type(x509.DNSName) == ["portal.example"]
     assert own.get_values_for_type(x509.IPAddress) == [ip_address("10.77.0.1"), ip_address("fd00::1")]
@@ -61,15 +61,15 @@ def test_what_is_spoilt_is_made_anew(tmp_path: Path, spoilt: str, content: bytes
         (tmp_path / spoilt).unlink()
     else:
         (tmp_path / spoilt).write_bytes(content)
-    webcert.check(webcert.self_signed(tmp_path, NAMES, NOW))
+    webcert.loaded(webcert.self_signed(tmp_path, NAMES, NOW))
     assert files.fingerprint()
 
 
 def test_a_key_that_belongs_to_another_certificate_is_refused(tmp_path: Path) -> None:
     one, other = (webcert.self_signed(tmp_path / name, NAMES, NOW) for name in "ab")
     with pytest.raises(Unusable, match="is not the key of"):
-        webcert.check(WebCertificate(one.certificate, other.key))
+        webcert.loaded(WebCertificate(one.certificate, other.key))
     with pytest.raises(Unusable, match="cannot be read"):
-        webcert.check(WebCertificate(one.certificate, tmp_path / "none"))
+        webcert.loaded(WebCertificate(one.certificate, tmp_path / "none"))
     with pytest.raises(Unusable, match="as PEM"):
-        webcert.check(WebCertificate(one.certificate, one.certificate))
+        webcert.loaded(WebCertificate(one.certificate, one.certificate))
