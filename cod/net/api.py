@@ -26,7 +26,7 @@ from cod.flows import tokens
 from cod.model import Site, Who
 from cod.net import metrics
 from cod.net.apibody import Arriving, Wrong
-from cod.net.apichannel import Channel
+from cod.net.apichannel import MOST_OF_ONE, Channel, Crowd
 from cod.net.apirequest import ApiRequest
 from cod.net.events import Hub
 from cod.net.intake import Intake
@@ -65,6 +65,7 @@ class Api(http.HTTPFactory):
     ) -> None:
         super().__init__(timeout=60, reactor=reactor)
         self.proxied = proxied
+        self.crowd = Crowd(None if local or proxied else MOST_OF_ONE)
         self.names = frozenset(name.lower() for name in names)
         self.webhook_key, self.authority = webhook_key, authority
         self.pool, self.site, self.local, self.clock, self.wake = pool, site, local, clock, wake

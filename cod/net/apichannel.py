@@ -1,10 +1,14 @@
-"""A connection of the REST API: what is no HTTP is answered with a problem document, too."""
+"""A connection of the REST API: what is no HTTP is answered with a problem document, too; and how many there may be."""
 
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from typing import Any
 
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
 from twisted.web import http
 
 _BODY = json.dumps({
@@ -14,10 +18,54 @@ _ANSWER = (b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\
            b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(_BODY)) + _BODY
 
 
+MOST, MOST_OF_ONE = 4096, 2048  # connections at once; from one address, which may be that of many people
+
+log = logging.getLogger("cod.api")
+
+
+class Crowd:
+    """The connections that there are. `of_one`: how many one address may have; None: as many as all."""
+
+    def __init__(self, of_one: int | None) -> None:
+        self._of_one, self._by_peer = of_one, Counter[str]()
+
+    def enter(self, peer: str) -> bool:
+        """May one more come from there? Then it is counted."""
+        fits = self._by_peer.total() < MOST and (self._of_one is None or self._by_peer[peer] < self._of_one)
+        if fits:
+            self._by_peer[peer] += 1
+        else:
+            log.debug("a connection from %s is turned away: there are too many", peer)
+        return fits
+
+    def leave(self, peer: str) -> None:
+        """One that was counted has ended."""
+        self._by_peer[peer] -= 1
+        if not self._by_peer[peer]:
+            del self._by_peer[peer]
+
+
 class Channel(http.HTTPChannel):
-    """HTTP/1.1 by Twisted, but for the answer to what is none."""
+    """HTTP/1.1 by Twisted, but for the answer to what is none, and for those that are too many."""
 
     transport: Any
+    factory: Any
+    _peer: str | None = None
+
+    def connectionMade(self) -> None:
+        """Count it, or cut it off."""
+        super().connectionMade()  # type: ignore[no-untyped-call]
+        peer = str(getattr(self.transport.getPeer(), "host", ""))
+        if self.factory.crowd.enter(peer):
+            self._peer = peer
+        else:
+            self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """It counts no more."""
+        if self._peer is not None:
+            self.factory.crowd.leave(self._peer)
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         """In place of Twisted's, which says nothing but the status."""
