@@ -83,6 +83,14 @@ def test_a_link_for_an_invitation_is_shown_once_and_can_be_taken_back(there: Ser
     assert "That link cannot be used any more." in page.send(path).words
 
 
+def test_owners_come_to_what_was_changed_in_their_group(there: Served) -> None:
+    audit = f"/audit?group={PHYSICS.rpartition('/')[2]}"
+    page = browse(there, name="olga").get(PHYSICS).send(f"{PHYSICS}/settings", default_lease="3d")
+    assert audit in page.tree.xpath("//main//a/@href")
+    assert "default_lease" in page.browser.get(audit).tree.xpath("string(//tbody)")
+    assert audit not in browse(there, "viewer").get(PHYSICS).tree.xpath("//main//a/@href")
+
+
 def test_settings(there: Served) -> None:
     browser = browse(there)
     wrong = browser.get(PHYSICS).send(f"{PHYSICS}/settings", default_lease="long", email="kept@example.org")

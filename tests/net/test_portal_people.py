@@ -29,6 +29,16 @@ def test_an_administrator_adds_a_user_who_sets_a_password(served: Served) -> Non
     assert "<b>New</b>" in signed_in(served).get("/people").words  # as text
 
 
+def test_a_link_to_the_site_can_be_taken_back(served: Served) -> None:
+    page = signed_in(served).get("/people").send("/people/invite", email="new@example.org", lifetime="3d")
+    link = page.tree.xpath("//pre")[0].text_content()
+    page = page.browser.get("/people")
+    assert "new@example.org" in page.words
+    (path,) = page.tree.xpath("//form[contains(@action, '/revoke')]/@action")
+    assert "That link cannot be used any more." in page.send(path).words
+    assert Browser(served.server.ports[0]).get("/invitation").send("/invitation", code=link).status >= 400
+
+
 def test_a_user_is_changed_and_signed_out(served: Served) -> None:
     who = owner(served)
     theirs, ours = signed_in(served, who), signed_in(served)

@@ -145,7 +145,7 @@ ACTIONS = (
     Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
     Action(_MEMBER + "/remove", api("DELETE", _MEMBER), SHOWN, _left,
            lambda ask, reply: f"{ask.names['user']} is no longer in {ask.names['name']}."),
-    Action(SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="group-invited.html"),
+    Action(SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="link.html"),
     Action(SHOWN + "/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), SHOWN, to(SHOWN),
            lambda ask, reply: "That link cannot be used any more."),
     Action(_SECRET, api("GET", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"),
