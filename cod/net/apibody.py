@@ -71,7 +71,7 @@ class Arriving(http.Request):
         self.session: Session | None = None
         self._received = self._swallowed = 0
         self._gone = False
-        self._headers = {"Cache-Control": "no-store"}
+        self._headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         self._authentic: Deferred[None] | None = None
         self.notifyFinish().addErrback(self._lost)
 

@@ -61,6 +61,7 @@ def test_without_a_valid_token_nothing_is_told(served: Served, token: str | None
         status, headers, problem = raw(served, "GET", path, Authorization=authorization.encode().decode("latin-1"))
         assert status == 401
         assert headers["WWW-Authenticate"] == "Bearer"
+        assert headers["X-Content-Type-Options"] == "nosniff"  # an answer has names in it that others have given
         assert problem["code"] == "unauthorised"
 
 
