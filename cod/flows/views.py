@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cod.model import ALL, Binding, Listed, NodeView, NoticeView, Page, Policy, Refused, RequestView, VclusterView
@@ -72,11 +72,6 @@ def vcluster_alone(tx: Tx, name: str) -> VclusterView:
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
     return found[0]
-
-
-def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
-    """The names of those vclusters, by id."""
-    return views.vcluster_names(tx, ids)
 
 
 def request_list(

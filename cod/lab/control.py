@@ -99,11 +99,6 @@ def console(name: str, node: str) -> Path:
     return record.console_path(name, node)
 
 
-def power_address(name: str, node: str) -> str:
-    """The node's address for the `lab` power driver."""
-    return f"{record.socket_path(name)}#{node}"
-
-
 def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
     """Start `argv` in the lab's namespace; `options` are those of Popen. It ends with the lab, if not before."""
     record.load(name)

@@ -4,8 +4,8 @@ A boot is a conversation in three parts. The machine's firmware asks DHCP for an
 (iPXE). The loader asks DHCP again and is sent to its boot script. It fetches the script, and the script is the
 decision:
 
-- a node in state *active* boots what its vcluster's template says: its own disk, or a kernel from the network (but if it
-  waits to be captured, and no power driver could reboot it, it is sent to the trampoline first: `flows.boot`);
+- a node in state *active* boots what its vcluster's template says: its own disk, or a kernel from the network (but if
+  it waits to be captured, and no power driver could reboot it, it is sent to the trampoline first: `flows.boot`);
 - a node in state *boot* boots the same, once;
 - every other node boots the trampoline.
 

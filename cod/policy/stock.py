@@ -158,12 +158,6 @@ class Stock:
             self.free[kind] -= count
             self.soon[kind] -= count
 
-    def put_back(self, lots: Iterable[tuple[Lot, int]]) -> None:
-        """Undo `take`."""
-        for lot, count in lots:
-            self.left[lot] += count
-            self._count_out(lot.kind, lot.reserved, -count)
-
 
 def _rank(lot: Lot, wanted: Cache) -> tuple[object, ...]:
     """Nodes that hold what is wanted first, then those awake; last come those that hold software of others, who may

@@ -32,11 +32,6 @@ def get(tx: Tx, upload_id: str, *, lock: bool = False) -> Upload | None:
     return next(iter(_uploads(tx, query.with_for_update(of=t.uploads) if lock else query)), None)
 
 
-def named(tx: Tx, name: str) -> Upload | None:
-    """The upload that shall become the image of that name."""
-    return next(iter(_uploads(tx, _query().where(_c.name == name))), None)
-
-
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Upload]:
     """Uploads by name, of these groups (None: all, the site's too)."""
     return _uploads(tx, _query().where(*theirs(_c.group_id, groups)).order_by(_c.name))

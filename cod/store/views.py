@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -152,13 +152,6 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
         VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}))
         for row in rows
     ]
-
-
-def vcluster_names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
-    """The names of those vclusters, by id."""
-    v = t.vclusters.c
-    return {row[0]: row[1] for part in slices(sorted(ids))
-            for row in tx.execute(select(v.id, v.name).where(v.id.in_(part)))}
 
 
 def _states_by_vcluster(tx: Tx, ids: Sequence[int]) -> dict[int, dict[str, int]]:

@@ -253,11 +253,6 @@ def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
     return who is not None and offered(who, Right(right), group_id)
 
 
-def _names_nothing(fields: Fields, refused: Wrong) -> bool:
-    """Has something been typed into a field that is the name of nothing?"""
-    return refused.status == 404 and bool(fields.one(refused.field or ""))
-
-
 def filled(asked: Asked, fields: Fields, wrong: Wrong | None) -> Form:
     """The form that was sent, to be shown again."""
     errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
