@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cod.flows import audit
-from cod.net.bodies.people import AuditQuery, AuditReply
+from cod.net.bodies import AuditQuery, AuditReply
 from cod.net.portal.pages import Page
 from cod.net.routes import Ask, Flow
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from cod.flows import invitations, people
-from cod.net.bodies.people import UserQuery
+from cod.net.bodies import UserQuery
 from cod.net.portal.forms import seconds
 from cod.net.portal.pages import Action, Page, api, to, together
 from cod.net.routes import ADMINS, Ask, Flow, in_parts

@@ -9,7 +9,7 @@ from typing import Any
 
 from cod.flows import audit, people, signin, sshkeys, tokens
 from cod.model import Refused
-from cod.net.bodies import people as b
+from cod.net import bodies as b
 from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, number, route
 from cod.net.table.people import _said
 

@@ -12,7 +12,7 @@ from cod.flows import invitations, people, sshkeys
 from cod.flows.access import Claim
 from cod.flows.signin import digest
 from cod.model import Invitation, Right
-from cod.net.bodies import people as b
+from cod.net import bodies as b
 from cod.net.letters import send_link
 from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, manage, number, route, see
 
