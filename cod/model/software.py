@@ -1,0 +1,91 @@
+"""Rows about what nodes run: templates, images, and images on their way in.
+
+Names of attributes are the columns' names; `store/tables.py` explains each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A row of `config_templates`: one revision of a configuration template. `document` is its XML."""
+
+    id: int
+    name: str
+    revision: int
+    group_id: int | None
+    document: str
+    digest: str
+    created_at: float
+    retired_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A row of `images`. `size` is of the image as written to a disk; `stored` of its served form.
+
+    content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or ramdisk, served as is)
+    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder that is served
+    source   while ingesting: the file on the server that is taken in
+    """
+
+    id: int
+    name: str
+    group_id: int | None
+    state: str
+    format: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
+    created_at: float
+    reason: str
+    content: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageView(Image):
+    """An image for people. `group` is its owner's name; `used_by` are templates, 'name@revision', as far as who asks
+    may see them."""
+
+    group: str = ""
+    used_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A row of `uploads`: a file on its way in. `group` is the owner's name.
+
+    offset  bytes that are known to be on disk; beyond it the file is right while the host's boot is `boot`
+    sha256  what it must be; '': nobody said
+    """
+
+    id: str
+    name: str
+    group_id: int | None
+    size: int
+    offset: int
+    boot: str
+    sha256: str
+    plain: bool
+    actor: str
+    created_at: float
+    expires_at: float
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What came of an image file that was turned into its served form (`cod.images.ingest`); names as in `Image`."""
+
+    format: str
+    content: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
