@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from cod.model import Effect, Node, NodeView, Policy, Refused, Result, Site
+from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy import equal, lifecycle, names
 from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
 from cod.store import blocks, nodes, sessions, steps, views
+from cod.store import power as wishes
 from cod.store.engine import Tx
+
+SHOWN = 20  # power wishes of a node that are shown
 
 
 def hardware(node: Node) -> list[tuple[str, str]]:
     """What the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
     return equal.facts(node.attributes) if node.attributes else []
+
+
+def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
+    """What was wished of the node's power lately, the newest first, and what came of it. Raises `Refused`."""
+    return wishes.of_node(tx, _node(tx, name).id, SHOWN)
 
 
 def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:

@@ -37,6 +37,12 @@ def due(tx: Tx, now: float, limit: int, passing_over: Collection[str] = ()) -> l
     return [PowerAction(*row) for row in tx.execute(query)]
 
 
+def of_node(tx: Tx, node_id: int, limit: int) -> list[PowerAction]:
+    """The node's newest wishes, the newest first."""
+    query = select(*_COLUMNS).where(_a.node_id == node_id).order_by(_a.id.desc()).limit(limit)
+    return [PowerAction(*row) for row in tx.execute(query)]
+
+
 def newest(tx: Tx, node_id: int) -> int | None:
     """Id of the node's newest open wish."""
     found: int | None = tx.scalar(select(func.max(_a.id)).where(_a.node_id == node_id, _a.done_at.is_(None)))

@@ -115,6 +115,8 @@ def test_a_member_switches_a_node_and_a_viewer_does_not(site_of: Served) -> None
     done = member.get("/nodes/node01").send("/nodes/node01/power", desired="cycle")
     assert "being switched" in done.words
     assert node(site_of, "node01").power_wanted == "cycle"
+    assert "being tried" not in done.words
+    assert "cycle being tried" in signed_in(site_of).get("/nodes/node01").words
     viewer = signed_in(site_of, of_group(site_of, "vic", Role.VIEWER))
     page = viewer.get("/nodes/node01")
     assert "Power-cycle" not in page.words

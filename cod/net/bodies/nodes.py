@@ -55,6 +55,24 @@ class PowerWish(Body):
         description="soft: off, but its operating system is asked first")
 
 
+class WishReply(Reply):
+    """A wish for a node's power. `done_at`: null while it is being tried; `error`: of the last attempt, or why it was
+    dropped or given up."""
+
+    desired: str
+    wished_at: float
+    attempts: int
+    next_at: float
+    done_at: float | None
+    error: str
+
+
+class WishList(Reply):
+    """A node's newest wishes, the newest first."""
+
+    items: list[WishReply]
+
+
 class Because(Body):
     """Why."""
 

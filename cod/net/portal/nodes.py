@@ -35,6 +35,7 @@ def _one(ask: Ask) -> Flow:
                 "offered": _offered(view.node.state) if ask.who.admin else (),
                 "switches": view.node.power_driver != "none" and allows(
                     tx, ask.who, Claim(Right.USE, "node", view.node.name)),
+                "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
                 "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
 
     return load
