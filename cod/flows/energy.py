@@ -100,10 +100,7 @@ def report(
     group  of that one alone; else of these groups (None: of all and the reserve). Raises `Refused`.
     """
     if group:
-        found = group_rows.by_name(tx, group)
-        if found is None:
-            raise Refused("not_found", f"there is no group {group!r}", "group")
-        groups = frozenset({found.id})
+        groups = frozenset({group_rows.named(tx, group, "group").id})
     until = now if until is None else until
     since = until - 30 * DAY if since is None else since
     if since > until:

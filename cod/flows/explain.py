@@ -14,7 +14,7 @@ from cod.model import Group, Refused, RequestTuple, RequestView, Site, Template,
 from cod.policy import explain as policy
 from cod.policy import leases, match, whatif
 from cod.policy.world import Snapshot, Wish
-from cod.states import RequestState, VclusterState
+from cod.states import RequestState
 from cod.store import census, nodes, templates, vclusters, views
 from cod.store import groups as group_rows
 from cod.store.engine import Tx
@@ -89,8 +89,8 @@ def match_(
 ) -> Match:
     """What the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked for."""
     match.check(asked.attributes, site.types)
-    holder = _holder(tx, asked.vcluster) if asked.vcluster else None
-    owner = group_rows.get(tx, holder.group_id) if holder else _group(tx, asked.group)
+    holder = vclusters.active(tx, asked.vcluster) if asked.vcluster else None
+    owner = group_rows.get(tx, holder.group_id) if holder else group_rows.named(tx, asked.group, "group")
     template = _template(tx, asked.template, holder, owner)
     wish = _wish(tx, asked, holder, owner, template, site, now)
     documents = {template.id: template.document} if template else {0: ANYTHING}
@@ -128,22 +128,6 @@ def _room(holder: Vcluster | None, site: Site) -> int:
     if holder is not None:
         return leases.room(holder.first_address or 0, holder.last_address or 0) - holder.size
     return max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets)
-
-
-def _holder(tx: Tx, name: str) -> Vcluster:
-    holder = vclusters.by_name(tx, name)
-    if holder is None:
-        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
-    if holder.state != VclusterState.ACTIVE:
-        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
-    return holder
-
-
-def _group(tx: Tx, name: str) -> Group:
-    group = group_rows.by_name(tx, name)
-    if group is None:
-        raise Refused("not_found", f"there is no group {name!r}", "group")
-    return group
 
 
 def _template(tx: Tx, name: str, holder: Vcluster | None, owner: Group) -> Template | None:

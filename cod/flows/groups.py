@@ -22,10 +22,7 @@ def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
 
 def one(tx: Tx, name: str) -> Group:
     """One group. Raises `Refused`."""
-    found = groups.by_name(tx, name)
-    if found is None:
-        raise Refused("not_found", f"there is no group {name!r}", "name")
-    return found
+    return groups.named(tx, name)
 
 
 def create(

@@ -16,9 +16,7 @@ def invite(
     rules: SignInRules, who: str, now: float,
 ) -> Invitation:
     """Invite somebody, into a group as `role` or to the site alone. `lifetime` in seconds; None: the site's."""
-    into = None if group is None else groups.by_name(tx, group)
-    if group is not None and into is None:
-        raise Refused("not_found", f"there is no group {group!r}", "name")
+    into = None if group is None else groups.named(tx, group)
     return invitations.add(
         tx, digest, now, group_id=into.id if into else None, role=Role(role).value if into else "",
         email=delivery.check_email(email), invited_by=who, expires_at=now + (lifetime or rules.invitation))
@@ -27,9 +25,7 @@ def invite(
 def renew(tx: Tx, *, digest: str, user: str, lifetime: float | None = None, rules: SignInRules, who: str,
           now: float) -> Invitation:
     """A link by which the user sets a new password; earlier ones are worthless from now on. Raises `Refused`."""
-    found = people.by_name(tx, user)
-    if found is None:
-        raise Refused("not_found", f"there is no user {user!r}", "name")
+    found = people.named(tx, user)
     if found.directory:
         raise Refused("conflict", f"{user} signs in by {found.directory}, where their password is", "name")
     invitations.remove_of_user(tx, found.id)

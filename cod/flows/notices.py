@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cod import news
-from cod.model import ALL, Effect, Group, Listed, Notice, NoticeView, Page, Refused, Result, Send
+from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
 from cod.policy import delivery as policy
 from cod.policy.delivery import Target, addresses, host, may_reach
 from cod.store import groups, lists
@@ -105,13 +105,13 @@ def deliveries(
     tx: Tx, *, group: str, page: Page = ALL, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
     """What was, or is to be, delivered to a group, the newest first. Raises `Refused`."""
-    return lists.deliveries(tx, page, _group(tx, group).id, state=state, channel=channel)
+    return lists.deliveries(tx, page, groups.named(tx, group, "group").id, state=state, channel=channel)
 
 
 def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result:
     """Deliver something once more, by the same channel to where it leads now. The value is (delivery, notice), the new
     delivery's. Raises `Refused`."""
-    found = _group(tx, group)
+    found = groups.named(tx, group, "group")
     before = store.sent(tx, send_id, found.id)
     if before is None:
         raise Refused("not_found", f"there is no delivery {send_id} to group {group}", "id")
@@ -125,16 +125,9 @@ def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result:
     return Result((made, store.get(tx, before.notice_id)), (Effect("wake", "notices"),))
 
 
-def _group(tx: Tx, name: str) -> Group:
-    found = groups.by_name(tx, name)
-    if found is None:
-        raise Refused("not_found", f"there is no group {name!r}", "group")
-    return found
-
-
 def test(tx: Tx, group: str, actor: str, now: float) -> Result:
     """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has no channel."""
-    found = _group(tx, group)
+    found = groups.named(tx, group, "group")
     if not (found.email or found.webhook):
         raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: `cod group set {group} "
                       "--email … --webhook …`", "group")

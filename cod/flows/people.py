@@ -20,7 +20,7 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[User]:
 
 def one(tx: Tx, name: str, groups: frozenset[int] | None = None) -> tuple[User, list[Member]]:
     """A user with what they are in which of `groups` (None: all). Raises `Refused`."""
-    user = _named(tx, name)
+    user = people.named(tx, name)
     return user, people.members(tx, user_id=user.id, groups=groups)
 
 
@@ -50,7 +50,7 @@ def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bo
 def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tuple[User, list[Member]]:
     """Change full_name, email, admin, disabled. Who is disabled is signed out everywhere, and links that they have
     given away are worth nothing; nor are those of an administrator who is none any more. Raises `Refused`."""
-    user = _named(tx, name)
+    user = people.named(tx, name)
     columns = dict(changes)
     if "email" in columns:
         columns["email"] = delivery.check_email(columns["email"])
@@ -73,7 +73,7 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
 
 def end_sessions(tx: Tx, name: str) -> int:
     """Sign the user out everywhere; from how many browsers. Raises `Refused`."""
-    return signins.end(tx, _named(tx, name).id)
+    return signins.end(tx, people.named(tx, name).id)
 
 
 def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
@@ -92,12 +92,12 @@ def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float
 
 def members(tx: Tx, group: str) -> list[Member]:
     """A group's members, by name. Raises `Refused`."""
-    return people.members(tx, group_id=_group(tx, group).id)
+    return people.members(tx, group_id=groups.named(tx, group).id)
 
 
 def member(tx: Tx, *, group: str, user: str) -> Member:
     """What `user` is in a group. Raises `Refused`."""
-    found = people.members(tx, group_id=_group(tx, group).id, user_id=_named(tx, user).id)
+    found = people.members(tx, group_id=groups.named(tx, group).id, user_id=people.named(tx, user).id)
     if not found:
         raise Refused("not_found", f"{user} is not in group {group}", "user")
     return found[0]
@@ -105,7 +105,7 @@ def member(tx: Tx, *, group: str, user: str) -> Member:
 
 def set_role(tx: Tx, *, group: str, user: str, role: str, force: bool = False) -> Member:
     """From now on `user` is `role` in the group. Raises `Refused`; `force`: an administrator may leave it ownerless."""
-    into, person = _group(tx, group), _named(tx, user)
+    into, person = groups.named(tx, group), people.named(tx, user)
     if role != Role.OWNER:
         _keeps_an_owner(tx, into, person, force)
         _take_back_links(tx, into, person)
@@ -115,7 +115,7 @@ def set_role(tx: Tx, *, group: str, user: str, role: str, force: bool = False) -
 
 def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
     """From now on `user` is nothing in the group. Raises `Refused`."""
-    into, person = _group(tx, group), _named(tx, user)
+    into, person = groups.named(tx, group), people.named(tx, user)
     if into.id not in people.roles(tx, person.id):
         raise Refused("not_found", f"{user} is not in group {group}", "user")
     _keeps_an_owner(tx, into, person, force)
@@ -133,17 +133,3 @@ def _keeps_an_owner(tx: Tx, group: Group, user: User, force: bool) -> None:
     is_owner = people.roles(tx, user.id).get(group.id) is Role.OWNER and user.disabled_at is None
     if is_owner and not force and people.owners(tx, group.id) == 1:
         raise Refused("conflict", f"{user.name} is the last owner of {group.name}: make another one first", "user")
-
-
-def _named(tx: Tx, name: str) -> User:
-    user = people.by_name(tx, name)
-    if user is None:
-        raise Refused("not_found", f"there is no user {name!r}", "name")
-    return user
-
-
-def _group(tx: Tx, name: str) -> Group:
-    found = groups.by_name(tx, name)
-    if found is None:
-        raise Refused("not_found", f"there is no group {name!r}", "name")
-    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, TypeRules, Vcluster
 from cod.policy import leases, match
-from cod.states import RequestState, VclusterState
+from cod.states import RequestState
 from cod.store import groups, requests, templates, vclusters, views
 from cod.store.engine import Tx
 
@@ -41,7 +41,7 @@ def submit(
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, vcluster))
     check_size(wanted)
-    holder = _holder(tx, vcluster)
+    holder = vclusters.active(tx, vcluster, lock=True)
     tuples = [_tuple(tx, holder, one, f"tuples.{place}.", rules) for place, one in enumerate(wanted)]
     _check_room(tx, holder, sum(one.count for one in tuples))
     request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
@@ -68,15 +68,6 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result:
     if vcluster is not None and request.kind == "replace":  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
-
-
-def _holder(tx: Tx, name: str) -> Vcluster:
-    holder = vclusters.by_name(tx, name, lock=True)
-    if holder is None:
-        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
-    if holder.state != VclusterState.ACTIVE:
-        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
-    return holder
 
 
 def _tuple(tx: Tx, holder: Vcluster, one: Asked, place: str, rules: TypeRules | None) -> RequestTuple:

@@ -45,7 +45,4 @@ def remove(tx: Tx, *, who: Who, key_id: int) -> None:
 
 def of_group(tx: Tx, group: str) -> list[tuple[str, SshKey]]:
     """(user, key) of those that the nodes of a group's vclusters let in. Raises `Refused`."""
-    found = groups.by_name(tx, group)
-    if found is None:
-        raise Refused("not_found", f"there is no group {group!r}", "name")
-    return sshkeys.of_group(tx, found.id)
+    return sshkeys.of_group(tx, groups.named(tx, group).id)

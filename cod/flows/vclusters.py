@@ -12,7 +12,6 @@ from typing import Any
 from cod import news
 from cod.model import (
     Effect,
-    Group,
     Node,
     NodeView,
     Refused,
@@ -62,7 +61,7 @@ def create(
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name, site))
     leases.check(lease)
-    owner = _group(tx, group)
+    owner = groups.named(tx, group, "group")
     wanted = templates.usable(tx, template, owner.id)
     _check(tx, name, attributes, site.types)
     vcluster = _with_block(
@@ -227,13 +226,6 @@ def _check_size(size: int, room: int) -> None:
     if size > room:
         raise Refused("invalid", f"a vcluster has addresses for {room} nodes at most (block_size in the site file)",
                       "size")
-
-
-def _group(tx: Tx, name: str) -> Group:
-    group = groups.by_name(tx, name)
-    if group is None:
-        raise Refused("not_found", f"there is no group {name!r}", "group")
-    return group
 
 
 def _live(tx: Tx, name: str) -> Vcluster:

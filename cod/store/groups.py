@@ -33,6 +33,14 @@ def by_name(tx: Tx, name: str) -> Group | None:
     return Group(*row) if row else None
 
 
+def named(tx: Tx, name: str, field: str = "name") -> Group:
+    """The same; raises `Refused` ('not_found', about `field` of the question) where there is none."""
+    group = by_name(tx, name)
+    if group is None:
+        raise Refused("not_found", f"there is no group {name!r}", field)
+    return group
+
+
 def names(tx: Tx) -> dict[int | None, str]:
     """What owners of images and templates are called, by their ids; None is the site."""
     return {None: SITE} | {row[0]: row[1] for row in tx.execute(select(t.groups.c.id, t.groups.c.name))}
@@ -40,12 +48,7 @@ def names(tx: Tx) -> dict[int | None, str]:
 
 def owner_id(tx: Tx, name: str) -> int | None:
     """The id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
-    if name in ("", SITE):
-        return None
-    group = by_name(tx, name)
-    if group is None:
-        raise Refused("not_found", f"there is no group {name!r}", "group")
-    return group.id
+    return None if name in ("", SITE) else named(tx, name, "group").id
 
 
 def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:

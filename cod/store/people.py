@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 
-from cod.model import Member, Role, User
+from cod.model import Member, Refused, Role, User
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -36,6 +36,14 @@ def by_name(tx: Tx, name: str) -> User | None:
     """The user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for 'ann'."""
     row = tx.execute(select(*_COLUMNS).where(_u.name == name)).one_or_none()
     return User(*row) if row and row.name == name else None
+
+
+def named(tx: Tx, name: str) -> User:
+    """The same; raises `Refused` ('not_found') where there is none."""
+    user = by_name(tx, name)
+    if user is None:
+        raise Refused("not_found", f"there is no user {name!r}", "name")
+    return user
 
 
 def by_subject(tx: Tx, subject: str) -> User | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, exc, func, insert, select, update
 
-from cod.model import Subnet, Vcluster, ipv4
+from cod.model import Refused, Subnet, Vcluster, ipv4
 from cod.states import NodeState, VclusterState
 from cod.store import tables as t
 from cod.store import vcms
@@ -32,6 +32,16 @@ def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcluster | None:
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> Vcluster | None:
     """The vcluster of that name that has not ended; locked until the transaction ends, if `lock`."""
     return _one(tx, select(*_COLUMNS).where(_v.live_name == name), lock)
+
+
+def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
+    """The same, for who wants more nodes for it; raises `Refused` where there is none, or it is not active."""
+    holder = by_name(tx, name, lock=lock)
+    if holder is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
+    if holder.state != VclusterState.ACTIVE:
+        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
+    return holder
 
 
 def _one(tx: Tx, query: Select[Any], lock: bool) -> Vcluster | None:
