@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cod.model import Energy, EnergyUse, NodeType, Refused
 from cod.policy import accounts
 from cod.policy.accounts import DAY
-from cod.store import energy, types
+from cod.store import energy, marks, types
 from cod.store import groups as group_rows
 from cod.store.engine import Tx
 
@@ -33,7 +33,7 @@ class Reading:
 
 def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
     """What was used since the last time, if nodes have been all that time as they are; None: nothing is due."""
-    before = energy.mark(tx)
+    before = marks.at(tx, marks.ENERGY)
     if before is None or accounts.anew(before, now):
         return Reading(before, now, anew=before is not None)
     if now <= before:
@@ -43,7 +43,7 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
 
 def note(tx: Tx, reading: Reading) -> bool:
     """Put it down; False when somebody else has."""
-    if not energy.move_mark(tx, reading.before, reading.now):
+    if not marks.move(tx, marks.ENERGY, reading.before, reading.now):
         return False
     energy.add(tx, reading.uses)
     return True
@@ -109,7 +109,7 @@ def report(
     last = max(first, -int(-until // DAY) - 1)
     sums = energy.sums(tx, first, last, by, groups)
     lines = (Line(key * DAY if by == "day" else key, *values) for key, *values in sums)
-    return Report(first * DAY, (last + 1) * DAY, by, energy.mark(tx), tuple(lines))
+    return Report(first * DAY, (last + 1) * DAY, by, marks.at(tx, marks.ENERGY), tuple(lines))
 
 
 def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:

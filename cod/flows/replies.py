@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cod.model import Refused
-from cod.store import replies
+from cod.store import marks, replies
 from cod.store.engine import Tx
 
 Flow = Callable[[Tx], Any]
@@ -47,7 +47,7 @@ def once(tx: Tx, *, flow: Flow, key: str, question: str, status: int, body: Call
 
 def unchanged(tx: Tx, *, flow: Flow, current: Callable[[Tx], str], wanted: Collection[str], now: float) -> Any:
     """What `flow` returns, if `current` says one of the tags in `wanted`. Raises `Changed`."""
-    replies.one_at_a_time(tx, now)
+    marks.one_at_a_time(tx, "conditions", now)
     if current(tx) not in wanted:
         raise Changed
     return flow(tx)

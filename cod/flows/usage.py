@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cod.model import Refused
 from cod.policy import buckets
-from cod.store import replies, usage
+from cod.store import marks, replies, usage
 from cod.store.engine import Tx
 
 KEPT_REPLIES = 86400.0  # seconds that answers to questions with an Idempotency-Key are kept
@@ -28,7 +28,7 @@ class Count:
 
 def count(tx: Tx, now: float) -> Count | None:
     """The nodes as they are; None where that was put down already."""
-    before = usage.mark(tx)
+    before = marks.at(tx, marks.POOL)
     if before is not None and before == now:
         return None
     return Count(before, now, tuple(usage.counts(tx)))
@@ -36,7 +36,7 @@ def count(tx: Tx, now: float) -> Count | None:
 
 def note(tx: Tx, counted: Count) -> bool:
     """Put it down; False when somebody else has. What is too old to be asked for goes."""
-    if not usage.move_mark(tx, counted.before, counted.now):
+    if not marks.move(tx, marks.POOL, counted.before, counted.now):
         return False
     if counted.before is not None:
         usage.add(tx, counted.rows, list(buckets.pieces(counted.before, counted.now)))
@@ -76,14 +76,14 @@ def held(
     times: the last day. Raises `Refused`."""
     span, starts = _spans(since, until, now)
     rows = usage.held(tx, span, starts[0], starts[-1], by, groups, group=group, vcluster=vcluster, type=type)
-    return Chart(by, span, tuple(starts), tuple(_series(rows, span, starts, limit)), usage.mark(tx))
+    return Chart(by, span, tuple(starts), tuple(_series(rows, span, starts, limit)), marks.at(tx, marks.POOL))
 
 
 def states(tx: Tx, *, since: float | None, until: float | None, type: str = "", now: float) -> Chart:
     """Nodes by state; of one type, if it is named. Raises `Refused`."""
     span, starts = _spans(since, until, now)
     rows = usage.by_state(tx, span, starts[0], starts[-1], type)
-    return Chart("state", span, tuple(starts), tuple(_series(rows, span, starts, len(rows))), usage.mark(tx))
+    return Chart("state", span, tuple(starts), tuple(_series(rows, span, starts, len(rows))), marks.at(tx, marks.POOL))
 
 
 def _spans(since: float | None, until: float | None, now: float) -> tuple[int, list[int]]:

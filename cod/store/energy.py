@@ -1,4 +1,4 @@
-"""The energy accounts: nodes counted by state, type and holder; energy by day, group and type; how far it goes."""
+"""The energy accounts: nodes counted by state, type and holder; energy by day, group and type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields
 from typing import Any
 
-from sqlalchemy import case, delete, func, insert, or_, select, update
+from sqlalchemy import case, delete, func, insert, or_, select
 
 from cod.model import EnergyUse
 from cod.states import Disk, NodeState
@@ -14,10 +14,9 @@ from cod.store import tables as t
 from cod.store.access import theirs
 from cod.store.engine import Tx
 
-MARK = "energy"
 DELETED = "(deleted)"
 
-_n, _e, _m = t.nodes.c, t.energy_use.c, t.marks.c
+_n, _e = t.nodes.c, t.energy_use.c
 _COLUMNS = [_e[field.name] for field in fields(EnergyUse)]
 _SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on))
 
@@ -48,29 +47,6 @@ def reserve(tx: Tx) -> dict[tuple[int, str], int]:
         or_(_n.state != NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY))
     rows = tx.execute(query.group_by(_n.type_id, _n.state))
     return {(type_id, names[NodeState(state)]): count for type_id, state, count in rows}
-
-
-# ---------------------------------------------------------------- how far the accounts go
-
-
-def mark(tx: Tx) -> float | None:
-    """Until when energy has been put down; None before the first time."""
-    found: float | None = tx.scalar(select(_m.at).where(_m.name == MARK))
-    return found
-
-
-def move_mark(tx: Tx, before: float | None, now: float) -> bool:
-    """The accounts go until `now`; False when `before` is not their mark (any more). Until the commit nobody else can.
-
-    IntegrityError when another server sets the first mark at the same time.
-    """
-    if before is None:
-        if mark(tx) is not None:
-            return False
-        tx.execute(insert(t.marks).values(name=MARK, at=now))
-        return True
-    moved = tx.execute(update(t.marks).where(_m.name == MARK, _m.at == before).values(at=now))
-    return moved.rowcount == 1
 
 
 # ---------------------------------------------------------------- the accounts

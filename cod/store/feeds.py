@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Table, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Table, func, select
 
 from cod.model import Group
-from cod.store import groups
+from cod.store import groups, marks
 from cod.store import tables as t
 from cod.store.engine import Tx
 
 KINDS = ("vclusters", "nodes")
 SETTLED = 2.0  # seconds
 _MOST = 1000  # rows at a time
-
-_m = t.marks.c
 
 
 class Happened(NamedTuple):
@@ -38,25 +36,24 @@ def readers(tx: Tx) -> dict[str, list[Group]]:
 
 def mark(tx: Tx, kind: str) -> int | None:
     """Up to which row it was posted; None: nobody has it posted yet."""
-    found = tx.scalar(select(_m.at).where(_m.name == _name(kind)))
+    found = marks.at(tx, _name(kind))
     return None if found is None else int(found)
 
 
 def begin(tx: Tx, kind: str) -> None:
     """From now on it is posted: not what is past."""
     newest = tx.scalar(select(func.max(_TABLES[kind].c.id))) or 0
-    tx.execute(insert(t.marks).values(name=_name(kind), at=float(newest)))
+    marks.move(tx, _name(kind), None, float(newest))
 
 
 def move(tx: Tx, kind: str, before: int, after: int) -> bool:
     """It was posted up to that row; False when another server has moved the mark meanwhile."""
-    done = tx.execute(update(t.marks).where(_m.name == _name(kind), _m.at == float(before)).values(at=float(after)))
-    return done.rowcount == 1
+    return marks.move(tx, _name(kind), float(before), float(after))
 
 
 def end(tx: Tx, kind: str) -> None:
     """Nobody has it posted any more."""
-    tx.execute(delete(t.marks).where(_m.name == _name(kind)))
+    marks.forget(tx, _name(kind))
 
 
 def _name(kind: str) -> str:

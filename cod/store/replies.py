@@ -9,7 +9,7 @@ from sqlalchemy import delete, exc, insert, select, update
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-_r, _m = t.replies.c, t.marks.c
+_r = t.replies.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,3 @@ def forget(tx: Tx, before: float) -> None:
 def _kept(tx: Tx, key: str) -> Kept | None:
     row = tx.execute(select(_r.question, _r.status, _r.body).where(_r.key == key)).one_or_none()
     return Kept(*row) if row else None
-
-
-def one_at_a_time(tx: Tx, now: float) -> None:
-    """Until this transaction ends, no other that calls this goes on: MariaDB would let two read the same thing, both
-    find it unchanged, and change it one after the other."""
-    moved = tx.execute(update(t.marks).where(_m.name == "conditions").values(at=now))
-    if moved.rowcount == 0 and tx.scalar(select(_m.at).where(_m.name == "conditions")) is None:
-        tx.execute(insert(t.marks).values(name="conditions", at=now))

@@ -5,32 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Table, delete, func, select
 from sqlalchemy.dialects import mysql, sqlite
 
 from cod.store import tables as t
 from cod.store.access import theirs
 from cod.store.engine import Tx
 
-MARK = "pool"
-_n, _m, _s, _h, _v, _k = t.nodes.c, t.marks.c, t.pool_states.c, t.pool_held.c, t.vclusters.c, t.node_types.c
+_n, _s, _h, _v, _k = t.nodes.c, t.pool_states.c, t.pool_held.c, t.vclusters.c, t.node_types.c
 
 Piece = tuple[int, int, float]
 """(span, start, seconds), see `policy.buckets`."""
-
-
-def mark(tx: Tx) -> float | None:
-    """Until when it was put down; None before the first time."""
-    found: float | None = tx.scalar(select(_m.at).where(_m.name == MARK))
-    return found
-
-
-def move_mark(tx: Tx, before: float | None, now: float) -> bool:
-    """It is put down until `now`; False when somebody else has done that."""
-    if before is None:
-        tx.execute(insert(t.marks).values(name=MARK, at=now))
-        return True
-    return tx.execute(update(t.marks).where(_m.name == MARK, _m.at == before).values(at=now)).rowcount == 1
 
 
 def counts(tx: Tx) -> list[tuple[int, int, str, int]]:

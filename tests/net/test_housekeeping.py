@@ -14,7 +14,7 @@ from cod.flows.pruning import BATCH
 from cod.model import Energy, Site
 from cod.net import energy, pruning
 from cod.pool import Pool
-from cod.store import energy as accounts
+from cod.store import marks
 from cod.store import tables as t
 from tests.net.handpool import HandPool
 from tests.store.manager_world import add_node, in_tx
@@ -112,7 +112,7 @@ def test_a_lost_race_is_no_trouble(hour: Hour, site: Site, caplog: pytest.LogCap
     hour.pool.before = quicker
     hour.accountant(site).startService()
     assert not caplog.records
-    assert in_tx(hour.pool.engine, accounts.mark) is None
+    assert in_tx(hour.pool.engine, marks.at, marks.ENERGY) is None
 
 
 def test_a_clock_that_was_wrong_is_told(hour: Hour, site: Site, caplog: pytest.LogCaptureFixture) -> None:

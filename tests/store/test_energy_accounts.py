@@ -12,7 +12,7 @@ from cod.flows import energy as flow
 from cod.model import Energy, Node, Refused
 from cod.policy.accounts import DAY
 from cod.states import Disk
-from cod.store import energy, groups, nodes, types, vclusters
+from cod.store import groups, marks, nodes, types, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from tests.store.manager_world import add_node, add_template
@@ -53,7 +53,7 @@ def by_state(tx: Tx, **states: int) -> list[Node]:
 def test_the_first_count_only_begins(tx: Tx) -> None:
     by_state(tx, inactive=1)
     assert counted(tx, NOON)
-    assert (accounts(tx), energy.mark(tx)) == ({}, NOON)
+    assert (accounts(tx), marks.at(tx, marks.ENERGY)) == ({}, NOON)
 
 
 def test_a_minute_of_every_holder(tx: Tx) -> None:
@@ -161,7 +161,7 @@ def test_of_two_servers_that_begin_one_sets_the_mark(engine: Engine) -> None:
         assert flow.note(tx, first)
     with engine.begin() as tx:
         assert not flow.note(tx, replace(first, now=NOON + 1))
-        assert energy.mark(tx) == NOON
+        assert marks.at(tx, marks.ENERGY) == NOON
 
 
 def test_a_clock_set_back_is_waited_for_and_one_that_was_far_off_begins_anew(tx: Tx) -> None:
@@ -169,9 +169,9 @@ def test_a_clock_set_back_is_waited_for_and_one_that_was_far_off_begins_anew(tx:
     counted(tx, NOON)
     assert not counted(tx, NOON - 3600)
     assert not counted(tx, NOON)
-    assert energy.mark(tx) == NOON
+    assert marks.at(tx, marks.ENERGY) == NOON
     assert counted(tx, NOON - 2 * DAY)
-    assert (accounts(tx), energy.mark(tx)) == ({}, NOON - 2 * DAY)
+    assert (accounts(tx), marks.at(tx, marks.ENERGY)) == ({}, NOON - 2 * DAY)
     reading = flow.count(tx, RULES, NOON + 40 * DAY)
     assert reading is not None
     assert (reading.anew, reading.uses) == (True, ())
@@ -179,10 +179,10 @@ def test_a_clock_set_back_is_waited_for_and_one_that_was_far_off_begins_anew(tx:
 
 def test_a_mark_comes_back_from_the_database_to_the_bit(tx: Tx) -> None:
     at = NOON + 1 / 3
-    assert energy.move_mark(tx, None, at)
-    assert energy.mark(tx) == at
-    assert energy.move_mark(tx, at, at + 0.1)
-    assert not energy.move_mark(tx, at, at + 0.2)
+    assert marks.move(tx, marks.ENERGY, None, at)
+    assert marks.at(tx, marks.ENERGY) == at
+    assert marks.move(tx, marks.ENERGY, at, at + 0.1)
+    assert not marks.move(tx, marks.ENERGY, at, at + 0.2)
 
 
 # ---------------------------------------------------------------- what is told

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, insert, select, update
 from cod.flows import replies as flow
 from cod.model import Refused
 from cod.pool import in_transaction
-from cod.store import groups, replies
+from cod.store import groups, marks, replies
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -75,7 +75,7 @@ def test_a_change_of_what_was_seen(engine: Engine, counted: Callable[[], int]) -
             results.append(None)
 
     threads = [threading.Thread(target=attempt) for _ in range(4)]
-    in_transaction(engine, lambda tx: replies.one_at_a_time(tx, 1.0))
+    in_transaction(engine, lambda tx: marks.one_at_a_time(tx, "conditions", 1.0))
     for each in threads:
         each.start()
     for each in threads:

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from cod.flows import usage as flow
 from cod.model import Refused
 from cod.policy.buckets import DAYS, HOURS, MINUTES
-from cod.store import groups, types, usage
+from cod.store import groups, marks, types
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from tests.store.manager_world import add_node, add_template
@@ -123,4 +123,4 @@ def test_old_answers_are_forgotten_too(tx: Tx) -> None:
 def test_what_cannot_be_asked(tx: Tx, since: float, until: float) -> None:
     with pytest.raises(Refused):
         flow.states(tx, since=since, until=until, now=NOON)
-    assert usage.mark(tx) is None
+    assert marks.at(tx, marks.POOL) is None
