@@ -17,10 +17,16 @@ _COLUMNS = [_w[f.name] for f in fields(WebSession)]
 
 # ---------------------------------------------------------------- failed attempts
 
+_THERE = insert(t.sign_ins).prefix_with("OR IGNORE", dialect="sqlite").prefix_with(
+    "IGNORE", dialect="mysql").prefix_with("IGNORE", dialect="mariadb")
+
 
 def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
-    """(failures, last, when the next is listened to) by key, of those that there are; locked until the commit."""
-    query = select(_s.key, _s.failures, _s.last_at, _s.open_at).where(_s.key.in_(sorted(keys))).with_for_update()
+    """(failures, last, when the next is listened to) by key; locked until the commit, also where there was none: of two
+    first attempts at once the second sees the first."""
+    wanted = sorted(keys)
+    tx.execute(_THERE, [{"key": key, "failures": 0, "last_at": 0.0, "open_at": 0.0} for key in wanted])
+    query = select(_s.key, _s.failures, _s.last_at, _s.open_at).where(_s.key.in_(wanted)).with_for_update()
     return {key: (failures, last, opens) for key, failures, last, opens in tx.execute(query)}
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.flows import people
+from cod.flows import people, signin
 from cod.model import Refused, Role
-from cod.store import groups, tables
+from cod.store import groups, signins, tables
 from cod.store import people as rows
 from cod.store.engine import Tx
-from tests.store.test_uploads_flow import waiting
+from tests.store.test_uploads_flow import APART, waiting
 from tests.waiting import until
 
 NOW = 1_000_000.0
@@ -49,7 +49,8 @@ def at_once(engine: Engine, first: Callable[[Tx], Any], second: Callable[[Tx], A
         first(tx)
         thread = threading.Thread(target=other)
         thread.start()
-        until(lambda: outcome or waiting(engine), "the second waits for a lock, or has done it")
+        until(lambda: outcome or waiting(engine), "the second waits for a lock, or has done it",
+              every=APART)
     thread.join(20)
     return outcome[0]
 
@@ -64,3 +65,23 @@ def test_of_two_owners_who_go_at_once_one_stays(two: Engine) -> None:
 def test_of_two_administrators_who_go_at_once_one_stays(two: Engine) -> None:
     assert at_once(two, lambda tx: people.change(tx, "ann", {"admin": False}, now=NOW),
                    lambda tx: people.change(tx, "bob", {"disabled": True}, now=NOW)) == "conflict"
+
+
+@pytest.mark.mariadb
+def test_of_two_first_attempts_at_once_both_count(two: Engine) -> None:
+    """Else many at once would be as one; and those who come from one place at the same moment in each other's way."""
+    place, outcome = "address:192.0.2.1", []
+
+    def other() -> None:
+        with two.begin() as tx:
+            outcome.append(signin.attempt(tx, name="bob", address="192.0.2.1", now=NOW))
+
+    with two.begin() as tx:
+        assert signins.counts(tx, [place]).get(place, (0,))[0] == 0
+        thread = threading.Thread(target=other)
+        thread.start()
+        until(lambda: outcome or waiting(two), "the second waits for a lock, or has done it", every=APART)
+        signins.put(tx, {place: (1, NOW, NOW)})
+    thread.join(20)
+    with two.begin() as tx:
+        assert (len(outcome), signins.counts(tx, [place])[place][0]) == (1, 2)
