@@ -12,14 +12,13 @@ from cod.cli.show import (
     ago,
     as_json,
     client,
-    console,
     duration,
-    live,
     print_json,
     print_table,
     shown,
     size,
     table,
+    watched,
     watching,
     when,
 )
@@ -61,16 +60,7 @@ def list_(ctx: click.Context, /, as_json: bool, watch: bool, **only: str | None)
       cod node list --state quarantined --json
     """
     api = client(ctx)
-
-    def ask() -> list[Any]:
-        return api.every("/nodes", **only)
-
-    if as_json:
-        print_json(ask())
-    elif watch:
-        live(lambda: node_table(ask()))
-    else:
-        console().print(node_table(ask()))
+    watched(lambda: api.every("/nodes", **only), node_table, as_json, watch)
 
 
 def node_table(nodes: list[Any]) -> Any:

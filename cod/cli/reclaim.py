@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, console, live, print_json, shown, table, watching
+from cod.cli.show import ago, as_json, client, shown, table, watched, watching
 from cod.client import path
 
 number_argument = click.argument("number", type=click.IntRange(1))
@@ -47,16 +47,7 @@ def list_(
       cod reclaim list --state open --watch
     """
     api = client(ctx)
-
-    def ask() -> list[Any]:
-        return api.newest("/reclaims", limit, vcluster=vcluster, state=state)
-
-    if as_json:
-        print_json(ask())
-    elif watch:
-        live(lambda: reclaim_table(ask()))
-    else:
-        console().print(reclaim_table(ask()))
+    watched(lambda: api.newest("/reclaims", limit, vcluster=vcluster, state=state), reclaim_table, as_json, watch)
 
 
 @reclaim.command()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.plan import print_explanation, print_match
-from cod.cli.show import as_json, client, console, live, print_json, said, shown, table, watching, when
+from cod.cli.show import as_json, client, print_json, said, shown, table, watched, watching, when
 from cod.client import path
 
 
@@ -48,16 +48,7 @@ def list_(
       cod request list --state pending --watch
     """
     api = client(ctx)
-
-    def ask() -> list[Any]:
-        return api.newest("/requests", limit, vcluster=vcluster, state=state)
-
-    if as_json:
-        print_json(ask())
-    elif watch:
-        live(lambda: request_table(ask()))
-    else:
-        console().print(request_table(ask()))
+    watched(lambda: api.newest("/requests", limit, vcluster=vcluster, state=state), request_table, as_json, watch)
 
 
 @request.command()

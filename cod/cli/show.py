@@ -74,6 +74,16 @@ def shown(ctx: click.Context, value: Any, make: Callable[[Any], Any], flag_json:
         console().print(make(value))
 
 
+def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, watch: bool) -> None:
+    """Print what `ask` has, as JSON or as `make` shows it; with `watch` again and again."""
+    if as_json:
+        print_json(ask())
+    elif watch:
+        live(lambda: make(ask()))
+    else:
+        console().print(make(ask()))
+
+
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on standard error, if somebody looks: call with what is done, bytes done, bytes in all."""

@@ -8,7 +8,19 @@ from typing import Any
 import click
 
 from cod.cli.node import node_table
-from cod.cli.show import SPAN, ago, as_json, client, console, live, print_json, said, shown, table, watching, when
+from cod.cli.show import (
+    SPAN,
+    ago,
+    as_json,
+    client,
+    live,
+    said,
+    shown,
+    table,
+    watched,
+    watching,
+    when,
+)
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
 
@@ -57,16 +69,7 @@ def list_(ctx: click.Context, ended: bool, as_json: bool, watch: bool) -> None:
       cod vcluster list --watch
     """
     api = client(ctx)
-
-    def ask() -> list[Any]:
-        return api.every("/vclusters", ended=ended)
-
-    if as_json:
-        print_json(ask())
-    elif watch:
-        live(lambda: vcluster_table(ask()))
-    else:
-        console().print(vcluster_table(ask()))
+    watched(lambda: api.every("/vclusters", ended=ended), vcluster_table, as_json, watch)
 
 
 @vcluster.command()

@@ -44,7 +44,7 @@ def want(
     group     whose both shall be; None: the group's that holds the node, '' or 'site': the site's
     secret    32 random bytes, hex: for the stream
     """
-    node = _locked(tx, name)
+    node = nodes.named(tx, name, lock=True)
     before = captures.get(tx, node.id)
     if before and before.state in captures.OPEN:
         raise Refused("conflict", f"node {name} is being captured as {before.image!r} already", "name")
@@ -93,7 +93,7 @@ def _check_free(tx: Tx, image: str, wanted: str, owner: int | None, rules: Image
 
 def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     """Capture the node no more: it goes back to where it was. The value is a `CaptureView`. Raises `Refused`."""
-    node = _locked(tx, name)
+    node = nodes.named(tx, name, lock=True)
     row = captures.get(tx, node.id)
     if row is None or row.state not in captures.OPEN:
         raise Refused("conflict", f"node {name} is not being captured", "name")
@@ -217,11 +217,3 @@ def orders(tx: Tx) -> set[str]:
 def _configuration(tx: Tx, template_id: int | None) -> template.Configuration | None:
     row = templates.get(tx, template_id) if template_id is not None else None
     return template.parse(row.document) if row else None
-
-
-def _locked(tx: Tx, name: str) -> Node:
-    found = nodes.by_name(tx, name)
-    node = nodes.get(tx, found.id, lock=True) if found else None
-    if node is None:
-        raise Refused("not_found", f"there is no node {name!r}", "name")
-    return node

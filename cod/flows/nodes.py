@@ -21,12 +21,12 @@ def hardware(node: Node) -> list[tuple[str, str]]:
 
 def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
     """What was wished of the node's power lately, the newest first, and what came of it. Raises `Refused`."""
-    return wishes.of_node(tx, _node(tx, name).id, SHOWN)
+    return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
 
 
 def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     """Accept a new machine into the site: from now on its disks are COD's to write."""
-    node = _node(tx, name)
+    node = nodes.named(tx, name, lock=True)
     if node.state == NodeState.NEW:
         raise Refused("conflict", f"node {name} has not reported yet: let it boot from the network", "name")
     if node.state != NodeState.REGISTERING:
@@ -43,7 +43,7 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
 def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result:
     """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free node that is switched
     off joins the cold reserve; on, it leaves."""
-    node = _node(tx, name)
+    node = nodes.named(tx, name, lock=True)
     if desired not in ("on", "off", "soft", "cycle"):
         raise Refused("invalid", f"power is on, off, soft or cycle, not {desired!r}", "desired")
     if node.power_driver == "none":
@@ -61,7 +61,7 @@ def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
 
 def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str) -> Result:
     """Set the node aside. If a vcluster holds it, it is switched off, and a request for another takes its place."""
-    node = _node(tx, name)
+    node = nodes.named(tx, name, lock=True)
     power_ = "off" if node.vcluster_id is not None else None
     step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", {"reason": reason}, power_)
     return _move(tx, node, step, site, now, actor)
@@ -72,7 +72,7 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
 
     Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote them.
     """
-    node = _node(tx, name)
+    node = nodes.named(tx, name, lock=True)
     disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
     step = Step(NodeEvent.RESTORED, f"restored by {actor}", {"reason": "", "attempts": 0, "disk": disk}, "cycle")
     return _move(tx, node, step, site, now, actor)
@@ -80,7 +80,7 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
 
 def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str) -> Result:
     """Take the node out of the site for good. Not while somebody holds it."""
-    node = _node(tx, name)
+    node = nodes.named(tx, name, lock=True)
     if node.vcluster_id is not None:
         raise Refused("conflict", f"node {name} is held by a vcluster: release or quarantine it first", "name")
     step = Step(NodeEvent.RETIRED, f"retired by {actor}" + (f": {reason}" if reason else ""), {"reason": reason})
@@ -93,7 +93,7 @@ def change(
 ) -> Result:
     """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its,
     and `power_account` '' takes its account away."""
-    node = _node(tx, name)
+    node = nodes.named(tx, name, lock=True)
     columns: dict[str, Any] = {}
     if new_name is not None and new_name != name:
         _check_new_name(tx, new_name)
@@ -123,14 +123,6 @@ def _check_new_name(tx: Tx, name: str) -> None:
     names.check_label(name)
     if nodes.by_name(tx, name):
         raise Refused("conflict", f"there is a node {name!r} already", "name")
-
-
-def _node(tx: Tx, name: str) -> Node:
-    found = nodes.by_name(tx, name)
-    node = nodes.get(tx, found.id, lock=True) if found else None
-    if node is None:
-        raise Refused("not_found", f"there is no node {name!r}", "name")
-    return node
 
 
 def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result:

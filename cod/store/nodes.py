@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, delete, insert, select, update
 
 from cod import states
-from cod.model import Node, PowerAction
+from cod.model import Node, PowerAction, Refused
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import dues
 from cod.store import tables as t
@@ -66,6 +66,17 @@ def by_name(tx: Tx, name: str) -> Node | None:
     """The node with that name."""
     row = tx.execute(_select().where(t.nodes.c.name == name)).one_or_none()
     return _node(row) if row else None
+
+
+def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
+    """The same; raises `Refused` ('not_found') where there is none. With `lock`, nobody else changes it until this
+    transaction ends."""
+    node = by_name(tx, name)
+    if node is not None and lock:
+        node = get(tx, node.id, lock=True)
+    if node is None:
+        raise Refused("not_found", f"there is no node {name!r}", "name")
+    return node
 
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
