@@ -344,8 +344,8 @@ def test_an_agent_that_stays_away_is_lost(world: World, timed: Timed) -> None:
     timed.advance(14)
     assert not world.server.counts["lost"]  # not at once: it may come back
     timed.advance(2)
-    until(lambda: world.node(0).state == "trampoline")
-    assert world.server.counts["lost"] == 1
+    until(lambda: world.server.counts["lost"] == 1)
+    assert world.node(0).state == "trampoline"
 
 
 def test_an_agent_that_falls_silent_is_lost(world: World, timed: Timed) -> None:
@@ -390,8 +390,9 @@ def test_a_connection_that_breaks_while_its_session_is_opened_is_nobodys(
     node = world.machine(0)
     agent = world.agent(0)
     until(lambda: [one for one in world.server.open if one._side.state is confd.State.PROOF])
-    go = threading.Event()
-    pool.run(lambda tx: go.wait(10))  # the database takes its time
+    begun, go = threading.Event(), threading.Event()
+    pool.run(lambda tx: (begun.set(), go.wait(30)))  # the database takes its time
+    assert begun.wait(30), "else what is more urgent goes first"
     agent.side.receive(agent.socket.recv(65536))
     agent.socket.sendall(agent.side.to_send())
     until(lambda: [one for one in world.server.open if one._side.state is confd.State.TRADE])
