@@ -6,21 +6,24 @@ asked is ever committed (`Rehearsal`): each question finds the world as it was m
 
 from __future__ import annotations
 
+import http.client
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Engine, insert
 
 from cod.flows import invitations, people, signin, sshkeys, tokens, vcms
-from cod.model import RequestTuple, Role, SignInRules, Who
-from cod.pool import Pool
+from cod.model import RequestTuple, Role, SignInRules, Site, Who
+from cod.pool import Pool, in_transaction
 from cod.states import NodeState
 from cod.store import groups, images, nodes, requests, templates, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.conftest import SUBNET
+from tests.net.apiserver import Served, serving
 
 NOW = 1_000_000.0
 MARK = "qqours"
@@ -39,6 +42,20 @@ class Rehearsal(Pool):
                 return step(tx)
             finally:
                 transaction.rollback()
+
+
+@contextmanager
+def standing(
+    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[tuple[Served, World, http.client.HTTPConnection]]:
+    """A server that commits nothing, the world behind it, and one connection to it."""
+    pool = Rehearsal(engine, reactor)
+    with serving(pool, reactor, in_reactor, site) as served:
+        world = in_transaction(engine, made)
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
+        yield served, world, line
+        line.close()
+    pool.close()
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from cod.net.portal import ACTIONS, PAGES
 from cod.net.portal.front import Portal
 from cod.net.portal.pages import Page
 from cod.net.routes import ANYBODY
-from cod.pool import in_transaction
-from tests.net.apiserver import Served, serving
-from tests.net.rights_world import MARK, OURS, Asker, Rehearsal, World, made
+from tests.net.apiserver import Served
+from tests.net.rights_world import MARK, OURS, Asker, World, standing
 from tests.net.test_rights_walk import KINDS, UNKNOWN
 
 PUBLIC = {"/sign-in", "/invitation"}
@@ -78,13 +77,8 @@ def faults(walk: Walk, page: Page) -> Iterator[str]:
 
 @pytest.fixture
 def walk(reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site) -> Iterator[Walk]:
-    pool = Rehearsal(engine, reactor)
-    with serving(pool, reactor, in_reactor, site) as served:
-        world = in_transaction(engine, made)
-        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
-        yield Walk(served, world, line)
-        line.close()
-    pool.close()
+    with standing(reactor, engine, in_reactor, site) as there:
+        yield Walk(*there)
 
 
 @pytest.mark.slow

@@ -19,9 +19,8 @@ from cod.model import Site
 from cod.net import apirequest
 from cod.net.routes import ANYBODY, Route
 from cod.net.table import ROUTES
-from cod.pool import in_transaction
-from tests.net.apiserver import Served, serving
-from tests.net.rights_world import KEY, MARK, Asker, Rehearsal, World, made
+from tests.net.apiserver import Served
+from tests.net.rights_world import KEY, MARK, Asker, World, standing
 
 OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL = "open", "any", "viewer", "member", "owner", "admin", "local"
 RANK = [OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL]
@@ -206,16 +205,9 @@ def not_refused(walk: Walk, route: Route, asker: Asker, status: int, text: str, 
 
 
 @pytest.fixture
-def walk(
-    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
-) -> Iterator[Walk]:
-    pool = Rehearsal(engine, reactor)
-    with serving(pool, reactor, in_reactor, site) as served:
-        world = in_transaction(engine, made)
-        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
-        yield Walk(served, world, line)
-        line.close()
-    pool.close()
+def walk(reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site) -> Iterator[Walk]:
+    with standing(reactor, engine, in_reactor, site) as there:
+        yield Walk(*there)
 
 
 def test_every_route_has_a_row() -> None:
