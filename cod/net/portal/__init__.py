@@ -14,8 +14,7 @@ How to add a page
    existing flows in one read transaction. `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by
    the page's model, a `bodies.base.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
    Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by the flow.
-2. Put the module into the table below. An entry of the navigation shows as soon as its page is
-   there.
+2. Put the module into the table below. An entry of the navigation shows as soon as its page is there.
 3. A template `web/templates/vcluster.html`:
 
        {% extends "base.html" %}
@@ -35,7 +34,7 @@ How to add a page
        forms(path)         the form that is sent to that path: for `m.form` and the fields in it
        asset('style.css')  where an asset is served
        filters             at|when(now), at|clock, seconds|duration, bytes|size, n|count('node'), done|percent(total)
-   Everything is escaped; `|safe` is not used. What is undefined is an error. No `style=` or `on...=` attributes, no
+   Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or `on...=` attributes, no
    `<script>` or `<style>` with content: the Content-Security-Policy forbids them.
 4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as `?part=nodes` and
    replaced when an event of a kind in `data-on` comes ('transition', 'notice', 'progress'), at most every few seconds,
