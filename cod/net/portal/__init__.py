@@ -34,8 +34,8 @@ How to add a page
        forms(path)         the form that is sent to that path: for `m.form` and the fields in it
        asset('style.css')  where an asset is served
        filters             at|when(now), at|clock, seconds|duration, bytes|size, n|count('node'), done|percent(total)
-   Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or `on...=` attributes, no
-   `<script>` or `<style>` with content: the Content-Security-Policy forbids them.
+   Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or `on...=` attributes,
+   no `<script>` or `<style>` with content: the Content-Security-Policy forbids them.
 4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as `?part=nodes` and
    replaced when an event of a kind in `data-on` comes ('transition', 'notice', 'progress'), at most every few seconds,
    more seldom the more browsers watch; with `data-vcluster="NAME"` only when the event concerns it. Single values
