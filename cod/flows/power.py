@@ -20,6 +20,8 @@ from cod.store import claims, nodes
 from cod.store import power as store
 from cod.store.engine import Tx
 
+LINGERS = 5.0  # seconds that a command of a server that died may still take
+
 
 @dataclass(frozen=True, slots=True)
 class PowerTask:
@@ -41,6 +43,12 @@ class PowerTask:
 def command(task: PowerTask, power: str) -> str | None:
     """What to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle', or None: nothing."""
     return policy.command(task.action.desired, task.action.stage, power, task.agent)
+
+
+def began(tx: Tx, server: str, now: float) -> None:
+    """The server has only begun: what it claimed before it died nobody carries out. A command that it had started may
+    still be on its way for a moment."""
+    store.shorten(tx, server, now + LINGERS)
 
 
 def claim(tx: Tx, server: str, room: Mapping[str, int], now: float, lease: float) -> list[PowerTask]:

@@ -78,7 +78,7 @@ class PowerEdge(Service):
         self._running: dict[str, int] = defaultdict(int)
         self._tasks: set[Deferred[None]] = set()
         self._timer: Any = None
-        self._looking = self._woken = False
+        self._looking = self._woken = self._begun = False
         self._tidied = 0.0
 
     def startService(self) -> None:
@@ -112,6 +112,9 @@ class PowerEdge(Service):
     async def _claim(self) -> None:
         try:
             now = self._clock()
+            if not self._begun:
+                await self._pool.run(flows.began, self._server, now)
+                self._begun = True
             room = {name: self._room(name, now) for name in self._drivers}
             for task in await self._pool.run(flows.claim, self._server, room, now, LEASE):
                 self._paces[task.driver].took(1)

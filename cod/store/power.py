@@ -61,6 +61,12 @@ def claim(tx: Tx, action: PowerAction, server: str, now: float, until: float) ->
     return PowerAction(*tx.execute(select(*_COLUMNS).where(_a.id == action.id)).one())
 
 
+def shorten(tx: Tx, server: str, until: float) -> None:
+    """Claims of `server` that last longer end at `until`."""
+    tx.execute(update(t.power_actions).where(_a.claimed_by == server, _a.done_at.is_(None), _a.claim_expires > until)
+               .values(claim_expires=until))
+
+
 def close(tx: Tx, action: PowerAction, now: float, error: str = "") -> bool:
     """The wish is finished, dropped or given up (`error` says why); False when `action`'s claim is no longer valid."""
     return _set(tx, action, done_at=now, error=error)

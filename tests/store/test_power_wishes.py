@@ -44,6 +44,17 @@ def rows(tx: Tx) -> list[tuple[str, bool, str]]:
     return [tuple(row) for row in tx.execute(select(a.desired, a.done_at.is_not(None), a.error).order_by(a.id))]
 
 
+def test_a_server_that_begins_anew_has_no_claims_but_for_a_moment(tx: Tx) -> None:
+    wish(tx, machine(tx), "cycle")
+    assert claim(tx, 1.0, "s1")
+    flows.began(tx, "s2", 2.0)
+    assert claim(tx, 2.0 + flows.LINGERS, "s2") == [], "another's claim is left alone"
+    flows.began(tx, "s1", 2.0)
+    assert claim(tx, 2.0 + flows.LINGERS - 0.1, "s2") == []
+    (again,) = claim(tx, 2.0 + flows.LINGERS, "s2")
+    assert again.action.attempts == 2
+
+
 def test_a_wish_is_claimed_once_carried_out_and_shown(tx: Tx) -> None:
     node = wish(tx, machine(tx), "on")
     assert (node.power_wanted, node.power_seq, node.power) == ("on", 1, "unknown")
