@@ -2,7 +2,7 @@
 
 The administrator says two words: a group, and an invitation. Everything after that is the owner's, in the browser: an
 account, a key, a member, an image, a template, a virtual cluster whose nodes are watched while they are written,
-extended, made smaller, captured from, ended. The lab's machines boot unmodified firmware under QEMU.
+extended, made smaller, ended. The lab's machines boot unmodified firmware under QEMU.
 """
 
 from __future__ import annotations
