@@ -158,6 +158,7 @@ def test_nobody_takes_the_claim_over_while_an_act_is_under_way(engine: Engine, a
                     other.exec_driver_sql("SET innodb_lock_wait_timeout=0")
                     with pytest.raises(OperationalError, match="Lock wait timeout"):
                         plan_flow.hold(other, "b", NOW + 100.0, 20.0)
+                    other.invalidate()  # nobody else shall get a connection that does not wait for locks
             tx.rollback()
 
 
