@@ -21,6 +21,8 @@ from cod.model import ipv4
 from cod.store import conflicts, requests, templates
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
 
 

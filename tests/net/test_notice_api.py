@@ -21,6 +21,8 @@ from cod.wire import webhook
 from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, as_json, run, said, serving
 from tests.net.credentials import as_user
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 HOOK = "https://hooks.example.org/secret-path"
 
 

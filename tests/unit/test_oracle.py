@@ -11,6 +11,8 @@ from cod.policy.world import Kind, Lot
 from tests.bench.oracle import LOADS, POLICY, Load, Program, Tally, cost, random_site
 from tests.unit.policy_sites import SMALL, kind, site, wish
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 
 def test_the_optimum_of_a_site_that_one_can_count() -> None:
     """Three blocks of 4, 3 and 2: of 4, 3, 3 and 2 nodes three can be had, or four if one may be spread."""

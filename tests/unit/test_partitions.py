@@ -21,6 +21,8 @@ from trampoline.inventory import Disk
 from trampoline.partitions import Gpt, Span
 from trampoline.target import Target
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 MIB = 1 << 20
 
 

@@ -18,6 +18,8 @@ from cod.states import NodeState
 from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, RESET, WIPE, audit, scenario
 from tests.unit.swf_lines import line
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 DAY = 86400.0
 START = LOOK + PRIME + BOOT  # from asking for a warm node to its system
 

@@ -16,6 +16,8 @@ from trampoline.source import Overlay, Source
 from trampoline.target import Target
 from trampoline.usage import Usage
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 
 def copy_of(found: Usage) -> bytes:
     """The copy, made of the chunks that would be sent."""
