@@ -156,21 +156,16 @@ def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
 def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> int | None:
     """Bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
-    quota = _quota(tx, row.group_id, rules)
-    return None if quota is None or row.group_id is None else max(quota - uploads.taken(tx, row.group_id), 0)
-
-
-def _quota(tx: Tx, group_id: int | None, rules: ImageRules) -> int | None:
-    if group_id is None:
+    if row.group_id is None:
         return None
-    own = groups.get(tx, group_id).image_quota
-    return rules.quota if own is None else own
+    taken, quota = uploads.room(tx, row.group_id, rules)
+    return None if quota is None else max(quota - taken, 0)
 
 
 def _check_quota(tx: Tx, group_id: int | None, size: int, rules: ImageRules) -> None:
-    quota = _quota(tx, group_id, rules)
-    if quota is not None and group_id is not None:
-        check_quota(quota, uploads.taken(tx, group_id), size, groups.get(tx, group_id).name)
+    if group_id is not None:
+        taken, quota = uploads.room(tx, group_id, rules, lock=True)
+        check_quota(quota, taken, size, groups.get(tx, group_id).name)
 
 
 def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:

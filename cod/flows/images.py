@@ -86,8 +86,7 @@ def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] =
 
 def room(tx: Tx, *, group_id: int, rules: ImageRules) -> tuple[int, int | None]:
     """(bytes that a group's images and open uploads have, bytes that they may have; None: no limit)."""
-    own = groups.get(tx, group_id).image_quota
-    return uploads.taken(tx, group_id), rules.quota if own is None else own
+    return uploads.room(tx, group_id, rules)
 
 
 def delete(tx: Tx, *, name: str) -> Result:

@@ -39,9 +39,8 @@ def create(
 
 
 def _check_quota(tx: Tx, group_id: int, size: int, rules: ImageRules) -> None:
-    group = groups.get(tx, group_id)
-    quota = rules.quota if group.image_quota is None else group.image_quota
-    check_quota(quota, uploads.taken(tx, group_id), size, group.name)
+    taken, quota = uploads.room(tx, group_id, rules, lock=True)
+    check_quota(quota, taken, size, groups.get(tx, group_id).name)
 
 
 def one(tx: Tx, upload_id: str, *, now: float) -> Upload:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Select, delete, func, insert, select, update
 
-from cod.model import Upload
+from cod.model import ImageRules, Upload
 from cod.store import tables as t
 from cod.store.access import theirs
 from cod.store.engine import Tx
@@ -57,11 +57,14 @@ def remove(tx: Tx, upload_id: str) -> None:
     tx.execute(delete(t.uploads).where(_c.id == upload_id))
 
 
-def taken(tx: Tx, group_id: int) -> int:
-    """Bytes that a group's images (in served form; while they are taken in, as they came) and its uploads have.
+def room(tx: Tx, group_id: int, rules: ImageRules, *, lock: bool = False) -> tuple[int, int | None]:
+    """(bytes that a group's images, in served form or while they are taken in as they came, and its uploads have, bytes
+    that they may have; None: no limit).
 
-    The group's row is locked, so that two uploads cannot both get the last of a quota.
+    lock  the group's row is locked, so that two who ask for room cannot both get the last of it
     """
-    tx.execute(select(t.groups.c.id).where(t.groups.c.id == group_id).with_for_update())
+    query = select(t.groups.c.image_quota).where(t.groups.c.id == group_id)
+    own = tx.scalar(query.with_for_update() if lock else query)
     images = tx.scalar(select(func.sum(t.images.c.stored)).where(t.images.c.group_id == group_id))
-    return int(images or 0) + int(tx.scalar(select(func.sum(_c.size)).where(_c.group_id == group_id)) or 0)
+    sent = tx.scalar(select(func.sum(_c.size)).where(_c.group_id == group_id))
+    return int(images or 0) + int(sent or 0), rules.quota if own is None else own

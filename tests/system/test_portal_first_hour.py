@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from cod.lab import network, record
 from cod.lab.spec import LabDisk, LabNode
 from tests.system.browser import Complaints, chromium, context, faults, picture
 from tests.system.qemu import CHECKOUT, Rack, build_all, rack
@@ -64,8 +65,6 @@ def owner(stand: Rack, tmp_path: Path) -> Iterator[Page]:
 
 def inside(stand: Rack) -> str:
     """The words that run a command in the lab's network."""
-    from cod.lab import network, record
-
     return " ".join(network.inside(record.namespace(stand.lab), []))
 
 

@@ -11,7 +11,7 @@ from cod.flows import audit, people, signin, sshkeys, tokens
 from cod.model import Refused
 from cod.net import bodies as b
 from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, number, route
-from cod.net.table.people import _said
+from cod.net.table.people import said
 
 # ---------------------------------------------------------------- oneself
 
@@ -21,7 +21,7 @@ def _me(ask: Ask) -> Flow:
 
 
 def _changed(ask: Ask) -> Flow:
-    return lambda tx: b.Myself.of_who(ask.who, *people.set_profile(tx, ask.who, _said(ask.body)))
+    return lambda tx: b.Myself.of_who(ask.who, *people.set_profile(tx, ask.who, said(ask.body)))
 
 
 async def _new_password(door: Any, ask: Ask) -> b.SessionsEnded:

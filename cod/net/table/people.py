@@ -95,7 +95,7 @@ INVITATIONS = (
 # ---------------------------------------------------------------- users and members
 
 
-def _said(body: Any) -> dict[str, Any]:
+def said(body: Any) -> dict[str, Any]:
     """What a patch names; null says nothing."""
     return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
 
@@ -128,7 +128,7 @@ USERS = (
     route("POST", "/users", ADMINS, "Make a user, and a link by which they set their password", _added, work=_told,
           reply=b.Invited, body=b.UserCreate, status=201, secret=True),
     route("PATCH", "/users/{name}", ADMINS, "Change a user; one who is disabled is signed out everywhere at once",
-          lambda a: partial(people.change, name=a.names["name"], changes=_said(a.body), now=a.now),
+          lambda a: partial(people.change, name=a.names["name"], changes=said(a.body), now=a.now),
           reply=b.UserInFull, body=b.UserPatch),
     route("DELETE", "/users/{name}/sessions", ADMINS, "Sign a user out everywhere",
           lambda a: partial(people.end_sessions, name=a.names["name"]),
