@@ -64,6 +64,7 @@ class World:
         self.site = replace(site, http_port=self.port)
         self.confd = ConfdServer(reactor, pool, self.site, "one", ["127.0.0.1"], 0)
         in_reactor(self.confd.startService)
+        self.running: threading.Thread | None = None
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
 
     @cached_property
@@ -102,8 +103,9 @@ class World:
         self.mint()
         options = parse(["--confd", f"127.0.0.1:{self.confd.port}", "--mac", MAC, "--secret",
                          str(self.folder / "secret"), "--root", str(self.folder / "root"), "--disk", str(self.disk),
-                         "--reboot-command", "true", "--poweroff-command", "true"])
-        threading.Thread(target=ctramp.main, args=(options,), daemon=True).start()
+                         "--reboot-command", "true", "--poweroff-command", "true", "--once"])
+        self.running = threading.Thread(target=ctramp.main, args=(options,), daemon=True)
+        self.running.start()
         self.wait(lambda: self.node().state == "inactive")
 
     def want(self, **more: Any) -> None:
@@ -148,6 +150,9 @@ def world(tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: 
         world.in_reactor(world.confd.stopService)
     if world.http.running:
         world.stop()
+    if world.running:
+        world.running.join(20)  # it speaks on the standard output, which the next test may read
+        assert not world.running.is_alive()
 
 
 @pytest.fixture
