@@ -2,7 +2,9 @@
 
 Two kinds live in one table, because one primary key on the address is what makes two holders impossible. A *boot*
 binding is lent for minutes to firmware and trampoline, from the subnet's boot pool; a *vcluster* binding is reserved
-for a node when it is assigned and is its operating system's address until it leaves.
+for a node when it is assigned and is its operating system's address until it leaves. A row is offered, bound, reserved
+(kept for a node), declined, or left (its node was taken away from a system that may still be up); the last two are
+nobody's.
 
 Rows are read for update where they are about to be written: MariaDB then holds them until the commit (SQLite has one
 writer anyway), so a row that was seen free stays free. A row that did not exist is inserted plainly: if another server
@@ -105,23 +107,38 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
     """
     if vcluster.subnet is None or vcluster.first_address is None or vcluster.last_address is None:
         raise Refused("conflict", f"vcluster {vcluster.name} has no block of addresses yet")
-    release(tx, node.id)
+    _delete(tx, node.id)
     block = range(vcluster.first_address, vcluster.last_address + 1)
+    address = _free(tx, block, now)
+    if address is None:
+        raise Refused("conflict", f"vcluster {vcluster.name} has no free address between "
+                                  f"{dotted(block[0])} and {dotted(block[-1])}")
+    forget(tx, [address])
+    add(tx, [Binding(address, mac, "vcluster", node.id, vcluster.subnet, hostname, "reserved", FOREVER)])
+    return address
+
+
+def _free(tx: Tx, block: range, now: float) -> int | None:
+    """The block's first address that is free; else the one whose system has been gone for longest."""
     there = {row.address: row for row in
              _read(tx, _SELECT.where(_b.address.between(block[0], block[-1])).with_for_update())}
-    for address in block:
-        row = there.get(address)
-        if address & 0xFF in (0, 0xFF) or (row is not None and row.expires_at > now):
-            continue
-        forget(tx, [address] if row else [])
-        add(tx, [Binding(address, mac, "vcluster", node.id, vcluster.subnet, hostname, "reserved", FOREVER)])
-        return address
-    raise Refused("conflict", f"vcluster {vcluster.name} has no free address between "
-                              f"{dotted(block[0])} and {dotted(block[-1])}")
+    usable = [address for address in block if address & 0xFF not in (0, 0xFF)]
+    for address in usable:
+        if address not in there or there[address].expires_at <= now:
+            return address
+    left = [there[address] for address in usable if there[address].state == "left"]
+    return min(left, key=attrgetter("expires_at", "address")).address if left else None
 
 
-def release(tx: Tx, node_id: int) -> None:
-    """The node leaves its vcluster: its reserved address is free again."""
+def release(tx: Tx, node_id: int, until: float) -> None:
+    """The node leaves its vcluster. An address that its system has asked for is given on only where nothing else is
+    free, until the time `until`: where nobody can switch the machine off, that system may still be using it."""
+    tx.execute(update(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
+               .values(mac=None, node_id=None, hostname=None, client_id=None, state="left", expires_at=until))
+    _delete(tx, node_id)
+
+
+def _delete(tx: Tx, node_id: int) -> None:
     tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster"))
 
 

@@ -37,7 +37,7 @@ def take(
         nodes.c.id == node.id, nodes.c.generation == node.generation, nodes.c.vcluster_id.is_(None)))
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    _clear_rows(tx, node.id)
+    _clear_rights(tx, node.id)
     reservations.drop(tx, [node.id])
     held = replace(node, **columns)
     bindings.reserve(tx, held, node.boot_mac, vcluster, hostname, now)
@@ -47,11 +47,12 @@ def take(
     return held
 
 
-def give_back(tx: Tx, node: Node, *, keep_disk: bool = False) -> Node:
+def give_back(tx: Tx, node: Node, *, left_until: float, keep_disk: bool = False) -> Node:
     """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left as it is.
 
-    keep_disk  its disk holds its template, written whole, and may be kept for the same group; otherwise the disks count
-               as dirty, whatever they held: its holder may have written anywhere
+    left_until  when its system cannot be using its address any more: its lease of it is over then
+    keep_disk   its disk holds its template, written whole, and may be kept for the same group; otherwise the disks
+                count as dirty, whatever they held: its holder may have written anywhere
     Raises `Stale` when the node has moved on.
     """
     if node.vcluster_id is None:
@@ -63,7 +64,8 @@ def give_back(tx: Tx, node: Node, *, keep_disk: bool = False) -> Node:
         t.nodes.c.id == node.id, t.nodes.c.generation == node.generation))
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    _clear_rows(tx, node.id)
+    bindings.release(tx, node.id, left_until)
+    _clear_rights(tx, node.id)
     return replace(node, **columns)
 
 
@@ -71,7 +73,6 @@ def _group(tx: Tx, node: Node) -> int | None:
     return tx.scalar(select(t.vclusters.c.group_id).where(t.vclusters.c.id == node.vcluster_id))
 
 
-def _clear_rows(tx: Tx, node_id: int) -> None:
-    bindings.release(tx, node_id)
+def _clear_rights(tx: Tx, node_id: int) -> None:
     tx.execute(delete(t.node_permissions).where(t.node_permissions.c.node_id == node_id))
     tx.execute(delete(t.install_images).where(t.install_images.c.node_id == node_id))

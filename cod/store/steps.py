@@ -41,7 +41,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         reservations.drop(tx, [node.id])
         requests.replace(tx, node, now)
         dues.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
-        node = holding.give_back(tx, node)
+        node = holding.give_back(tx, node, left_until=now + policy.binding_time)
     moved = nodes.move(
         tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
     if step.power and nodes.wish_power(tx, moved, step.power, now):
@@ -84,7 +84,8 @@ def release(
         step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": BY_HAND if stuck else ""}, "cycle")
         runs = wanted(tx, node)
         dues.moved(tx, node, node.vcluster_id, "lost", cause, now)
-        given = holding.give_back(tx, node, keep_disk=runs is not None and may_keep(node, runs.document))
+        kept = runs is not None and may_keep(node, runs.document)
+        given = holding.give_back(tx, node, left_until=now + policy.binding_time, keep_disk=kept)
         if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:
             moved = apply(tx, given, step, now=now, actor=actor, policy=policy)
             effects.update(wakes(node, moved))

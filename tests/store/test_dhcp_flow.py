@@ -14,7 +14,20 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from cod.flows import boot as boot_flow
 from cod.flows import dhcp as flow
-from cod.model import Binding, DhcpAnswer, DhcpQuery, Node, Policy, PowerRule, Refused, Site, Subnet, dotted, ipv4
+from cod.model import (
+    Binding,
+    DhcpAnswer,
+    DhcpQuery,
+    Node,
+    Policy,
+    PowerRule,
+    Refused,
+    Site,
+    Subnet,
+    Vcluster,
+    dotted,
+    ipv4,
+)
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, conflicts, groups, nodes, secrets, tables, vclusters
@@ -271,6 +284,12 @@ def held_node(tx: Tx, site: Site, document: str = LOCAL, state: str = "boot") ->
     return dotted(bindings.reserve(tx, node, MAC, vcluster, "web1", NOW))
 
 
+def web(tx: Tx) -> Vcluster:
+    vcluster = vclusters.by_name(tx, "web")
+    assert vcluster is not None
+    return vcluster
+
+
 def os_asks(tx: Tx, site: Site, now: float, **more: Any) -> DhcpAnswer | None:
     return one(tx, ask("REQUEST", xid=77, stage="os", **more), site, now)
 
@@ -394,10 +413,48 @@ def test_a_system_of_a_node_that_was_taken_back_is_refused_its_old_address(tx: T
     own = held_node(tx, site, state="active")
     os_asks(tx, site, NOW, requested=own)
     nodes.move(tx, node_of(tx), NodeEvent.RELEASED, now=NOW, cause="t", actor="t")
-    bindings.release(tx, node_of(tx).id)
+    bindings.release(tx, node_of(tx).id, NOW + 3600)
     answer = os_asks(tx, site, NOW + 100, ciaddr=own)
     assert answer is not None
     assert answer.kind == "NAK"
+
+
+def test_an_address_whose_system_may_still_be_up_is_given_on_last(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, state="active")
+    os_asks(tx, site, NOW, requested=own)
+    node, vcluster = node_of(tx), web(tx)
+    bindings.release(tx, node.id, NOW + 3600)
+
+    def again(now: float, block: int = 2) -> str:
+        part = replace(vcluster, first_address=ipv4(own), last_address=ipv4(own) + block - 1)
+        return dotted(bindings.reserve(tx, node, MAC, part, "web1", now))
+
+    other = again(NOW + 1)
+    assert other == dotted(ipv4(own) + 1)  # the one that was never used
+    bindings.release(tx, node.id, NOW + 3600)
+    assert again(NOW + 1) == other  # nobody asked for it: it is free at once
+    bindings.release(tx, node.id, NOW + 3600)
+    assert again(NOW + 1, block=1) == own  # nothing else is left
+    os_asks(tx, site, NOW + 1, requested=own)
+    bindings.release(tx, node.id, NOW + 3600)
+    assert again(NOW + 3600) == own  # its lease is over
+
+
+def test_of_addresses_that_were_left_the_oldest_is_given_first(tx: Tx, site: Site) -> None:
+    first = ipv4(held_node(tx, site))
+    vcluster = replace(web(tx), first_address=first, last_address=first + 3)
+    bindings.release(tx, node_of(tx).id, NOW)
+    bindings.add(tx, [Binding(first + n, None, "vcluster", None, "lab", None, state, until) for n, state, until in
+                      [(0, "left", NOW + 9), (1, "left", NOW + 7), (2, "declined", NOW + 5), (3, "left", NOW + 8)]])
+
+    def give(name: str) -> int:
+        mac = f"52:54:00:00:01:{name}"
+        other = nodes.add(tx, name=name, boot_mac=mac, now=NOW, cause="t", actor="t", disk="dirty")
+        return bindings.reserve(tx, other, mac, vcluster, name, NOW) - first
+
+    assert [give("0a"), give("0b"), give("0c")] == [1, 3, 0]
+    with pytest.raises(Refused, match="has no free address"):
+        give("0d")  # the declined one is known to be used by somebody
 
 
 def test_a_declined_system_address_is_replaced_from_the_block(tx: Tx, site: Site) -> None:

@@ -208,7 +208,7 @@ def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, s
         requests.replace(tx, node, 4.0)
         requests.replace(tx, node, 4.0)
         from cod.store import holding
-        holding.give_back(tx, node)
+        holding.give_back(tx, node, left_until=1.0)
     assert pending(tx) == [("replace", 1), ("replace", 1)]
     flows.resize(tx, name="one", size=2, site=site, now=5.0, actor=OWNER)
     assert pending(tx) == [("replace", 1)]
