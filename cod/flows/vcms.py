@@ -117,11 +117,16 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[VcmView]:
     return views.vcms(tx, groups)
 
 
+def find(tx: Tx, vcluster: str) -> VcmView | None:
+    """The vcluster's VCM; None where it has none."""
+    return next(iter(views.vcms(tx, vcluster=vcluster)), None)
+
+
 def show(tx: Tx, vcluster: str) -> VcmView:
     """The vcluster's VCM. Raises `Refused` where it has none."""
-    for view in views.vcms(tx):
-        if view.vcluster == vcluster:
-            return view
+    found = find(tx, vcluster)
+    if found is not None:
+        return found
     raise Refused("not_found", f"nobody is enrolled for vcluster {vcluster!r}; `cod vcm enroll {vcluster}`", "vcluster")
 
 

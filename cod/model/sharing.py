@@ -137,7 +137,8 @@ class Reclaim:
 class Vcm:
     """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come.
 
-    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate.
+    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate. A certificate that is
+    renewed has a successor, `next_serial`, which counts from the moment it is first shown, and alone from then on.
     """
 
     vcluster_id: int
@@ -151,6 +152,10 @@ class Vcm:
     epoch: int
     connected_at: float | None
     head: str | None
+    ends_at: float | None
+    next_serial: str | None
+    next_ends_at: float | None
+    warned_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ is refused on the way is answered when the request is all there, so that the cli
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from io import BytesIO
 from ipaddress import ip_address
@@ -53,7 +54,7 @@ class Wrong(Exception):
         self.faults = faults or ({field: detail} if field else {})
 
 
-class Arriving(http.Request):
+class Arriving(http.Request, ABC):
     """A request on a connection of `api` until it is all there; then `_answer`, in `net.apirequest`, is called."""
 
     channel: Any
@@ -124,8 +125,9 @@ class Arriving(http.Request):
         """Is it a form with a file?"""
         return False
 
+    @abstractmethod
     async def _open_piece(self) -> None:
-        raise NotImplementedError
+        """It is a piece of an upload, if who sends it may: make `_piece`, or refuse it, and read on."""
 
     async def _authenticate(self) -> None:
         try:
@@ -175,8 +177,9 @@ class Arriving(http.Request):
         self._authentic.addErrback(self._broken)
         self._authentic.addCallback(self._leave_piece)
 
+    @abstractmethod
     async def _answer(self) -> None:
-        raise NotImplementedError
+        """All of it is there, and it is known who asks."""
 
     def _broken(self, failure: Any) -> None:
         log.error("the answer to %s could not be sent", shown(self.path), exc_info=failure.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -40,8 +41,9 @@ class UploadRequest(Arriving):
     def _verb(self) -> str:
         return {b"HEAD": "GET"}.get(self.method, self.method.decode("latin-1"))
 
+    @abstractmethod
     def _check_script(self) -> None:
-        raise NotImplementedError
+        """Raise `Wrong` where a foreign page's script asks."""
 
     def _ask(self, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None) -> Ask:
         api = self.api
@@ -107,8 +109,9 @@ class UploadRequest(Arriving):
         self._headers |= tus.told(upload, image) | ({"Location": location} if location else {})
         self._send(status, b"" if status == 204 else encoded(UploadReply.model_validate(upload)))
 
+    @abstractmethod
     def _send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
-        raise NotImplementedError
+        """The answer."""
 
     # ------------------------------------------------ the other questions
 

@@ -8,6 +8,7 @@ holds a few messages at most, whatever its peer does. What is said on it is `net
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from itertools import count
 from typing import Any, Protocol
@@ -74,7 +75,7 @@ class _Outlet:
         """It is gone: `connectionLost` says so, too."""
 
 
-class Line(protocol.Protocol):
+class Line(protocol.Protocol, ABC):
     """A connection. Whoever inherits it says in `carry_out` what is done about a message, one after the other."""
 
     transport: Any
@@ -95,9 +96,9 @@ class Line(protocol.Protocol):
         """Whose line it is, for the log."""
         return self.address
 
+    @abstractmethod
     async def carry_out(self, message: Message) -> None:
         """Do what it says. Raises nothing."""
-        raise NotImplementedError
 
     def opened(self, ration: Ration) -> None:
         """It has said who it is, and so what it may send still."""

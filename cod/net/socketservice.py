@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from typing import Any
 
 from twisted.application.service import Service
@@ -12,7 +13,7 @@ from zope.interface import implementer
 
 
 @implementer(IReadDescriptor)
-class SocketService(Service):
+class SocketService(Service, ABC):
     """Watches a socket while the service runs. Who inherits says which (`_open`), and what to do when it has something
     to read (`doRead`).
 
@@ -25,12 +26,13 @@ class SocketService(Service):
         self._name = name
         self._socket: socket.socket | None = None
 
+    @abstractmethod
     def _open(self) -> socket.socket:
-        raise NotImplementedError
+        """The socket, which does not block."""
 
+    @abstractmethod
     def doRead(self) -> None:
         """Something waits in the socket."""
-        raise NotImplementedError
 
     def startService(self) -> None:
         """Open the socket. Raises OSError when that is not allowed, or somebody else has it."""

@@ -407,6 +407,7 @@ reservations = _table(
     Column("request_id", Id, ForeignKey("node_requests.id"), nullable=False, index=True),
     Column("reclaim_id", Id, ForeignKey("reclaims.id"), index=True, comment="by which it is taken; null: it is free"),
     Column("at", Time, nullable=False),
+    Column("promised_at", Time, comment="by when its vcluster's VCM gives it back, as that says; null: it has not"),
     comment="Nodes on their way back that were taken for a request.",
 )
 
@@ -575,6 +576,10 @@ vcms = _table(
     Column("epoch", BigInteger, nullable=False, default=0, comment="newest wins; an older connection is closed"),
     Column("connected_at", Time, comment="when it came, or went"),
     Column("head", Name, comment="host name of the vcluster's node that it runs on; null: it runs elsewhere"),
+    Column("ends_at", Time, comment="when its certificate ends; null: it has none, or has not shown it since"),
+    Column("next_serial", String(64), comment="of the certificate that it got for this one and has not shown yet"),
+    Column("next_ends_at", Time, comment="when that one ends"),
+    Column("warned_at", Time, comment="when its group was last told of the certificate's end"),
     comment="Virtual cluster managers. A row is what lets one speak for its vcluster, and choose its nodes.",
 )
 

@@ -242,11 +242,12 @@ def _chosen(tx: Tx, ids: list[int]) -> dict[int, list[str]]:
     return names
 
 
-def vcms(tx: Tx, groups: frozenset[int] | None = None) -> list[VcmView]:
-    """VCMs with their vclusters' names, by those, of these groups (None: all)."""
+def vcms(tx: Tx, groups: frozenset[int] | None = None, vcluster: str | None = None) -> list[VcmView]:
+    """VCMs with their vclusters' names, by those, of these groups (None: all), or the one of that vcluster alone."""
     columns = [t.vcms.c[field.name] for field in fields(Vcm)]
     owed = select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
     query = (select(t.vclusters.c.name, owed, *columns)
              .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id)
-             .where(*theirs(t.vclusters.c.group_id, groups)).order_by(t.vclusters.c.name))
+             .where(*theirs(t.vclusters.c.group_id, groups), *only({t.vclusters.c.name: vcluster}))
+             .order_by(t.vclusters.c.name))
     return [VcmView(Vcm(*row[2:]), row[0], row[1]) for row in tx.execute(query)]

@@ -241,6 +241,9 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f('ix_notices_kind_at'), ['kind', 'at'], unique=False)
         batch_op.create_index(batch_op.f('ix_notices_vcluster_id'), ['vcluster_id'], unique=False)
 
+    with op.batch_alter_table('reservations', schema=None) as batch_op:
+        batch_op.add_column(sa.Column('promised_at', sa.Double(), nullable=True, comment="by when its vcluster's VCM gives it back, as that says; null: it has not"))
+
     with op.batch_alter_table('users', schema=None) as batch_op:
         batch_op.add_column(sa.Column('admin', sa.Boolean(), server_default=sa.text('0'), nullable=False, comment='a site administrator'))
         batch_op.add_column(sa.Column('password', sa.String(length=200), server_default='', nullable=False, comment="argon2id in its own notation; '': none, signs in elsewhere or not yet"))
@@ -250,5 +253,9 @@ def upgrade() -> None:
 
     with op.batch_alter_table('vcms', schema=None) as batch_op:
         batch_op.add_column(sa.Column('head', sa.String(length=63), nullable=True, comment="host name of the vcluster's node that it runs on; null: it runs elsewhere"))
+        batch_op.add_column(sa.Column('ends_at', sa.Double(), nullable=True, comment='when its certificate ends; null: it has none, or has not shown it since'))
+        batch_op.add_column(sa.Column('next_serial', sa.String(length=64), nullable=True, comment='of the certificate that it got for this one and has not shown yet'))
+        batch_op.add_column(sa.Column('next_ends_at', sa.Double(), nullable=True, comment='when that one ends'))
+        batch_op.add_column(sa.Column('warned_at', sa.Double(), nullable=True, comment="when its group was last told of the certificate's end"))
 
     # ### end Alembic commands ###

@@ -37,7 +37,7 @@ def _one(ask: Ask) -> Flow:
         reclaims=partial(reclaims.every, vcluster=name, page=FEW, groups=seen),
         notices=partial(notices.every, vcluster=name, page=FEW, groups=seen),
         history=partial(views.vcluster_history, name=name, page=FEW, groups=seen),
-        vcm=partial(_manager, name=name))
+        vcm=partial(vcms.find, vcluster=name))
 
     def load(tx: Any) -> dict[str, Any]:
         view, nodes = views.vcluster(tx, name, ask.site.policy)
@@ -52,11 +52,6 @@ def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
     """The nodes that would do for what is being taken."""
     kind = (view.reclaim.type_id, view.reclaim.block_id)
     return [one for one in nodes if (one.node.type_id, one.node.block_id) == kind]
-
-
-def _manager(tx: Any, name: str) -> Any:
-    """The vcluster's VCM, None where it has none."""
-    return next((one for one in vcms.every(tx) if one.vcluster == name), None)
 
 
 def _history(ask: Ask) -> Flow:
