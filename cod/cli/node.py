@@ -110,7 +110,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
               ("macs", ", ".join(value["macs"])), ("last seen", when(value["last_seen"])),
               ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
               ("progress", progress(value["progress"])),
-              ("power", f"{power['state']} ({power['driver']} {power['address']})".strip()),
+              ("power", f"{power['state']} ({power['driver']} {power['address'] or ''}".rstrip() + ")"),
               ("account", power["account"]), ("watts", power["watts"])]
     print_table(("", ""), facts)
     print_table(("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),

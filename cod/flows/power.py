@@ -115,7 +115,7 @@ def failed(
         return now + pause
     given_up = store.close(tx, action, now, error)
     if given_up and node is not None and node.generation == action.generation:
-        nodes.change(tx, node, reason=f"power: {error}", power="unknown")
+        nodes.change(tx, node, reason=f"power: {policy.told(error, task.address)}", power="unknown")
     return None
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 from pydantic import BaseModel
 
 from cod.flows import replies
-from cod.model import Result
+from cod.model import Result, Who
 from cod.net.apibody import Wrong
 from cod.net.routes import Ask, Route
 from cod.net.table import ROUTES
@@ -93,7 +93,7 @@ class Conditions:
             flow = partial(replies.unchanged, flow=flow, current=_current(route, ask), wanted=self.match, now=ask.now)
         if self.key is not None and keyed(route):
             flow = partial(replies.once, flow=flow, key=self.key, question=self.question, status=route.status,
-                           body=partial(_kept, route), now=ask.now)
+                           body=partial(_kept, route, ask.who), now=ask.now)
         return flow
 
 
@@ -121,12 +121,11 @@ def _current(route: Route, ask: Ask) -> Flow:
         raise Wrong(412, "changed", "what is changed here has no tag that If-Match could name")
     query = None if shown.query is None else shown.query()
     flow = shown.call(replace(ask, body=None, query=query))
-    shape = shown.shape
-    return lambda tx: tag(encoded(shape(flow(tx))))
+    return lambda tx: tag(encoded(shown.shown(flow(tx), ask.who)))
 
 
-def _kept(route: Route, value: Any) -> str:
+def _kept(route: Route, who: Who, value: Any) -> str:
     """The answer as it is kept: secrets are not."""
     if route.shape is None or route.secret:
         return ""
-    return encoded(route.shape(value.value if isinstance(value, Result) else value)).decode()
+    return encoded(route.shown(value.value if isinstance(value, Result) else value, who)).decode()

@@ -85,7 +85,7 @@ async def reply(ground: Ground, route: Route, ask: Ask, value: Any) -> BaseModel
     if route.work is not None:
         worked: BaseModel = await in_thread(ground, route.work, ask, value)
         return worked
-    return None if route.shape is None else route.shape(value)
+    return route.shown(value, ask.who)
 
 
 def in_thread(ground: Ground, work: Callable[..., Any], *args: Any) -> Deferred[Any]:

@@ -14,6 +14,7 @@ from cod.ca import Ca
 from cod.flows.access import Claim
 from cod.model import Page, Right, Site, Who
 from cod.model import part as part_of
+from cod.net.bodies.base import Reply
 
 Flow = Callable[..., Any]
 
@@ -130,6 +131,11 @@ class Route:
     def changes(self) -> bool:
         """Does it change anything (so that a token that may only read is refused)?"""
         return self.method != "GET" and not self.quiet
+
+    def shown(self, value: Any, who: Who) -> BaseModel | None:
+        """The reply for the flow's value, with what `who` may know of it; None where there is nothing to say."""
+        made = None if self.shape is None else self.shape(value)
+        return made.for_others() if isinstance(made, Reply) and not who.admin else made
 
 
 def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Ask], Flow], **rest: Any) -> Route:

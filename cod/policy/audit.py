@@ -11,6 +11,8 @@ SECRET = frozenset({"password", "old", "new", "token", "secret", "key", "link", 
 """Names of values that are not written down; of some only because they say nothing to people."""
 NOISE = frozenset({"history", "report", "bindings", "last_seen", "reported_at", "progress_done", "progress_rate"})
 """Values that move by themselves."""
+CLOSED = frozenset({"power_address", "power_account", "error"})
+"""Names of values that only administrators are shown."""
 LONGEST = 300  # characters of one text, items of one list
 
 
@@ -49,6 +51,17 @@ def _webhook(url: Any) -> Any:
         return url
     digest = hashlib.blake2b(url.encode(errors="replace"), digest_size=4).hexdigest()
     return f"{urlsplit(url).scheme}://{urlsplit(url).hostname}/… ({digest})"
+
+
+def for_owners(values: Any, inside: str = "") -> Any:
+    """What the owners of a thing are shown of it: not where a node's switch is, nor by which account it is reached, nor
+    what its driver said. `inside`: the name that `values` have."""
+    if isinstance(values, list):
+        return [for_owners(each) for each in values]
+    if not isinstance(values, Mapping):
+        return values
+    closed = CLOSED | {"address", "account"} if inside == "power" else CLOSED
+    return {name: for_owners(value, name) for name, value in values.items() if name not in closed}
 
 
 def named(*sources: Mapping[str, Any] | None) -> str:

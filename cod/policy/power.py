@@ -7,6 +7,7 @@ on. A command that was not accepted (the BMC is away) does not count: the same o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
@@ -18,6 +19,7 @@ LONGEST_PAUSE = 60.0
 ASK_SYSTEM = 5  # times that a system is asked to shut down: a minute and a half
 ASK_AGENT = 1  # the trampoline's agent, which is told in parallel, needs seconds
 ASK_ON = 2
+_ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}\b|(?<![\w:])[\da-f:]*:[\da-f]*:[\da-f:]*(?![\w:])", re.IGNORECASE)
 
 
 def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str, str | None]:
@@ -29,6 +31,16 @@ def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str,
         if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower()):
             return rule.driver, rule.address.format(name=name, mac=mac), rule.account
     return "none", "", None
+
+
+def told(error: str, address: str) -> str:
+    """An error of a driver, fit for the node's holders: without where its switch is. Administrators find all of it with
+    the node's wishes."""
+    rest = address.partition("://")[2] or address
+    host = re.match(r"\[[^]]*\]|[^/:?#]*", rest.rpartition("@")[2])
+    for each in filter(None, (address, address.partition("#")[0], host and host[0].strip("[]"))):
+        error = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", "…", error, flags=re.IGNORECASE)
+    return _ADDRESS.sub("…", error)
 
 
 def command(desired: str, stage: int, power: str, agent: bool) -> str | None:

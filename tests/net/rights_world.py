@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from tests.net.apiserver import Served, serving
 NOW = 1_000_000.0
 MARK = "qqours"
 OURS, THEIRS = MARK, "theirs"
+SWITCH = "qqswitch"
+"""In where nodes' power is switched, and in nothing else: only administrators may read it."""
 DOCUMENT = '<template name="{}"><image target="disk" name="{}"/></template>'
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f {}"
 RULES = SignInRules()
@@ -146,7 +149,8 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
                            tuples=[RequestTuple(1, "", template.id)])
     node = nodes.add(tx, name=f"{name}-node", boot_mac=f"52:54:00:00:00:{next(_numbers):02x}", now=NOW, cause=name,
                      actor="test", vcluster_id=vcluster.id, state=NodeState.ACTIVE, template_id=template.id,
-                     hostname="n1")
+                     hostname="n1", power_driver="ipmi", power_address=f"{SWITCH}.example.org:{next(_numbers)}",
+                     power_account=f"{SWITCH}-account")
     kind = _one(tx, t.node_types, name=f"{name}-type" if name == THEIRS else "type1", digest=name.ljust(64, "0"),
                 attributes="<node/>", created_at=NOW)
     tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=group.id, right="use"))
@@ -161,6 +165,10 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
                               rules=RULES, who=f"user:{name}", now=NOW)
     tx.execute(insert(t.audit).values(at=NOW, actor=f"user:{name}", action="group change", thing=name,
                                       group_id=group.id))
+    power = json.dumps({"power": {"wanted": "on", "address": node.power_address, "account": node.power_account},
+                        "power_address": node.power_address, "power_account": node.power_account})
+    tx.execute(insert(t.audit).values(at=NOW, actor="user:admin", action="node power", thing=node.name,
+                                      group_id=group.id, before=power, after=power))
     vcms.enrol(tx, vcluster=vcluster.name, serial=name, address="", now=NOW)
     return {"group": name, "image": image.name, "template": template.name, "vcluster": vcluster.name,
             "request": str(request.id), "node": node.name, "reclaim": str(reclaim), "notice": str(notice),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -48,9 +50,35 @@ class Paged(Query):
 
 
 class Reply(BaseModel):
-    """A reply's body, made from a record's attributes."""
+    """A reply's body, made from a record's attributes. `closed`: fields that only administrators see, others as null."""
 
     model_config = ConfigDict(from_attributes=True)
+    closed: ClassVar[frozenset[str]] = frozenset()
+
+    def for_others(self) -> Self:
+        """The same for those who are no administrators, with all that is in it."""
+        parts = {name: _for_others(getattr(self, name)) for name in _with_closed(type(self))}
+        return self.model_copy(update=parts | dict.fromkeys(self.closed)) if parts or self.closed else self
+
+
+def _for_others(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_for_others(each) for each in value]
+    return value.for_others() if isinstance(value, Reply) else value
+
+
+@cache
+def _with_closed(model: type[Reply]) -> frozenset[str]:
+    """The fields in whose values something is closed."""
+    return frozenset(name for name, field in model.model_fields.items() if any(
+        each.closed or _with_closed(each) for each in _replies(field.annotation)))
+
+
+def _replies(annotation: Any) -> Iterator[type[Reply]]:
+    if isinstance(annotation, type) and issubclass(annotation, Reply):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _replies(part)
 
 
 class Part(Reply):

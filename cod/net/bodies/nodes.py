@@ -88,12 +88,15 @@ class Progress(Reply):
 
 
 class Power(Reply):
-    """A node's power: as last verified, as last wished, and by what it is switched; `watts` as last measured."""
+    """A node's power: as last verified, as last wished, and by what it is switched; `watts` as last measured. Where the
+    switch is, and by which account it is reached, only administrators are told."""
+
+    closed = frozenset({"address", "account"})
 
     state: str
     wanted: str | None
     driver: str
-    address: str
+    address: str | None
     account: str | None
     watts: float | None
 
