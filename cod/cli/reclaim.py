@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -27,7 +28,15 @@ def reclaim_table(values: list[Any]) -> Any:
     return table(
         ("ID", "VCLUSTER", "FOR", "REQUEST", "TYPE", "BLOCK", "NODES", "GIVEN", "STATE", "DEADLINE", "CHOSEN"),
         [(v["id"], v["vcluster"], v["wanted_by"], v["request"], v["type"], v["block"], v["count"], str(v["given"]),
-          v["state"], ago(v["deadline"]) if v["state"] == "open" else "-", " ".join(v["chosen"])) for v in values])
+          v["state"], ago(v["deadline"]) if v["state"] == "open" else "-",
+          " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"])) for v in values])
+
+
+def _chosen(name: str, promised: float | None) -> str:
+    """A node, and when its VCM gives it back."""
+    if promised is None:
+        return name
+    return f"{name} ({ago(promised) if promised > time.time() else 'any moment'})"
 
 
 @reclaim.command("list")

@@ -15,7 +15,7 @@ from cod.policy import explain as policy
 from cod.policy import leases, match, whatif
 from cod.policy.world import Snapshot, Wish
 from cod.states import RequestState
-from cod.store import census, nodes, templates, vclusters, views
+from cod.store import census, nodes, reservations, templates, vclusters, views
 from cod.store import groups as group_rows
 from cod.store.engine import Tx
 from cod.store.scene import Scene
@@ -49,7 +49,8 @@ def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Si
         return Why(found[0], policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0), {})
     seen = whatif.masked(snapshot, _hidden(scene, groups))
     names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
-    return Why(found[0], policy.explain(seen, site.policy, now, request.id), names)
+    promises = reservations.promised(tx, request.id)
+    return Why(found[0], policy.explain(seen, site.policy, now, request.id, promises), names)
 
 
 def _hidden(scene: Scene, groups: Groups) -> set[int]:

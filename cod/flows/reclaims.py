@@ -6,7 +6,7 @@ passed; who answers for the vcluster knows better which it can spare.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cod.model import ALL, Effect, Listed, Node, Page, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
 from cod.policy import lifecycle
@@ -31,14 +31,15 @@ def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> Recla
 
 
 def answer(
-    tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Sequence[str] = (), site: Site, now: float, actor: str,
-    groups: frozenset[int] | None = None,
+    tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Mapping[str, float] | None = None, site: Site, now: float,
+    actor: str, groups: frozenset[int] | None = None,
 ) -> Result:
     """Whoever answers for the vcluster gives those nodes (host names in it, or the site's names). The value is a
     `ReclaimView`.
 
-    later  nodes that it will give: those are taken at the deadline, in place of those that were chosen, as far as they
-           are of the kind and are wanted; names that it has no nodes of are passed over
+    later  nodes that it will give, by when: those are taken at the deadline, in place of those that were chosen, as far
+           as they are of the kind and are wanted; names that it has no nodes of are passed over. It replaces what was
+           promised before; None: that stays
     They have to be of the kind that is taken, and no more than are still wanted. Nodes that were given for this reclaim
     before are passed over, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
     """
@@ -50,9 +51,10 @@ def answer(
     leaving = _named(tx, reclaim, vcluster, nodes_)
     effects = _give(tx, reclaim, vcluster, leaving, site, now, actor) if leaving else ()
     reclaim = reclaims.get(tx, reclaim_id) or reclaim
-    if later and reclaim.state == ReclaimState.OPEN:
+    if later is not None and reclaim.state == ReclaimState.OPEN:
         held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
-        reclaims.promise(tx, reclaim, list(dict.fromkeys(held[name] for name in later if name in held)), now)
+        promised = {held[name].id: (held[name], at) for name, at in later.items() if name in held}
+        reclaims.promise(tx, reclaim, list(promised.values()), now)
     return Result(show(tx, reclaim_id, groups), effects)
 
 

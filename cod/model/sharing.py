@@ -137,7 +137,7 @@ class Reclaim:
 class Vcm:
     """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come.
 
-    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate. A certificate that is
+    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate. One that is
     renewed has a successor, `next_serial`, which counts from the moment it is first shown, and alone from then on.
     """
 

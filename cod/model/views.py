@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cod.model.machines import Node, NodeType
 from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, Vcm
@@ -95,7 +95,8 @@ class RequestView:
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
     """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go unless others are
-    given instead; `block` is '' for nodes in no block; `wanted_by` is None for those who may not see it.
+    given instead; `promised`: by when the vcluster's VCM gives back those of them that it has promised, by name;
+    `block` is '' for nodes in no block; `wanted_by` is None for those who may not see it.
     """
 
     reclaim: Reclaim
@@ -104,6 +105,7 @@ class ReclaimView:
     type: str
     block: str
     chosen: tuple[str, ...]
+    promised: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def _line(text: str) -> str:
 def _reclaim_answer(body: b.ReclaimAnswer, speaker: Speaker, site: Site, now: float) -> Any:
     """Nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline comes."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
-    later = [one.node for one in body.nodes if one.within > 0]
+    later = {one.node: now + one.within for one in body.nodes if one.within > 0}
 
     def ask(tx: Any) -> Any:
         vcms.owns_reclaim(tx, speaker.id, body.reclaim)

@@ -6,16 +6,17 @@ Times are seconds since the epoch; None where nobody can know.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
 from cod.policy.allocate import decide
 from cod.policy.fitting import Fitting
+from cod.policy.holdings import Sum, sums
 from cod.policy.leases import over
 from cod.policy.priority import ordered
 from cod.policy.reasons import nodes
-from cod.policy.world import Coming, Holder, Holding, Kind, Lot, Snapshot, Wish
+from cod.policy.world import Coming, Holder, Holding, Kind, Lot, OpenReclaim, Snapshot, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class Fit:
     coming: int
     held: int
     lacks: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+
+Promises = Mapping[int, tuple[int, float]]
+"""What the VCMs of those who lose nodes have promised, by reclaim: how many nodes, by when the last of them."""
+NONE: Promises = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,9 @@ class Explanation:
     chances: tuple[Chance, ...] = ()
 
 
-def explain(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> Explanation:
+def explain(
+    snapshot: Snapshot, policy: Policy, now: float, request_id: int, promises: Promises = NONE
+) -> Explanation:
     """Why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError when it is not in it."""
     wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
     fitting = Fitting(snapshot)
@@ -118,7 +126,7 @@ def explain(snapshot: Snapshot, policy: Policy, now: float, request_id: int) -> 
         ahead=tuple(_ahead(order[:place], {kind.type for kind in kinds}, fitting)),
         types=tuple(_types(snapshot, wish, fitting)),
         holders=tuple(_holders(snapshot, wish, kinds, now)),
-        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now), key=_soonest)))
+        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises), key=_soonest)))
     return replace(parts, sentence=" ".join(_summary(parts)))
 
 
@@ -144,11 +152,11 @@ def _ahead(order: Iterable[Wish], types: Set[int], fitting: Fitting) -> Iterator
 
 def _types(snapshot: Snapshot, wish: Wish, fitting: Fitting) -> Iterator[Fit]:
     """The types of the site, cheapest first."""
-    sums = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
+    counts = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
     for type_id, node_type in sorted(snapshot.types.items(), key=lambda item: (item[1].cost, item[0])):
         lacks = [(position, tuple(map(str, fitting.lacks(one)[type_id]))) for position, one in enumerate(wish.tuples)]
-        yield Fit(type_id, node_type.name, node_type.cost, snapshot.site.get(type_id, 0), sums["lots"][type_id],
-                  sums["coming"][type_id], sums["holdings"][type_id],
+        yield Fit(type_id, node_type.name, node_type.cost, snapshot.site.get(type_id, 0), counts["lots"][type_id],
+                  counts["coming"][type_id], counts["holdings"][type_id],
                   tuple((position, phrases) for position, phrases in lacks if phrases))
 
 
@@ -162,44 +170,8 @@ def _by_type(rows: Iterable[Lot | Coming | Holding]) -> Counter[int]:
 # ---------------------------------------------------------------- who holds what
 
 
-@dataclass(slots=True)
-class _Sum:
-    """What one vcluster holds of the kinds that would do."""
-
-    holder: Holder
-    count: int = 0
-    mobile: int = 0
-    leaving: int = 0
-    immune_until: float | None = None
-    back_by: float | None = None
-
-    @property
-    def immune(self) -> int:
-        return self.count - self.mobile - self.leaving
-
-
-def _sums(snapshot: Snapshot, wish: Wish, kinds: Set[Kind]) -> list[_Sum]:
-    """By vcluster, without the wish's own."""
-    sums: dict[int, _Sum] = {}
-    for holding in snapshot.holdings:
-        if holding.kind in kinds and holding.vcluster_id != wish.vcluster_id:
-            one = sums.setdefault(holding.vcluster_id, _Sum(snapshot.holders[holding.vcluster_id]))
-            one.count += holding.count
-            one.mobile += holding.mobile
-            one.immune_until = _earlier(one.immune_until, holding.immune_until)
-    for reclaim in snapshot.reclaims:
-        if reclaim.kind in kinds and reclaim.vcluster_id in sums:
-            sums[reclaim.vcluster_id].leaving += reclaim.open
-            sums[reclaim.vcluster_id].back_by = _earlier(sums[reclaim.vcluster_id].back_by, reclaim.deadline)
-    return [sums[vcluster_id] for vcluster_id in sorted(sums)]
-
-
-def _earlier(one: float | None, other: float | None) -> float | None:
-    return min((time for time in (one, other) if time is not None), default=None)
-
-
 def _holders(snapshot: Snapshot, wish: Wish, kinds: Set[Kind], now: float) -> Iterator[Held]:
-    for one in _sums(snapshot, wish, kinds):
+    for one in sums(snapshot, wish, kinds):
         holder = one.holder
         takeable = min(one.mobile, holder.surplus)
         if over(holder, now):
@@ -235,20 +207,32 @@ def _keeps(why: str, holder: Holder, takeable: int, until: float | None, now: fl
 # ---------------------------------------------------------------- what would free something
 
 
-def _chances(snapshot: Snapshot, policy: Policy, wish: Wish, kinds: Set[Kind], now: float) -> Iterator[Chance]:
+def _chances(
+    snapshot: Snapshot, policy: Policy, wish: Wish, kinds: Set[Kind], now: float, promises: Promises
+) -> Iterator[Chance]:
     coming = _mine(snapshot.coming, kinds, wish.id)
     if coming:
         yield Chance(None, coming, f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve")
     for reclaim in snapshot.reclaims:
         if reclaim.request_id == wish.id and reclaim.open:
-            loser = snapshot.holders[reclaim.vcluster_id].name
-            yield Chance(reclaim.deadline, reclaim.open,
-                         f"{loser} gives back {nodes(reclaim.open)}, at the latest {_in(reclaim.deadline, now)}")
-    for one in _sums(snapshot, wish, kinds):
+            yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now)
+    for one in sums(snapshot, wish, kinds):
         yield from _from_holder(one, policy, wish, now)
 
 
-def _from_holder(one: _Sum, policy: Policy, wish: Wish, now: float) -> Iterator[Chance]:
+def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) -> Iterator[Chance]:
+    """What the loser's VCM has promised, as far as it is still wanted, and what COD takes at the deadline."""
+    count, by = promises.get(one.id, (0, one.deadline))
+    count, by = min(count, one.open), min(by, one.deadline)
+    if count:
+        when = f"within {_span(by - now)}" if by > now else "any moment"
+        yield Chance(by, count, f"the VCM of {loser} gives {nodes(count)} back {when}")
+    if one.open > count:
+        yield Chance(one.deadline, one.open - count,
+                     f"{loser} gives back {nodes(one.open - count)}, at the latest {_in(one.deadline, now)}")
+
+
+def _from_holder(one: Sum, policy: Policy, wish: Wish, now: float) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:
         yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {_in(holder.drain_until, now)}")
@@ -286,8 +270,11 @@ def _summary(parts: Explanation) -> Iterator[str]:
 
 def _in(time: float, now: float) -> str:
     """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
-    seconds = time - now
+    return f"in {_span(time - now)}" if time > now else "now"
+
+
+def _span(seconds: float) -> str:
     for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit:
-            return f"in {seconds / unit:.1f}".removesuffix(".0") + f" {name}"
-    return f"in {seconds:.0f} s" if seconds > 0 else "now"
+            return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{seconds:.0f} s"

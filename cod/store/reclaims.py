@@ -109,15 +109,17 @@ def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Recla
                    **{"state": ReclaimState.DONE, "ended_at": now} if whole else {})
 
 
-def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[Node], now: float) -> None:
-    """Nodes that its vcluster holds will be given: at the deadline they go in place of others that were chosen."""
+def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now: float) -> None:
+    """Nodes that its vcluster holds will be given, each by a time: at the deadline they go in place of others that were
+    chosen. What was promised before and is not now is no promise any more."""
     there = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
     left = reclaim.count - reclaim.given
-    able = [node.id for node in nodes_ if fits(reclaim, node) and there.get(node.id, reclaim.id) == reclaim.id]
+    able = [node.id for node, _ in nodes_ if fits(reclaim, node) and there.get(node.id, reclaim.id) == reclaim.id]
     promised = able[:left]
     others = sorted(node.id for node in chosen(tx, reclaim) if node.id not in promised)
     reservations.drop(tx, others[left - len(promised):])
     reservations.add(tx, [one for one in promised if one not in there], reclaim.request_id, reclaim.id, now)
+    reservations.promise(tx, reclaim.id, {node.id: at for node, at in nodes_ if node.id in promised})
 
 
 def answer_all(tx: Tx, vcluster_id: int, leaving_: Sequence[Node], now: float) -> None:

@@ -7,10 +7,10 @@ aside, or its hardware has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, select, update
 
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -47,6 +47,26 @@ def add(tx: Tx, node_ids: Iterable[int], request_id: int, reclaim_id: int | None
             for node_id in sorted(node_ids)]
     if rows:
         tx.execute(insert(t.reservations), rows)
+
+
+def promise(tx: Tx, reclaim_id: int, times: Mapping[int, float]) -> None:
+    """Of the nodes that are chosen for the reclaim those are promised, by node by when; the others are not (any more).
+    """
+    tx.execute(update(t.reservations).where(_r.reclaim_id == reclaim_id).values(promised_at=None))
+    for node_id, at in times.items():
+        tx.execute(update(t.reservations).where(_r.node_id == node_id, _r.reclaim_id == reclaim_id)
+                   .values(promised_at=at))
+
+
+def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
+    """What VCMs have promised for a request and their vclusters still hold, by reclaim: how many nodes, and by when the
+    last of them."""
+    n, c = t.nodes.c, t.reclaims.c
+    query = (select(_r.reclaim_id, func.count(), func.max(_r.promised_at))
+             .join_from(t.reservations, t.nodes, _r.node_id == n.id).join(t.reclaims, _r.reclaim_id == c.id)
+             .where(_r.request_id == request_id, _r.promised_at.is_not(None), n.vcluster_id == c.vcluster_id)
+             .group_by(_r.reclaim_id))
+    return {row[0]: (row[1], row[2]) for row in tx.execute(query)}
 
 
 def drop(tx: Tx, node_ids: Sequence[int]) -> None:

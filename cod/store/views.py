@@ -227,18 +227,20 @@ def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
     """Reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these groups (None: all)."""
     chosen = _chosen(tx, [row[0] for row in rows])
     return [ReclaimView(Reclaim(*row[:-5]), row[-5], row[-4] if groups is None or row[-1] in groups else None, row[-3],
-                        row[-2], tuple(chosen.get(row[0], ()))) for row in rows]
+                        row[-2], tuple(found := chosen.get(row[0], {})),
+                        {name: at for name, at in found.items() if at is not None}) for row in rows]
 
 
-def _chosen(tx: Tx, ids: list[int]) -> dict[int, list[str]]:
-    """Names of the nodes that were chosen for reclaims and are still held by whom they are taken from."""
+def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
+    """Names of the nodes that were chosen for reclaims and are still held by whom they are taken from, by reclaim; and
+    by when each is promised."""
     n, s, r = t.nodes.c, t.reservations.c, t.reclaims.c
-    query = (select(s.reclaim_id, n.name).join_from(t.reservations, t.nodes, s.node_id == n.id)
+    query = (select(s.reclaim_id, n.name, s.promised_at).join_from(t.reservations, t.nodes, s.node_id == n.id)
              .join(t.reclaims, s.reclaim_id == r.id).where(n.vcluster_id == r.vcluster_id).order_by(n.name))
-    names: dict[int, list[str]] = {}
+    names: dict[int, dict[str, float | None]] = {}
     for part in slices(ids):
-        for reclaim_id, name in tx.execute(query.where(s.reclaim_id.in_(part))):
-            names.setdefault(reclaim_id, []).append(name)
+        for reclaim_id, name, at in tx.execute(query.where(s.reclaim_id.in_(part))):
+            names.setdefault(reclaim_id, {})[name] = at
     return names
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from cod.client import ApiError
+from cod.flows import reclaims as flow
 from cod.model import Site
 from cod.pool import Pool
-from tests.net.apiserver import READER, Served, as_json, said, serving
+from tests.net.apiserver import NOW, READER, Served, as_json, said, serving
 from tests.store.busy_site import calm, contended, ruled
 
 
@@ -70,6 +71,17 @@ def test_on_the_command_line(served: Served) -> None:
     assert as_json(served, "reclaim", "answer", number, "n1")["given"] == 1
     assert "done" in said(served, "reclaim", "answer", number, "node3")
     said(served, "reclaim", "show", "none", code=2)
+
+
+def test_when_a_vcm_gives_back_what_it_has_promised(served: Served, site: Site) -> None:
+    """To those who wait, and to those who lose: over the API, on the command line, in the portal's words."""
+    number = served.local.get("/reclaims")["items"][0]["id"]
+    served.tx(flow.answer, reclaim_id=number, nodes_=[], later={"node3": NOW + 240.0}, site=site, now=NOW, actor="vcm:x")
+    shown = served.local.get(f"/reclaims/{number}")
+    assert (shown["chosen"], shown["promised"]) == (["node1", "node3"], {"node3": NOW + 240.0})
+    assert "node1 node3 (any moment)" in said(served, "reclaim", "show", number)
+    why = served.local.get(f"/requests/{shown['request']}/explain")
+    assert "the VCM of loser gives 1 node back any moment" in [one["sentence"] for one in why["chances"]]
 
 
 def test_requests_say_whether_they_wait_and_spread(served: Served) -> None:

@@ -216,14 +216,38 @@ def test_what_is_promised_is_seized_in_the_place_of_what_was_chosen(tx: Tx, quie
     one = contended(tx, quiet)
     for names, expected in ((["node3"], {"node3", "node1"}), (["node3", "n1", "node2"], {"node3", "node0"}),
                             (["nobody", "node3"], {"node3", "node0"})):
-        done = flow.answer(tx, reclaim_id=one.id, nodes_=[], later=names, site=quiet, now=101.0, actor=OWNER)
+        later = dict.fromkeys(names, 110.0)
+        done = flow.answer(tx, reclaim_id=one.id, nodes_=[], later=later, site=quiet, now=101.0, actor=OWNER)
         assert (set(kept(tx)), done.effects) == (expected, ())
         check_world(tx)
-    done = flow.answer(tx, reclaim_id=one.id, nodes_=["node3"], later=["node2"], site=quiet, now=102.0, actor=OWNER)
+    done = flow.answer(
+        tx, reclaim_id=one.id, nodes_=["node3"], later={"node2": 109.0}, site=quiet, now=102.0, actor=OWNER)
     assert (reclaim(tx, one.id), set(kept(tx))) == (("open", 2, 1), {"node3", "node2"})
     assert run_pass(tx, quiet, DUE)[0] == "seize by reclaim"
     assert {node.name for node in nodes.every(tx, vcluster_id=one.vcluster_id)} == {"node0", "node1"}
     check_world(tx)
+
+
+def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no_more(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+
+    def said(later: dict[str, float] | None, *now: str) -> dict[str, float]:
+        done = flow.answer(tx, reclaim_id=one.id, nodes_=now, later=later, site=quiet, now=101.0, actor=OWNER)
+        return dict(done.value.promised)
+
+    def promised() -> dict[int, tuple[int, float]]:
+        return reservations.promised(tx, one.request_id)
+
+    assert said(None) == promised() == {}
+    assert said({"node3": 110.0, "n1": 115.0}) == {"node0": 115.0, "node3": 110.0}
+    assert promised() == {one.id: (2, 115.0)}
+    assert said(None) == {"node0": 115.0, "node3": 110.0}, "an answer by hand leaves what the VCM has said"
+    assert said({"node3": 118.0}) == {"node3": 118.0}, "its last answer counts"
+    assert (said({}, "node3"), promised()) == ({}, {})
+    said({"node2": 111.0})
+    assert promised() == {one.id: (1, 111.0)}
+    run_pass(tx, quiet, DUE)
+    assert promised() == {}, "what was seized is promised by nobody"
 
 
 # ---------------------------------------------------------------- eased

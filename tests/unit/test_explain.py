@@ -97,6 +97,23 @@ def test_what_would_free_it_and_when() -> None:
     assert why.sentence.endswith("Next that is known: v3 is draining, it ends in 20 s (2 nodes).")
 
 
+def test_what_a_vcm_has_promised() -> None:
+    """As far as it is still wanted, and not after the deadline: then COD takes it."""
+    seen = site(holders=[holder(1, 9, leaving=3)], holdings=[Holding(1, kind(), 9, 0)],
+                reclaims=[OpenReclaim(7, 1, 1, kind(), 3, NOW + 300)], wishes=[wish(1, 9, priority=2)])
+
+    def told(count: int, by: float) -> tuple[Chance, ...]:
+        return explain(seen, POLICY, NOW, 1, {7: (count, by), 8: (5, NOW)}).chances
+
+    assert told(3, NOW + 240) == (Chance(NOW + 240, 3, "the VCM of v1 gives 3 nodes back within 4 min"),)
+    assert told(9, NOW + 999) == (Chance(NOW + 300, 3, "the VCM of v1 gives 3 nodes back within 5 min"),)
+    assert told(1, NOW - 1) == (
+        Chance(NOW - 1, 1, "the VCM of v1 gives 1 node back any moment"),
+        Chance(NOW + 300, 2, "v1 gives back 2 nodes, at the latest in 5 min"))
+    assert explain(seen, POLICY, NOW, 1).chances == (
+        Chance(NOW + 300, 3, "v1 gives back 3 nodes, at the latest in 5 min"),)
+
+
 def test_what_the_next_pass_grants() -> None:
     why = explain(site(lots=[lot(2)], wishes=[wish(1, 2)]), POLICY, NOW, 1)
     assert (why.code, why.sentence) == ("granted", "It is granted in the next pass.")

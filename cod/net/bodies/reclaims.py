@@ -31,6 +31,7 @@ class ReclaimReply(Reply):
 
     given       how many have been given back or seized
     chosen      nodes that go at the deadline unless others of the kind are given before
+    promised    by when the vcluster's manager gives back those of them that it has promised, by node
     attributes  what the request wants of them (XML); every node of the type has it
     """
 
@@ -47,6 +48,7 @@ class ReclaimReply(Reply):
     deadline: float
     state: str
     chosen: list[str]
+    promised: dict[str, float]
     created_at: float
     ended_at: float | None
 
@@ -56,7 +58,7 @@ class ReclaimReply(Reply):
         own = {key: getattr(view.reclaim, key) for key in cls.model_fields if hasattr(view.reclaim, key)}
         return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by or OTHERS,
                    request=view.reclaim.request_id if view.wanted_by else None,
-                   type=view.type, block=view.block, chosen=list(view.chosen))
+                   type=view.type, block=view.block, chosen=list(view.chosen), promised=dict(view.promised))
 
 
 class ReclaimList(Part):
