@@ -133,6 +133,22 @@ def enable(ctx: click.Context, name: str, as_json: bool) -> None:
     shown(ctx, client(ctx).patch(path("users", name), {"disabled": False}), _one, as_json)
 
 
+@user.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Delete a user for good, with their sessions, tokens, keys and roles in groups. What they did stays in the audit and
+    in histories, under their name. To keep somebody out who may come back, disable them.
+
+    \b
+    Example:
+      cod user delete ann
+    """
+    client(ctx).delete(path("users", name))
+    said({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+
+
 @user.command("password-link")
 @click.argument("name")
 @click.option("--expires", type=SPAN, metavar="TIME", help="Such as 8h or 3d; else the site's.")

@@ -61,8 +61,8 @@ def accept(
     if found.user_id is not None:
         return _renewed(tx, found.user_id, password, address, now)
     signin.check_name(name)
-    if people.by_name(tx, name):
-        raise Refused("conflict", f"there is a user {name!r} already: choose another name, or sign in", "name")
+    if people.by_name(tx, name) or audit.was_deleted(tx, name):  # nobody shall be taken for who had the name before
+        raise Refused("conflict", f"there is or was a user {name!r}: choose another name, or sign in", "name")
     user = people.add(tx, name, now, full_name=full_name, email=delivery.check_email(email or found.email),
                       password=password)
     _joined(tx, found, user, address, now)

@@ -57,9 +57,8 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
     if "disabled" in columns:
         off = columns.pop("disabled")
         columns["disabled_at"] = (user.disabled_at or now) if off else None
-    goes = columns.get("admin") is False or columns.get("disabled_at") is not None
-    if goes and user.admin and user.disabled_at is None and people.admins(tx) == 1:
-        raise Refused("conflict", f"{name} is the last administrator who may sign in: make another one first", "name")
+    if columns.get("admin") is False or columns.get("disabled_at") is not None:
+        _keeps_an_administrator(tx, user)
     people.change(tx, user.id, **columns)
     if columns.get("disabled_at") is not None:
         signins.end(tx, user.id)
@@ -69,6 +68,28 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
         owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
         invitations.remove_by(tx, name, but=owned)
     return one(tx, name)
+
+
+def _keeps_an_administrator(tx: Tx, user: User) -> None:
+    if user.admin and user.disabled_at is None and people.admins(tx) == 1:
+        raise Refused("conflict", f"{user.name} is the last administrator who may sign in: make another one first "
+                                  "(cod user set NAME --admin)", "name")
+
+
+def delete(tx: Tx, name: str) -> None:
+    """Remove a user for good, with their sessions, tokens, keys and roles; links that they have given away, or that were
+    for them, are worth nothing. Histories and the audit go on naming them. Raises `Refused` for the last who can do
+    what they could."""
+    user = people.named(tx, name)
+    _keeps_an_administrator(tx, user)
+    owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
+    alone = [groups.get(tx, group).name for group in sorted(owned)
+             if user.disabled_at is None and people.owners(tx, group) == 1]
+    if alone:
+        raise Refused("conflict", f"{name} is the last owner of {', '.join(alone)}: make somebody else one first "
+                                  "(cod member set GROUP NAME --role owner)", "name")
+    invitations.remove_by(tx, name)
+    people.remove(tx, user.id)
 
 
 def end_sessions(tx: Tx, name: str) -> int:

@@ -55,5 +55,11 @@ def every(
     return found.each(lambda row: AuditRow(*row))
 
 
+def was_deleted(tx: Tx, user: str) -> bool:
+    """Is there a row of a user of that name who was deleted?"""
+    query = select(_a.id).where(_a.action == "user delete", _a.thing == user).limit(1)
+    return tx.scalar(query) is not None
+
+
 def _json(value: Mapping[str, Any] | None) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)

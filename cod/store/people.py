@@ -66,6 +66,13 @@ def change(tx: Tx, user_id: int, **columns: Any) -> None:
         tx.execute(update(t.users).where(_u.id == user_id).values(columns))
 
 
+def remove(tx: Tx, user_id: int) -> None:
+    """Delete the user, and all that is theirs."""
+    for table in (t.web_sessions, t.api_tokens, t.ssh_keys, t.invitations, t.group_permissions):
+        tx.execute(delete(table).where(table.c.user_id == user_id))
+    tx.execute(delete(t.users).where(_u.id == user_id))
+
+
 def password(tx: Tx, user_id: int) -> str:
     """The hash of the user's password; '': none."""
     return tx.scalar(select(_u.password).where(_u.id == user_id)) or ""

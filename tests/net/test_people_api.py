@@ -149,6 +149,16 @@ def test_users_are_changed_by_administrators_alone(served: Served, ann: Client) 
     assert refused(ann.get, "/me").status == 401
 
 
+def test_who_is_deleted_is_out_at_once_and_stays_in_the_audit(served: Served, ann: Client) -> None:
+    bob = user(served, "bob", "physics")
+    assert refused(ann.delete, "/users/bob").status == 403
+    served.local.delete("/users/bob")
+    assert refused(bob.get, "/me").status == 401
+    assert refused(served.local.get, "/users/bob").status == 404
+    (row,) = served.local.get("/audit?action=user%20delete")["items"]
+    assert (row["thing"], row["before"]["name"], row["after"]) == ("bob", "bob", None)
+
+
 def test_what_somebody_is_elsewhere_is_not_shown(served: Served, ann: Client) -> None:
     bob = user(served, "bob", "physics")
     served.tx(groups.ensure, "chemistry", NOW)
@@ -363,6 +373,9 @@ def test_the_command_line_does_it_all(served: Served, ann: Client) -> None:
     run(served, "user", "disable", "ann")
     assert "disabled" in said(served, "user", "list")
     run(served, "user", "enable", "ann")
+    assert "last owner of physics" in said(served, "user", "delete", "ann", code=1)
+    run(served, "user", "delete", "bob")
+    assert "bob" not in said(served, "user", "list")
 
 
 def test_the_command_line_minds_ones_own_account(served: Served, ann: Client, tmp_path: Any) -> None:

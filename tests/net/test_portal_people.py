@@ -52,6 +52,20 @@ def test_a_user_is_changed_and_signed_out(served: Served) -> None:
     assert user.disabled_at is not None
 
 
+def test_a_user_is_deleted(served: Served) -> None:
+    who = owner(served)
+    theirs, ours = signed_in(served, who), signed_in(served)
+    assert theirs.get("/").title.startswith("Overview")
+    page = ours.get("/people/olga")
+    assert "Delete olga for good?" in page.words
+    refused = page.send("/people/olga/delete")
+    assert (refused.status, "last owner of physics" in refused.words) == (409, True)
+    served.tx(people.set_role, min(who.roles), served.tx(people.by_name, "ann").id, Role.OWNER)
+    assert "olga is deleted." in refused.send("/people/olga/delete").words
+    assert theirs.get("/").title.startswith("Sign in")
+    assert ours.get("/people/olga").status == 404
+
+
 def test_people_are_the_administrators(served: Served) -> None:
     browser = signed_in(served, owner(served))
     assert browser.get("/people").status == 403

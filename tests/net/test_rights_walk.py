@@ -58,6 +58,7 @@ LEAST = {
     "GET /pool/history": ANY,
     # people
     "GET /users": ANY, "GET /users/{name}": VIEWER, "POST /users": ADMIN, "PATCH /users/{name}": ADMIN,
+    "DELETE /users/{name}": ADMIN,
     "DELETE /users/{name}/sessions": ADMIN, "POST /users/{name}/password-link": ADMIN,
     "GET /groups/{name}/members": VIEWER, "GET /groups/{name}/members/{user}": VIEWER,
     "PUT /groups/{name}/members/{user}": OWNER, "DELETE /groups/{name}/members/{user}": OWNER,

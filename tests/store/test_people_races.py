@@ -62,6 +62,13 @@ def test_of_two_owners_who_go_at_once_one_stays(two: Engine) -> None:
 
 
 @pytest.mark.mariadb
+def test_of_two_owners_who_are_deleted_at_once_one_stays(two: Engine) -> None:
+    with two.begin() as tx:
+        rows.add(tx, "eve", NOW, admin=True)
+    assert at_once(two, lambda tx: people.delete(tx, "ann"), lambda tx: people.delete(tx, "bob")) == "conflict"
+
+
+@pytest.mark.mariadb
 def test_of_two_administrators_who_go_at_once_one_stays(two: Engine) -> None:
     assert at_once(two, lambda tx: people.change(tx, "ann", {"admin": False}, now=NOW),
                    lambda tx: people.change(tx, "bob", {"disabled": True}, now=NOW)) == "conflict"

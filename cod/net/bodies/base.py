@@ -50,7 +50,7 @@ class Paged(Query):
 
 
 class Reply(BaseModel):
-    """A reply's body, made from a record's attributes. `closed`: fields that only administrators see, others as null."""
+    """A reply's body, made from a record's attributes. `closed`: what only administrators see, others as null."""
 
     model_config = ConfigDict(from_attributes=True)
     closed: ClassVar[frozenset[str]] = frozenset()

@@ -43,6 +43,8 @@ ACTIONS = (
            lambda ask, reply: "That link cannot be used any more."),
     Action("/people/{name}/change", api("PATCH", "/users/{name}"), _USER, to(_USER),
            lambda ask, reply: f"{reply.name} is changed."),
+    Action("/people/{name}/delete", api("DELETE", "/users/{name}"), _USER, to("/people"),
+           lambda ask, reply: f"{ask.names['name']} is deleted."),
     Action("/people/{name}/sign-out", api("DELETE", "/users/{name}/sessions"), _USER, to(_USER),
            lambda ask, reply: f"{ask.names['name']} is signed out everywhere."),
     Action("/people/{name}/link", api("POST", "/users/{name}/password-link"), _USER, to(_USER), shows=_SHOWN,

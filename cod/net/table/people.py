@@ -130,6 +130,8 @@ USERS = (
     route("PATCH", "/users/{name}", ADMINS, "Change a user; one who is disabled is signed out everywhere at once",
           lambda a: partial(people.change, name=a.names["name"], changes=said(a.body), now=a.now),
           reply=b.UserInFull, body=b.UserPatch),
+    route("DELETE", "/users/{name}", ADMINS, "Delete a user for good, with their sessions, tokens, keys and roles",
+          lambda a: partial(people.delete, name=a.names["name"]), status=204),
     route("DELETE", "/users/{name}/sessions", ADMINS, "Sign a user out everywhere",
           lambda a: partial(people.end_sessions, name=a.names["name"]),
           shape=lambda count: b.SessionsEnded(ended=count), reply=b.SessionsEnded),

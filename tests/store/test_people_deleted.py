@@ -1,0 +1,129 @@
+"""A user who is deleted: what goes with them, what stays, who has to stay."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import func, select
+
+from cod.flows import access, invitations, people, signin, sshkeys, tokens
+from cod.model import Identity, Refused, Right, Role, SignInRules, User, Who
+from cod.store import audit, groups
+from cod.store import people as rows
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+NOW = 1_000_000.0
+HERE = "192.0.2.1"
+RULES = SignInRules()
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ann@host"
+
+
+@pytest.fixture
+def ann(tx: Tx) -> User:
+    """An owner of a group, with one of everything that somebody can have."""
+    user = people.create(tx, "ann", full_name="Ann Example", email="ann@example.org", now=NOW)
+    groups.add(tx, "physics", NOW)
+    people.set_role(tx, group="physics", user="ann", role=Role.OWNER)
+    who = me(user)
+    signin.begin(tx, user_id=user.id, address=HERE, browser="Browser", cookie="c", rules=RULES, now=NOW)
+    tokens.make(tx, who=who, name="ci", token="cod_ann", now=NOW)
+    sshkeys.add(tx, who=who, line=KEY, now=NOW)
+    invitations.renew(tx, digest="reset", user="ann", rules=RULES, who="user:root", now=NOW)
+    invitations.invite(tx, digest="given", group="physics", role="member", rules=RULES, who="token:ci@ann", now=NOW)
+    people.create(tx, "bob", now=NOW)
+    return user
+
+
+def me(user: User) -> Who:
+    return Who(f"user:{user.name}", user_id=user.id)
+
+
+def second_owner(tx: Tx) -> None:
+    people.set_role(tx, group="physics", user="bob", role=Role.OWNER)
+
+
+def left(tx: Tx, user_id: int) -> dict[str, int]:
+    """How many rows of each table refer to the user: of all tables that can, so that a new one is not forgotten."""
+    columns = [key.parent for table in t.metadata.sorted_tables for key in table.foreign_keys
+               if key.column is t.users.c.id]
+    assert len(columns) >= 5
+    return {column.table.name: tx.scalar(select(func.count()).where(column == user_id)) or 0 for column in columns}
+
+
+def test_all_that_is_theirs_goes(tx: Tx, ann: User) -> None:
+    assert all(left(tx, ann.id).values()), "they have something of everything"
+    second_owner(tx)
+    people.delete(tx, "ann")
+    assert set(left(tx, ann.id).values()) == {0}
+    assert rows.by_name(tx, "ann") is None
+    assert signin.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW) is None
+    assert tokens.caller(tx, "cod_ann", HERE, NOW) is None
+    assert invitations.every(tx, None, NOW) == [], "links that they gave away work no more"
+    with pytest.raises(Refused, match="no more"):
+        access.current(tx, me(ann))
+    with pytest.raises(Refused, match="no user 'ann'"):
+        people.delete(tx, "ann")
+
+
+def test_of_others_nothing_goes(tx: Tx, ann: User) -> None:
+    second_owner(tx)
+    bob = people.one(tx, "bob")[0]
+    tokens.make(tx, who=me(bob), name="ci", token="cod_bob", now=NOW)
+    invitations.invite(tx, digest="bobs", group="physics", role="member", rules=RULES, who="user:bob", now=NOW)
+    people.delete(tx, "ann")
+    assert tokens.caller(tx, "cod_bob", HERE, NOW) is not None
+    assert [each.invited_by for each in invitations.every(tx, None, NOW)] == ["user:bob"]
+    assert people.members(tx, "physics")[0].user == "bob"
+
+
+def test_a_groups_last_owner_stays(tx: Tx, ann: User) -> None:
+    with pytest.raises(Refused, match="last owner of physics: make somebody else one first") as refused:
+        people.delete(tx, "ann")
+    assert (refused.value.code, rows.by_name(tx, "ann")) == ("conflict", ann)
+    people.set_role(tx, group="physics", user="bob", role=Role.MEMBER)
+    with pytest.raises(Refused, match="last owner"):
+        people.delete(tx, "ann")
+    second_owner(tx)
+    people.delete(tx, "ann")
+
+
+def test_an_owner_who_may_not_sign_in_is_no_loss(tx: Tx, ann: User) -> None:
+    people.change(tx, "ann", {"disabled": True}, now=NOW)
+    people.delete(tx, "ann")
+
+
+def test_the_last_administrator_stays(tx: Tx, ann: User) -> None:
+    second_owner(tx)
+    people.change(tx, "ann", {"admin": True}, now=NOW)
+    with pytest.raises(Refused, match="last administrator"):
+        people.delete(tx, "ann")
+    people.change(tx, "bob", {"admin": True}, now=NOW)
+    people.delete(tx, "ann")
+    with pytest.raises(Refused, match="last administrator"):
+        people.delete(tx, "bob")
+
+
+# ---------------------------------------------------------------- the name
+
+
+def deleted(tx: Tx) -> None:
+    second_owner(tx)
+    audit.add(tx, actor="user:root", action="user delete", thing="ann", now=NOW)
+    people.delete(tx, "ann")
+
+
+def test_nobody_takes_the_name_of_somebody_who_is_gone(tx: Tx, ann: User) -> None:
+    """What the audit says of ann was not done by whoever comes by a link, or from a directory, and is called so."""
+    deleted(tx)
+    invitations.invite(tx, digest="link", rules=RULES, who="user:bob", now=NOW)
+    with pytest.raises(Refused, match="is or was a user 'ann'"):
+        invitations.accept(tx, digest="link", name="ann", password="hash", address=HERE, now=NOW)
+    came = signin.vouched(tx, identity=Identity("ldap:1", "ldap", "ann"), create=True, address=HERE, now=NOW)
+    assert came.name == "ann2"
+
+
+def test_an_administrator_may_give_it_again(tx: Tx, ann: User) -> None:
+    deleted(tx)
+    again = people.create(tx, "ann", now=NOW)
+    assert people.one(tx, "ann") == (again, [])
+    assert access.allows(tx, me(again), access.Claim(Right.SEE, "group", "physics")) is False
