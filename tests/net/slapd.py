@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.net.certificates import Authority
+from tests.ports import free_port
 from tests.waiting import until
 
 BASE = "dc=example,dc=org"
@@ -96,7 +97,7 @@ def running(folder: Path) -> Iterator[Slapd]:
     password = folder / "reader"
     password.write_text("reading only\n")
     password.chmod(0o600)
-    plain, tls = _ports()
+    plain, tls = free_port(), free_port()
     own = Slapd(f"ldap://127.0.0.1:{plain}", f"ldaps://127.0.0.1:{tls}", folder / "ca.pem", password)
     with open(folder / "log", "wb") as log, subprocess.Popen(
             [_program("slapd"), "-d", "0", "-f", folder / "slapd.conf", "-h", f"{own.plain} {own.tls}"],
@@ -112,13 +113,6 @@ def _program(name: str) -> str:
     found = shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
     assert found, f"{name} is not installed: .ci/system-packages"
     return found
-
-
-def _ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.slow  # half a minute of processor time and more, toget
 
 MAC = "52:54:00:00:00:01"
 SECRET = "5e" * 32
-QUICK = Patience(stall=5.0, tries=5, pause=0.05)
+QUICK = Patience(stall=60.0, tries=5, pause=0.05)
 
 
 class World:
@@ -133,7 +133,7 @@ class World:
         return Deposit(f"http://127.0.0.1:{self.port}/captures/{self.order()}", SECRET, 0)
 
     def ask(self, method: str, path: str, body: bytes = b"", secret: str = SECRET) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with suppress(OSError):  # it is refused before it was all sent
             connection.request(method, f"/captures/{path}", body, {"Authorization": f"Bearer {secret}"})
         response = connection.getresponse()
@@ -151,7 +151,7 @@ def world(tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: 
     if world.http.running:
         world.stop()
     if world.running:
-        world.running.join(20)  # it speaks on the standard output, which the next test may read
+        world.running.join(60)  # it speaks on the standard output, which the next test may read
         assert not world.running.is_alive()
 
 
@@ -253,7 +253,7 @@ def test_an_agent_sends_again_what_a_server_has_lost(taking: World, monkeypatch:
 def test_cancelling_ends_the_agents_work_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
     put = capture.Sender.put
-    monkeypatch.setattr(capture.Sender, "put", lambda *args: (go.wait(20), put(*args))[-1])
+    monkeypatch.setattr(capture.Sender, "put", lambda *args: (go.wait(120), put(*args))[-1])
     world.agent()
     world.want()
     world.wait(lambda: world.show().state == "running" and world.show().total)

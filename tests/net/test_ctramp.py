@@ -114,7 +114,7 @@ def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebo
     world.wait(lambda: world.server.nodes)
 
     world.happens(NodeEvent.BOOT_ORDERED)
-    agent.join(20)
+    agent.join(60)
     assert world.status == [0]
     assert (world.folder / "rebooted").exists()
     assert not (world.folder / "off").exists()
@@ -134,12 +134,16 @@ def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -
     world.wait(lambda: world.node().state == "inactive")
     assert session.stat().st_mode & 0o777 == 0o600
     first.agent.leave = "reboot"  # ends the first one's connection at its next heartbeat
-    connection.join(20)
+    connection.join(60)
+    assert not connection.is_alive()
 
     second = ctramp.Shell(world.options(), MAC)  # the boot's secret is spent
-    threading.Thread(target=second.converse, args=("127.0.0.1", world.server.port), daemon=True).start()
+    connection = threading.Thread(target=second.converse, args=("127.0.0.1", world.server.port), daemon=True)
+    connection.start()
     world.wait(lambda: second.was_welcomed)
     second.agent.leave = "reboot"
+    connection.join(60)  # it speaks on the standard output, which the next test may read
+    assert not connection.is_alive()
 
 
 # ---------------------------------------------------------------- the shell's own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
@@ -42,7 +43,7 @@ class Stream:
     """What somebody hears, as (kind, value)."""
 
     def __init__(self, served: Served, name: str, after: int | None = None) -> None:
-        self._connection = HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+        self._connection = HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
         query = "" if after is None else f"?after={after}"
         self._connection.request("GET", f"/api/v1/events{query}", headers={"Cookie": f"__Host-cod={SECRET}{name}"})
         self.reply = self._connection.getresponse()
@@ -166,7 +167,7 @@ def test_who_comes_back_misses_nothing_and_hears_nothing_twice(site_with_people:
     assert len(hub.streams) == 2
     for stream in (other, back):
         stream.close()
-    until(lambda: not hub.streams, "the streams stay", 20)
+    until(lambda: not hub.streams, "the streams stay")
 
 
 def test_one_look_serves_all(site_with_people: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +178,12 @@ def test_one_look_serves_all(site_with_people: Served, monkeypatch: pytest.Monke
         looks.append(1) if getattr(flow, "__name__", "") == "happened" else None, real(flow, *args, **named))[1])
     streams = [Stream(served, "physics") for _ in range(20)]
     hub = served.server._apis[1].hub
-    until(lambda: all(each._behind is None for each in hub.streams) and len(hub.streams) == 20, "not all follow", 20)
-    before = len(looks)
-    until(lambda: len(looks) >= before + 3, "nobody looks", 20)
+    until(lambda: all(each._behind is None for each in hub.streams) and len(hub.streams) == 20, "not all follow")
+    before, began = len(looks), time.monotonic()
+    until(lambda: len(looks) >= before + 3, "nobody looks")
     served.tx(held, "n1", 1, "physics")
     assert all(stream.until_node("n1") for stream in streams)
-    assert len(looks) - before < 20  # not one each
+    assert len(looks) - before < 3 + 2 * (time.monotonic() - began) / events.PERIOD  # not one each
     for stream in streams:
         stream.close()
 
@@ -202,7 +203,7 @@ def test_too_many_streams_of_one_are_refused(site_with_people: Served, monkeypat
 
 
 def test_who_asks_for_the_head_alone_opens_no_stream(site_with_people: Served) -> None:
-    connection = HTTPConnection("127.0.0.1", site_with_people.server.ports[0], timeout=20)
+    connection = HTTPConnection("127.0.0.1", site_with_people.server.ports[0], timeout=60)
     connection.request("HEAD", "/api/v1/events", headers={"Cookie": f"__Host-cod={SECRET}physics"})
     assert connection.getresponse().status == 200
     assert site_with_people.server._apis[1].hub.streams == set()
@@ -215,7 +216,7 @@ def test_a_stream_ends_with_its_session(site_with_people: Served, monkeypatch: p
     ended = threading.Thread(target=lambda: list(stream))
     ended.start()
     site_with_people.tx(lambda tx: signins.end(tx, people.by_name(tx, "physics-owner").id))  # type: ignore[union-attr]
-    ended.join(20)
+    ended.join(60)
     assert not ended.is_alive()
 
 
@@ -223,7 +224,7 @@ def test_what_a_page_asks_for_by_itself_does_not_prolong_its_session(site_with_p
     served = site_with_people
     served.clock.now += 3600
     Stream(served, "physics").close()
-    connection = HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection = HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     cookie = {"Cookie": f"__Host-cod={SECRET}physics"}
     for path, seen in (("/?part=vclusters", NOW), ("/", NOW + 3600)):
         connection.request("GET", path, headers=cookie)

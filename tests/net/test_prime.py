@@ -29,7 +29,8 @@ from trampoline.inventory import Disk, file_disk
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
 MIB = 1 << 20
-QUICK = Patience(stall=0.3, tries=3, pause=0.02)
+QUICK = Patience(stall=60, tries=3, pause=0.02)  # a busy machine's server is no server that stalls
+HASTY = Patience(stall=0.3, tries=3, pause=0.02)
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_a_transfer_resumes_where_it_died(server: Server, tmp_path: Path) -> Non
     content = image_file(tmp_path / "image", 9 * MIB)
     source = added(server, tmp_path / "image")
     server.faults = [dies_after(100_000), dies_after(0), stalls_after(70_000), dies_after(5)]
-    run(one(source), dirty(tmp_path / "disk", 9 * MIB))
+    run(one(source), dirty(tmp_path / "disk", 9 * MIB), patience=replace(QUICK, stall=3))
     assert (tmp_path / "disk").read_bytes() == content
     assert not server.faults
     starts = [int(asked.removeprefix("bytes=").split("-")[0]) for path, asked in server.seen if "data" in path]
@@ -236,9 +237,9 @@ def test_a_server_that_stalls_for_good(server: Server, tmp_path: Path) -> None:
     source = added(server, tmp_path / "image")
     server.faults = [stalls_after(10), *[stalls_after(0)] * 9]
     started = time.monotonic()
-    reason = failure(one(source), dirty(tmp_path / "disk", 3 * MIB))
+    reason = failure(one(source), dirty(tmp_path / "disk", 3 * MIB), patience=HASTY)
     assert "nothing came for 0.3 seconds" in reason
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 25, "a server that stalls lets go after half a minute by itself"
 
 
 @pytest.mark.parametrize(("compression", "fault", "words"), [
@@ -339,7 +340,7 @@ def test_progress_is_told_each_second_and_can_end_the_work(server: Server, tmp_p
 
     with pytest.raises(Enough):
         cprime.prime(one(source), [dirty(tmp_path / "disk", 3 * MIB)], progress, Patience(stall=20))
-    assert told[-1] - told[0] < 2.5
+    assert told[-1] - told[0] < 15, "not only when patience ends"
 
 
 def test_a_layout_with_images_and_a_seed(server: Server, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Gate:
         self.runs.append(order.id)
         tell("write", 1, 10, 1.0)
         self.told.set()
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         tell("write", 10, 10, 2.0)
         return {"bytes_written": 10.0}
 
@@ -107,7 +107,7 @@ class World:
 
     def job_ends(self) -> World:
         """Wait until a job has something to say, and let the agent say it."""
-        assert self.woken.wait(10)
+        assert self.woken.wait(60)
         self.woken.clear()
         self.agent.tick(self.now)
         return self.settle()
@@ -245,7 +245,7 @@ def test_waiting_is_no_work(world: World, gate: Gate) -> None:
 
 def test_heartbeats_and_progress_go_on_while_it_works(world: World, gate: Gate) -> None:
     world.connect().say(Ack()).order("1.2", "prime")
-    assert gate.told.wait(10)
+    assert gate.told.wait(60)
     assert world.later(1.0).heard(Progress) == [Progress("1.2", "write", 1, 10, 1.0)]
     assert world.agent.due() <= world.now + 1.0
     assert not world.later(1.0).heard(Progress), "no progress is no sign of progress"
@@ -268,7 +268,7 @@ def test_an_order_that_is_repeated_is_done_once_and_its_result_said_again(world:
 def test_work_goes_on_without_a_connection(world: World, gate: Gate) -> None:
     world.connect().order("1.2", "prime").cut()
     gate.go.set()
-    assert world.woken.wait(10)
+    assert world.woken.wait(60)
     assert world.connect().heard(Done) == [Done("1.2", {"bytes_written": 10.0})]
     assert not world.order("1.2", "prime").heard(Progress)
     assert gate.runs == ["1.2"]
@@ -276,7 +276,7 @@ def test_work_goes_on_without_a_connection(world: World, gate: Gate) -> None:
 
 def test_another_order_replaces_the_one_in_hand_and_waits_for_its_end(world: World, gate: Gate) -> None:
     world.connect().order("1.2", "prime")
-    assert gate.told.wait(10)
+    assert gate.told.wait(60)
     world.order("1.3", "wipe").later(1.0)
     assert gate.runs == ["1.2"], "two jobs never run at the same time"
     gate.go.set()
@@ -287,7 +287,7 @@ def test_another_order_replaces_the_one_in_hand_and_waits_for_its_end(world: Wor
 
 def test_an_order_taken_back_ends_the_work(world: World, gate: Gate) -> None:
     world.connect().order("1.2", "prime")
-    assert gate.told.wait(10)
+    assert gate.told.wait(60)
     world.order("1.3", "wait")
     gate.go.set()
     assert not world.job_ends().heard(Done, Failed)
@@ -331,17 +331,17 @@ def test_a_job_writes_nothing_after_it_was_replaced() -> None:
 
     def act(order: Order, tell: Tell) -> Mapping[str, float]:
         started.set()
-        assert go.wait(10)
+        assert go.wait(60)
         tell("write", 1, 2, 1.0)
         steps.append("written")
         return {}
 
     ended = threading.Event()
     job = Job(Order("1.1", "prime"), act, ended.set)
-    assert started.wait(10)
+    assert started.wait(60)
     job.replace()
     go.set()
-    assert ended.wait(10)
+    assert ended.wait(60)
     assert (steps, job.result) == ([], Failed("1.1", "replaced by another order"))
 
 
