@@ -152,7 +152,7 @@ def test_failures_are_tried_again_for_half_an_hour_then_given_up_with_the_reason
 
 
 def test_a_bmc_that_is_away_for_ten_minutes_is_asked_within_a_minute_of_its_return(tx: Tx) -> None:
-    node, now = wish(tx, machine(tx), "off"), 0.0
+    node, now = wish(tx, machine(tx), "on"), 0.0
     while now < 600.0:
         (task,) = claim(tx, now)
         due = flows.failed(tx, task, "BMC does not answer", now)
@@ -160,9 +160,9 @@ def test_a_bmc_that_is_away_for_ten_minutes_is_asked_within_a_minute_of_its_retu
         now = due
     assert now <= 660.0
     (task,) = claim(tx, now)
-    assert flows.command(task, "on") == "off", "no answer is no refusal: nothing stronger is tried"
-    flows.succeeded(tx, task, "off", now)
-    assert (again(tx, node).power, again(tx, node).reason) == ("off", "")
+    assert flows.command(task, "off") == "on", "no answer is no refusal: nothing stronger is tried"
+    flows.succeeded(tx, task, "on", now)
+    assert (again(tx, node).power, again(tx, node).reason) == ("on", "")
 
 
 def test_pauses_grow_to_a_limit() -> None:
