@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from cod.model import Effect, Node, Site
-from cod.policy import lifecycle
-from cod.states import NODE_RULES, NodeEvent, NodeState, Step
+from cod.policy import energy, lifecycle
+from cod.states import NODE_RULES, WORKING, NodeEvent, NodeState, Step
 from cod.store import captures, nodes, power, sessions, steps
 from cod.store.engine import Tx
 
@@ -37,16 +38,28 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
             yield node, lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            yield node, _overdue(node, site, power.trouble(tx, node))
+            yield node, _overdue(node, site, power.trouble(tx, node), now)
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
             yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
 
 
-def _overdue(node: Node, site: Site, power_trouble: str) -> Step:
+def _overdue(node: Node, site: Site, power_trouble: str, now: float) -> Step:
     rule = NODE_RULES[NodeState(node.state)]
-    waited = (rule.deadline or 0.0) * site.policy.patience
-    reason = f"no sign of progress for {waited:.0f} s in state {node.state} ({rule.about})"
+    reason = f"no sign of progress for {_waited(node, site):.0f} s in state {node.state} ({rule.about})"
     if power_trouble:
         reason += f"; power: {power_trouble}"
-    return lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)
+    step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)
+    if node.state != NodeState.TRAMPOLINE or step.event is not NodeEvent.TIMED_OUT:
+        return step
+    # It is switched on once more: it has as long as one that is woken alone, and longer than it will have to rest.
+    again = max(energy.wake_deadline(site.energy, 1), 2 * lifecycle.rest(node.attempts + 1))
+    return replace(step, columns={**step.columns, "deadline": now + again * site.policy.patience})
+
+
+def _waited(node: Node, site: Site) -> float:
+    """Seconds that it had. Where it works, each sign of progress moves the deadline on; those that are woken have their
+    own."""
+    if node.state in WORKING or node.deadline is None:
+        return (NODE_RULES[NodeState(node.state)].deadline or 0.0) * site.policy.patience
+    return node.deadline - node.since

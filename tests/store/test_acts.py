@@ -19,8 +19,8 @@ from cod.flows import plan as plan_flow
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as owner_flows
 from cod.model import Site
-from cod.states import NodeEvent
-from cod.store import nodes, requests
+from cod.states import NodeEvent, Step
+from cod.store import census, nodes, requests, steps
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from tests.conftest import SUBNET
@@ -342,6 +342,21 @@ def test_many_are_woken_in_several_transactions(engine: Engine, busy: Site, acts
     many = [replace(one, count=120) for one in plan.power_changes if not one.sleep]
     cut = flow.acts(replace(plan, power_changes=tuple(many)), busy)
     assert [act.flow.keywords["part"].count for act in cut if act.name == "wake nodes"] == [50, 50, 20]  # type: ignore[attr-defined]
+
+
+def test_who_wakes_while_others_do_has_longer(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
+    with engine.begin() as tx:
+        for number in (70, 71):
+            node = add_node(tx, number, "off", mib=512)
+            step = Step(NodeEvent.WOKEN, "test", power="on")
+            steps.apply(tx, node, step, now=NOW - 1, actor="test", policy=busy.policy)
+        before = census.waking(tx)
+    part = acts["wake nodes"].flow.keywords["part"]  # type: ignore[attr-defined]
+    in_tx(engine, acts["wake nodes"].flow, claim=claim(engine), now=NOW)
+    with engine.begin() as tx:
+        woken = [node for node in nodes.every(tx) if node.state == "trampoline" and node.since == NOW]
+    assert (before, len(woken)) == (2, part.count)
+    assert {node.deadline for node in woken} == {NOW + 100 + 10 * (2 + part.count - 1)}
 
 
 def test_a_grow_request_that_is_withdrawn_cancels_what_is_taken_for_it(

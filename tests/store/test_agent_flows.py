@@ -10,7 +10,7 @@ import pytest
 from cod.flows import deadlines, orders, power
 from cod.flows import nodes as nodes_flows
 from cod.flows import sessions as flow
-from cod.model import Peer, Policy, Refused, Result, Site
+from cod.model import Energy, Peer, Policy, Refused, Result, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, views
@@ -234,6 +234,26 @@ def test_a_node_that_was_not_switched_on_is_set_aside_with_both_reasons(lab: Lab
     assert lab.now < NOW + 3600
     assert lab.node(1).reason.startswith("no sign of progress for 600 s in state trampoline")
     assert lab.node(1).reason.endswith("power: the BMC does not answer")
+
+
+@pytest.mark.parametrize("wake_time", [60.0, 1800.0])
+def test_who_does_not_wake_has_the_wake_time_again_at_each_try(lab: Lab, wake_time: float) -> None:
+    """And its reason says how long it really had. One that comes in time is not overdue because it has to rest."""
+    lab.site = replace(lab.site, energy=Energy(wake_time=wake_time))
+    lab.machine(1, "off")
+    with_deadline = {"deadline": lab.now + wake_time}
+    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.WOKEN, "test", with_deadline, "on"), now=lab.now, actor="test",
+                policy=lab.site.policy)
+    for attempt in range(3):
+        lab.tick(wake_time - 1)
+        assert lab.node(1).attempts == attempt
+        lab.tick(1.0)
+        assert (lab.node(1).state, lab.node(1).attempts) == ("trampoline", attempt + 1)
+        assert lab.node(1).reason.startswith(f"no sign of progress for {wake_time:.0f} s in state trampoline")
+    lab.tick(wake_time - 1)
+    lab.boots(1)
+    lab.tick(lifecycle.rest(3))
+    assert lab.node(1).state == "inactive"
 
 
 def test_an_agent_is_told_to_power_down_though_the_plug_would_do(lab: Lab) -> None:
