@@ -7,7 +7,7 @@ from typing import Any
 
 from cod.model import Effect, Group, NoticeRules, Refused, Result
 from cod.policy import delivery
-from cod.store import groups, notices
+from cod.store import groups, notices, requests
 from cod.store.engine import Tx
 
 CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name where notices go, too
@@ -45,7 +45,8 @@ def create(
 def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, now: float) -> Result:
     """Change the columns in `changes`; the value is the group. Raises `Refused`.
 
-    What runs and what waits keeps the lease and the priority that it has; what is yet to be told goes the new way.
+    Leases that run stay as long as they are. A new priority holds at once, for what runs and for what waits; what is
+    yet to be told goes the new way.
     """
     group = one(tx, name)
     before = {"default_lease": group.default_lease, "max_lease": group.max_lease}
@@ -54,7 +55,11 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules 
     for channel in CHANNELS:
         if columns.get(channel, getattr(group, channel)) != getattr(group, channel):
             notices.redirect(tx, group.id, channel, columns[channel], now)
-    return Result(groups.get(tx, group.id), (Effect("wake", "notices"),))
+    wakes = [Effect("wake", "notices")]
+    if columns.get("priority", group.priority) != group.priority:
+        requests.rank(tx, group.id, columns["priority"])
+        wakes.append(Effect("wake", "manager"))
+    return Result(groups.get(tx, group.id), tuple(wakes))
 
 
 def new_secret(tx: Tx, name: str) -> Group:

@@ -171,6 +171,13 @@ def explain(tx: Tx, request_id: int, reason: str) -> None:
     tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING).values(reason=reason))
 
 
+def rank(tx: Tx, group_id: int, priority: int) -> None:
+    """The group's priority has changed: what it waits for has the new one."""
+    r, v = t.node_requests, t.vclusters.c
+    own = select(v.id).where(v.group_id == group_id)
+    tx.execute(update(r).where(r.c.state == RequestState.PENDING, r.c.vcluster_id.in_(own)).values(priority=priority))
+
+
 def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> int:
     """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given); returns how many."""
     pending = every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
