@@ -225,7 +225,7 @@ class Vcm:
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(how)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
     def log(self) -> str:
         return (self.folder / "log").read_text()

@@ -220,7 +220,7 @@ def test_enrolled_anew_it_needs_no_new_start(farm: Farm, engine: Engine) -> None
     for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate)):
         (farm.folder / name).write_bytes(content)
     in_transaction(engine, vcms.enrol, vcluster="farm", serial=issued.serial, address="", now=NOW)
-    until(lambda: farm.log().count("connected with cod1") == 2, farm.log)
+    until(lambda: farm.log().count("connected with cod1") >= 2, farm.log)
     assert farm.stop() == 0
     farm.start()
     until(lambda: "the certificate ends in 26 days" in farm.log(), farm.log)
