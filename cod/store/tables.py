@@ -63,6 +63,8 @@ users = _table(
     Column("directory", String(16), nullable=False, default="", server_default="",
            comment="where it signs in: '' here, ldap or oidc"),
     Column("subject", Exact, unique=True, comment="its name there; null: signs in here"),
+    Column("signed_in_at", Time, comment="when it last came in by showing who it is; null: never"),
+    Column("absent_at", Time, comment="since when its directory does not know it any more; null: it does"),
     comment="People. Credentials are issued by the site's administrator.",
 )
 

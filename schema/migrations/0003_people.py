@@ -249,6 +249,8 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column('password', sa.String(length=200), server_default='', nullable=False, comment="argon2id in its own notation; '': none, signs in elsewhere or not yet"))
         batch_op.add_column(sa.Column('directory', sa.String(length=16), server_default='', nullable=False, comment="where it signs in: '' here, ldap or oidc"))
         batch_op.add_column(sa.Column('subject', sa.String(length=300).with_variant(mysql.VARCHAR(collation='utf8mb4_bin', length=300), 'mariadb').with_variant(mysql.VARCHAR(collation='utf8mb4_bin', length=300), 'mysql'), nullable=True, comment='its name there; null: signs in here'))
+        batch_op.add_column(sa.Column('signed_in_at', sa.Double(), nullable=True, comment='when it last came in by showing who it is; null: never'))
+        batch_op.add_column(sa.Column('absent_at', sa.Double(), nullable=True, comment='since when its directory does not know it any more; null: it does'))
         batch_op.create_unique_constraint(batch_op.f('uq_users_subject'), ['subject'])
 
     with op.batch_alter_table('vcms', schema=None) as batch_op:
