@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
-from twisted.web import http
 
 from cod.flows.replies import Repeated
 from cod.model import Upload, Who
@@ -28,6 +28,7 @@ from cod.net.portal.answers import SECURITY, Answer, Asked, check_host, same_ori
 from cod.net.routes import Route, find, number, unquoted
 from cod.net.table import ROUTES
 
+TITLES = {one.value: one.phrase for one in HTTPStatus} | {460: "Checksum Mismatch"}  # the last one is of tus
 log = logging.getLogger("cod.api")
 
 
@@ -193,7 +194,7 @@ class ApiRequest(FormRequest):
             self._headers["WWW-Authenticate"] = "Bearer"
         if wrong.wait:
             self._headers["Retry-After"] = str(wrong.wait)
-        body = {"type": f"urn:cod:problem:{wrong.code}", "title": http.RESPONSES.get(wrong.status, b"").decode(),
+        body = {"type": f"urn:cod:problem:{wrong.code}", "title": TITLES.get(wrong.status, ""),
                 "status": wrong.status, "detail": wrong.detail, "code": wrong.code}
         if wrong.field:
             body["field"] = wrong.field
@@ -204,7 +205,7 @@ class ApiRequest(FormRequest):
         if self._gone:
             return
         out: Any = self
-        out.setResponseCode(status)
+        out.setResponseCode(status, phrase(status).encode())
         if status not in (204, 304):
             self._headers |= {"Content-Type": kind, "Content-Length": str(len(body))}
         for name, value in self._headers.items():
@@ -219,6 +220,14 @@ class ApiRequest(FormRequest):
             logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
             self._who.name if self._who else "nobody", self.method.decode("latin-1"), shown(self.path), status,
             1000 * (self.api.real_reactor.seconds() - self._started), f": {why}" if why else "")
+
+
+def phrase(status: int) -> str:
+    """What a status is called. (Twisted's own list ends with RFC 2616: it has no 422.)"""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:  # 460 is the tus protocol's
+        return "Checksum Mismatch" if status == 460 else "Unknown"
 
 
 def is_page(path: bytes) -> bool:

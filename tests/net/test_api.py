@@ -147,6 +147,7 @@ def test_refusals(served: Served) -> None:
         assert problem["status"] == status
         assert problem["type"] == f"urn:cod:problem:{code}"
         assert problem["detail"]
+        assert problem["title"]
         if status == 405:
             assert "GET" in headers["Allow"]
     assert raw(served, "GET", "/api/v1/nodes")[0] == 200
