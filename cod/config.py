@@ -73,6 +73,11 @@ class Settings:
         return self.data / "incoming"
 
     @property
+    def consoles(self) -> Path:
+        """What nodes wrote on their consoles: a folder for each."""
+        return self.data / "consoles"
+
+    @property
     def webhook_key(self) -> Path:
         """The secret that webhooks' keys are derived from; servers that share a database share it, too."""
         return self.data / "webhook.key"
@@ -198,6 +203,7 @@ def _site(file: SiteFile) -> model.Site:
         notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file),
                                   tuple(map(str, file.notices.closed_networks))),
         signin=_signin(file),
+        consoles=model.ConsoleRules(**file.console.model_dump() | {"keep": file.console.keep * 86400.0}),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
         accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
         **file.boot.model_dump(),

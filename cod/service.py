@@ -2,7 +2,7 @@
 
     edge     DHCP, DNS, TFTP, confd, router advertisements
     images   the HTTP boot and image server, ingest of images
-    manager  the resource manager, deadlines, power, notices
+    manager  the resource manager, deadlines, power, consoles, notices
     web      the REST API and the metrics
 
 Each is a list of services (twisted.application) around one pool. Only this module knows all of them; none of them knows
@@ -206,6 +206,7 @@ def take_over(site: Site, new: Site) -> None:
     object.__setattr__(site, "types", new.types)
     object.__setattr__(site, "signin", new.signin)
     object.__setattr__(site, "images", new.images)
+    object.__setattr__(site, "consoles", new.consoles)
 
 
 def _is_expected(error: Exception) -> bool:
@@ -277,15 +278,16 @@ def images(ground: Ground) -> list[Any]:
 
 
 def manager(ground: Ground) -> list[Any]:
-    """The resource manager, deadlines, readiness checks, power, the delivery of notices, accounts, pruning."""
+    """The resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts, pruning."""
     from cod.net.energy import Accountant
     from cod.net.manager import Manager
     from cod.net.notices import Post
     from cod.net.pruning import Pruner
     from cod.net.readiness import Prober
-    from cod.power.drivers import drivers
+    from cod.power.drivers import consoles, drivers
     from cod.power.edge import PowerEdge
     from cod.power.meters import Meters
+    from cod.power.recorder import Recorder
 
     g = ground
     gc.set_threshold(*GARBAGE)
@@ -293,11 +295,12 @@ def manager(ground: Ground) -> list[Any]:
     switches = drivers(g.reactor)
     power = PowerEdge(g.reactor, g.pool, switches, g.settings.name, g.clock, g.site)
     meters = Meters(g.reactor, g.pool, switches, g.settings.name, g.clock, g.site)
+    recorder = Recorder(g.reactor, g.pool, consoles(g.reactor), g.settings.name, g.clock, g.site, g.settings.consoles)
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
     post = Post(g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock)
     g.wake.on("notices", post.wake)
-    return [planner, power, meters, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
+    return [planner, power, meters, recorder, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
             Accountant(g.reactor, g.pool, g.site, g.clock),
             Pruner(g.reactor, g.pool, g.settings.keep_history, g.clock)]
 

@@ -194,6 +194,19 @@ class ImagesTable(Table):
     keep_uploads: Positive = Field(3.0, description="days after which an upload that nothing more comes of is given up")
 
 
+class ConsoleTable(Table):
+    """What nodes write on their serial consoles, recorded where their power driver has one. Re-read on SIGHUP."""
+
+    record: bool = Field(False, description="follow the consoles. With `ipmi` each is a session with a BMC and a "
+                         "process of some megabytes, all the time")
+    match: str = Field("*", min_length=1, max_length=200, description="pattern on the names of the nodes that are "
+                       "followed: 'rack1-*'")
+    size: int = Field(2**20, ge=2**16, le=2**24, description="bytes of a file; of each node about two of them are kept")
+    keep: NotNegative = Field(30.0, description="days after which what was recorded is deleted; 0: never")
+    most: int = Field(1000, ge=1, le=10_000, description="consoles that this server follows at a time; further nodes "
+                      "are not recorded")
+
+
 class NoticesTable(Table):
     """How notices leave the site. Re-read on SIGHUP."""
 
@@ -311,6 +324,7 @@ class SiteFile(Table):
     energy: EnergyTable = EnergyTable.model_validate({})
     types: TypesTable = TypesTable.model_validate({})
     images: ImagesTable = ImagesTable.model_validate({})
+    console: ConsoleTable = ConsoleTable.model_validate({})
     notices: NoticesTable = NoticesTable.model_validate({})
     smtp: SmtpTable = SmtpTable.model_validate({})
     signin: SignInTable = SignInTable.model_validate({})

@@ -219,6 +219,24 @@ class PowerRule:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleRules:
+    """Which nodes' consoles are recorded, from the `[console]` table.
+
+    record  False: nobody's
+    match   pattern on the nodes' names
+    size    bytes of a file; two of them are kept of each node
+    keep    seconds after which what was recorded is deleted; 0: never
+    most    consoles that are followed at a time
+    """
+
+    record: bool = False
+    match: str = "*"
+    size: int = 2**20
+    keep: float = 30 * 86400.0
+    most: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class Dns:
     """The DNS server on each subnet's server address: its port (0: none), and whom to ask about other names."""
 
@@ -242,6 +260,7 @@ class Site:
     types      what makes node types
     images     what groups may keep
     signin     how people sign in
+    consoles   which nodes' consoles are recorded
     """
 
     name: str
@@ -265,3 +284,4 @@ class Site:
     types: TypeRules = field(default_factory=TypeRules)
     images: ImageRules = field(default_factory=ImageRules)
     signin: SignInRules = field(default_factory=SignInRules)
+    consoles: ConsoleRules = field(default_factory=ConsoleRules)

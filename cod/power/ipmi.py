@@ -106,15 +106,21 @@ class IpmiDriver(Plain):
     async def _run(self, target: Target, *command: str) -> str:
         """What ipmitool says. Raises `PowerError`."""
         options, environment = call(target)
-        program = shutil.which(self._program)
-        if program is None:
-            raise PowerError(f"the program {self._program} is not installed on this server")
+        program = installed(self._program)
         child = _Child()
         self._reactor.spawnProcess(child, program, [program, *options, *command], environment)
         status, said = await child.ended
         if status != 0:
             raise trouble(said)
         return said
+
+
+def installed(name: str) -> str:
+    """Where the program is. Raises `PowerError`."""
+    program = shutil.which(name)
+    if program is None:
+        raise PowerError(f"the program {name} is not installed on this server")
+    return program
 
 
 def call(target: Target) -> tuple[list[str], dict[str, str]]:

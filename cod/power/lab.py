@@ -45,15 +45,22 @@ class LabDriver(Plain):
         """Carry out `op`; the daemon answers when it is done."""
         return Deferred.fromCoroutine(self._ask(target.address, op)).addCallback(lambda _power: None)
 
+    async def console(self, target: Target) -> str:
+        """The file that the machine's serial port is written to, there or not. Raises `PowerError`."""
+        return str((await self._answer(target.address, "console-path")).get("console"))
+
     async def _ask(self, address: str, op: str) -> str:
+        power = (await self._answer(address, op)).get("power")
+        return power if power in ("on", "off") else "unknown"
+
+    async def _answer(self, address: str, op: str) -> dict[str, Any]:
         path, separator, node = address.rpartition("#")
         if not (separator and path and node):
             raise PowerError(f"{address!r} is not of the form SOCKET#NODE", lasting=True)
         answer = await self._exchange(path, {"op": op, "node": node})
         if answer.get("ok") is not True:
             raise PowerError(f"the lab says: {answer.get('error', 'nothing')}")
-        power = answer.get("power")
-        return power if power in ("on", "off") else "unknown"
+        return answer
 
     async def _exchange(self, path: str, request: dict[str, str]) -> dict[str, Any]:
         endpoint = UNIXClientEndpoint(self._reactor, path, timeout=CONNECT_SECONDS)

@@ -59,6 +59,11 @@ def confirm(tx: Tx, claim: Claim, now: float) -> None:
         raise Lost(f"the claim {claim.name} is not {claim.owner}'s any more")
 
 
+def owner(tx: Tx, name: str, now: float) -> str:
+    """Who has the claim now; '' while nobody has it."""
+    return tx.scalar(select(_c.owner).where(_c.name == name, _c.expires_at > now)) or ""
+
+
 def give_up(tx: Tx, claim: Claim) -> None:
     """Let the claim expire now, so that another server need not wait for it."""
     tx.execute(update(t.claims).values(expires_at=0.0).where(

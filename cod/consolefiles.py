@@ -1,0 +1,177 @@
+"""The recorded consoles: a folder for each node, in it what its console said, as it came.
+
+Whatever a node has ever said is one row of bytes, counted from the beginning; a file holds a stretch of it and is
+called by the count of its first byte and by its tenure (whose it is: `cod.policy.console`), as in
+``0000000000065536.v12-1763667000123.log``. A file is never written under two tenures. When it is full the next one
+begins, and the oldest go, so that a node never takes more than two files' length. `state` tells how the recording goes.
+
+One process writes, any may read; a reader may find that the oldest file has just gone. Folders are 0700, files 0600.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+MOST_FILES = 32  # of a node, however short they are
+_NAME = re.compile(r"(\d{16})\.([a-z0-9-]+)\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A file: where it begins and how long it is."""
+
+    path: Path
+    start: int
+    tenure: str
+    size: int
+    at: float
+
+    @property
+    def end(self) -> int:
+        """The count after its last byte."""
+        return self.start + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes `start` to `start` + len(`data`) of a console. `at`: when the newest were written; None: there are none.
+
+    first, end  where what is kept begins and ends (of those that may be read)
+    """
+
+    start: int
+    data: bytes
+    first: int
+    end: int
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How the recording of a console goes: 'recording', or 'lost' with a sentence about why; since when."""
+
+    state: str
+    about: str
+    at: float
+
+
+def append(root: Path, node_id: int, tenure: str, data: bytes, size: int) -> None:
+    """Put down what came, in files of about `size` bytes. Raises OSError."""
+    folder = _made(root, node_id)
+    kept = stretches(folder)
+    last = kept[-1] if kept else None
+    if last is None or last.tenure != tenure or last.size >= size:
+        start = last.end if last else 0
+        path = folder / f"{start:016d}.{tenure}.log"
+        last = Stretch(path, start, tenure, 0, 0.0)
+        kept.append(last)
+    descriptor = os.open(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "ab") as file:
+        file.write(data)
+    for old in surplus(kept, len(data), size):
+        old.path.unlink(missing_ok=True)
+
+
+def surplus(kept: list[Stretch], more: int, size: int) -> list[Stretch]:
+    """Those of a node's files, oldest first, that have to go when the newest gets `more` bytes: never the newest."""
+    total, gone = sum(each.size for each in kept) + more, 0
+    while gone < len(kept) - 1 and (total > 2 * size or len(kept) - gone > MOST_FILES):
+        total -= kept[gone].size
+        gone += 1
+    return kept[:gone]
+
+
+def read(root: Path, node_id: int, tenure: str | None, since: int | None, most: int) -> Piece:
+    """At most `most` bytes of that tenure (None: of all): from the count `since`, or from the oldest that is kept where
+    that is later; None: the last. A count that the console has not come to yet is as good as 0."""
+    kept = [each for each in stretches(_folder(root, node_id)) if tenure in (None, each.tenure)]
+    if not kept:
+        return Piece(0, b"", 0, 0, None)
+    first, end = kept[0].start, kept[-1].end
+    start = max(first, end - most) if since is None else first if since > end else max(first, since)
+    data = b""
+    for each in kept:
+        part = _part(each, start + len(data), min(end, start + most))
+        if part is None:  # deleted meanwhile, with all before it
+            start, data = each.end, b""
+        else:
+            data += part
+    return Piece(start, data, first, end, kept[-1].at)
+
+
+def _part(stretch: Stretch, start: int, end: int) -> bytes | None:
+    """What of bytes `start` to `end` is in the file; None where that has gone."""
+    if start >= stretch.end or end <= stretch.start:
+        return b""
+    try:
+        with open(stretch.path, "rb") as file:
+            file.seek(start - stretch.start)
+            return file.read(min(end, stretch.end) - start)
+    except FileNotFoundError:
+        return None
+
+
+def stretches(folder: Path) -> list[Stretch]:
+    """The files in a node's folder, by where they begin."""
+    found = []
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if name := _NAME.fullmatch(entry.name):
+                with suppress(FileNotFoundError):
+                    about = entry.stat(follow_symlinks=False)
+                    found.append(Stretch(Path(entry.path), int(name[1]), name[2], about.st_size, about.st_mtime))
+    return sorted(found, key=lambda each: (each.start, each.at))
+
+
+def note(root: Path, node_id: int, state: State) -> None:
+    """Put down how the recording goes. Raises OSError."""
+    folder = _made(root, node_id)
+    made = folder / "state.new"
+    made.write_text(json.dumps(asdict(state)))
+    made.chmod(0o600)
+    made.replace(folder / "state")
+
+
+def noted(root: Path, node_id: int) -> State | None:
+    """How the recording goes, as it was last put down; None: it never began."""
+    try:
+        return State(**json.loads((_folder(root, node_id) / "state").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def sweep(root: Path, before: float) -> int:
+    """Delete what was last written to before that time; how many files went. Folders without any go as well."""
+    gone = 0
+    with suppress(FileNotFoundError), os.scandir(root) as entries:
+        for entry in [each for each in entries if each.name.isdecimal()]:
+            kept = stretches(Path(entry.path))
+            old = [each for each in kept if each.at < before]
+            for each in old:
+                each.path.unlink(missing_ok=True)
+            gone += len(old)
+            if len(old) == len(kept) and not _fresh(Path(entry.path), before):
+                shutil.rmtree(entry.path, ignore_errors=True)
+    return gone
+
+
+def _fresh(folder: Path, before: float) -> bool:
+    state = noted(folder.parent, int(folder.name))
+    return state is not None and state.at >= before
+
+
+def _made(root: Path, node_id: int) -> Path:
+    folder = _folder(root, node_id)
+    for each in (root, folder):
+        each.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _folder(root: Path, node_id: int) -> Path:
+    return root / str(node_id)

@@ -1,0 +1,35 @@
+"""What every console does, whatever it is followed by: a BMC's Serial-over-LAN, a lab's file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+
+from cod.power.driver import Target
+
+Heard = Callable[[bytes], object]
+Opened = Callable[[], object]
+
+
+class Line(Protocol):
+    """A console that is being followed, or about to be.
+
+    ended  fires with None after `close`, when nothing of it is left; fails with `PowerError` when the line is lost or
+           does not come about
+    """
+
+    ended: Deferred[None]
+
+    def close(self) -> None:
+        """Follow it no more. May be said twice."""
+        ...
+
+
+class ConsoleDriver(Protocol):
+    """Follows what machines write on their serial consoles. It only listens: nothing is typed."""
+
+    def follow(self, target: Target, heard: Heard, opened: Opened) -> Line:
+        """Calls `opened` once, when the console is heard, and then `heard` with what comes, as it comes."""
+        ...

@@ -1,0 +1,277 @@
+"""Follows the consoles of nodes and keeps what they say: one server does it, for as long as the claim is its own.
+
+Every few seconds it looks which consoles are to be followed and who holds their nodes. A console that is lost is tried
+again, at growing intervals; no more than `RATE` a second are begun and no more than `OPENING` are on their way at a
+time, so that a thousand BMCs which come back together are asked one after the other. What comes is held in memory for
+half a second and written by a thread, under the tenure that was known when it came: between a change of holder and the
+next look what is said counts as said before it. So it may be hidden from somebody whose it is, never shown to somebody
+whose it is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+
+from cod import consolefiles
+from cod.consolefiles import State
+from cod.flows import consoles as flows
+from cod.flows.consoles import Followed
+from cod.model import Site
+from cod.power.accounts import sign_in
+from cod.power.console import ConsoleDriver, Line
+from cod.power.driver import PowerError, Target
+from cod.power.edge import Pace
+
+LOOK = 5.0  # seconds between looks at what is to be followed
+LEASE = 30.0
+TICK = 0.5  # seconds that what is heard is held, and between beginnings
+RATE = 8.0  # consoles begun a second
+OPENING = 16  # begun and not heard yet
+PATIENCE = 60.0  # seconds until a console that was begun is heard
+STEADY = 60.0  # seconds for which a console is heard, after which earlier failures are forgotten
+HELD = 1 << 18  # bytes of one console held until they are written; a serial line brings six thousand meanwhile
+SWEEP = 3600.0  # seconds between looks for files that are too old
+
+log = logging.getLogger("cod.consoles")
+
+
+@dataclass(slots=True, eq=False)
+class Console:
+    """One console: what it is, and how far following it has come. `line`: None while it is not followed."""
+
+    what: Followed
+    next_at: float
+    line: Line | None = None
+    heard_at: float | None = None
+    begun_at: float = 0.0
+    failures: int = 0
+    about: str | None = None
+    given_up: str = field(default="", repr=False)
+
+    @property
+    def where(self) -> tuple[str, str, str | None]:
+        """Where it is followed: one that is elsewhere is another."""
+        return self.what.driver, self.what.address, self.what.account
+
+
+class Recorder(Service):
+    """One server's. `reactor` keeps its time, `clock()` is the time of day; `folder` is where consoles are kept.
+
+    in_thread  calls something slow outside of the reactor, and returns a Deferred
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Any, drivers: Mapping[str, ConsoleDriver], server_name: str,
+        clock: Callable[[], float], site: Site, folder: Path,
+        in_thread: Callable[..., Deferred[Any]] | None = None,
+    ) -> None:
+        self._reactor, self._pool, self._drivers, self._server = reactor, pool, drivers, server_name
+        self._clock, self._site, self._folder = clock, site, folder
+        self._in_thread = in_thread or self._deferred
+        self._consoles: dict[int, Console] = {}
+        self._ending: set[Deferred[None]] = set()
+        self._pace = Pace(RATE, RATE, RATE, reactor.seconds())
+        self._held: dict[tuple[int, str], bytearray] = {}
+        self._lost: dict[tuple[int, str], int] = {}
+        self._states: dict[int, State] = {}
+        self._full: set[int] = set()
+        self._swept = -SWEEP
+        self._loops = [LoopingCall(lambda: Deferred.fromCoroutine(self._look())),
+                       LoopingCall(lambda: Deferred.fromCoroutine(self._tick()))]
+        for loop in self._loops:
+            loop.clock = reactor
+        self._done: list[Deferred[Any]] = []
+
+    def _deferred(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._done = [loop.start(period) for loop, period in zip(self._loops, (LOOK, TICK), strict=True)]
+
+    def reread(self) -> None:
+        """The site file was read again: what was refused may not be any more."""
+        for each in self._consoles.values():
+            each.next_at = min(each.next_at, self._reactor.seconds())
+
+    def stopService(self) -> Deferred[None]:
+        """End; fires when every line is closed and what came is written."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        for loop in self._loops:
+            if loop.running:
+                loop.stop()
+        return Deferred.fromCoroutine(self._ended())
+
+    async def _ended(self) -> None:
+        await DeferredList(self._done)
+        self._agree({})
+        while self._ending:
+            await next(iter(self._ending))
+        await self._write()
+
+    # ------------------------------------------------ what is to be followed
+
+    async def _look(self) -> None:
+        rules, now = self._site.consoles, self._clock()
+        try:
+            found = await self._pool.run(flows.followed, self._server, rules, now, LEASE) if rules.record else []
+            if self.running:
+                self._agree({each.node_id: each for each in found})
+            if now >= self._swept + SWEEP:
+                self._swept = now
+                await self._sweep(now - rules.keep if rules.keep else None)
+        except Exception as error:
+            log.error("looking which consoles to follow: %s", error, exc_info=not self._pool.is_away(error))
+
+    async def _sweep(self, before: float | None) -> None:
+        if before is not None and (gone := await self._in_thread(consolefiles.sweep, self._folder, before)):
+            log.info("deleted %d old files of consoles", gone)
+
+    def _agree(self, wanted: Mapping[int, Followed]) -> None:
+        """Follow these and no others."""
+        for node_id, console in list(self._consoles.items()):
+            what = wanted.get(node_id)
+            if what is not None and (what.driver, what.address, what.account) == console.where:
+                console.what = what
+            else:
+                del self._consoles[node_id]
+                self._close(console)
+        most = self._site.consoles.most
+        others = [what for node_id, what in wanted.items() if node_id not in self._consoles]
+        room = max(0, most - len(self._consoles))
+        self._consoles |= {what.node_id: Console(what, self._reactor.seconds()) for what in others[:room]}
+        about = f"this server follows {most} consoles already: [console] most of the site file"
+        full = {what.node_id for what in others[room:]}
+        self._states |= {node_id: State("lost", about, self._clock()) for node_id in full - self._full}
+        self._full = full
+
+    def _close(self, console: Console) -> None:
+        if console.line is None:
+            return
+        ended: Deferred[None] = Deferred()
+        self._ending.add(ended)
+
+        def end(_result: object) -> None:
+            self._ending.discard(ended)
+            ended.callback(None)
+
+        line, console.line = console.line, None
+        line.ended.addBoth(end)
+        line.close()
+
+    # ------------------------------------------------ lines
+
+    async def _tick(self) -> None:
+        try:
+            if self.running:
+                self._begin_due()
+        except Exception:
+            log.exception("beginning to follow consoles")
+        await self._write()
+
+    def _begin_due(self) -> None:
+        now = self._reactor.seconds()
+        opening = [each for each in self._consoles.values() if each.line is not None and each.heard_at is None]
+        for console in opening:
+            if now >= console.begun_at + PATIENCE and console.line is not None:
+                console.given_up = f"it was not heard within {PATIENCE:.0f} s"
+                console.line.close()
+        room = min(self._pace.room(now), OPENING - len(opening))
+        due = [each for each in self._consoles.values() if each.line is None and each.next_at <= now]
+        for console in sorted(due, key=lambda each: each.next_at)[: max(0, room)]:
+            self._pace.took(1)
+            self._begin(console)
+
+    def _begin(self, console: Console) -> None:
+        what = console.what
+        console.begun_at, console.heard_at, console.given_up = self._reactor.seconds(), None, ""
+        try:
+            target = Target(what.address, sign_in(self._site, what.account))
+            line = self._drivers[what.driver].follow(
+                target, lambda data: self._heard(console, data), lambda: self._opened(console))
+        except Exception as error:
+            self._failed(console, self._known(console, error))
+            return
+        console.line = line
+        line.ended.addCallbacks(lambda _: self._gave_up(console), lambda failure: self._over(console, failure))
+
+    def _opened(self, console: Console) -> None:
+        console.heard_at, console.about = self._reactor.seconds(), ""
+        self._states[console.what.node_id] = State("recording", "", self._clock())
+        log.info("%s: its console is recorded", console.what.node, extra={"node": console.what.node})
+
+    def _gave_up(self, console: Console) -> None:
+        """Closed by us: because it was not heard, or for good."""
+        if console.line is not None:
+            self._failed(console, PowerError(console.given_up))
+
+    def _over(self, console: Console, failure: Failure) -> None:
+        if console.line is not None:
+            self._failed(console, self._known(console, failure.value))
+
+    def _known(self, console: Console, error: BaseException | None) -> PowerError:
+        if isinstance(error, PowerError):
+            return error
+        log.error("%s: the %s console is broken", console.what.node, console.what.driver, exc_info=error)
+        return PowerError(f"the {console.what.driver} console failed: {type(error).__name__}")
+
+    def _failed(self, console: Console, error: PowerError) -> None:
+        now = self._reactor.seconds()
+        steady = console.heard_at is not None and now >= console.heard_at + STEADY
+        console.failures = 1 if steady else console.failures + 1
+        console.line, console.heard_at = None, None
+        console.next_at = now + flows.pause(console.failures, error.lasting)
+        if console.about != error.sentence:  # else it has been told
+            console.about = error.sentence
+            self._states[console.what.node_id] = State("lost", error.sentence, self._clock())
+            log.warning("%s: its console is not recorded: %s", console.what.node, error.sentence,
+                        extra={"node": console.what.node})
+
+    # ------------------------------------------------ what is heard
+
+    def _heard(self, console: Console, data: bytes) -> None:
+        key = (console.what.node_id, console.what.tenure)
+        held = self._held.setdefault(key, bytearray())
+        room = HELD - len(held)
+        held += data[:room]
+        if len(data) > room:
+            self._lost[key] = self._lost.get(key, 0) + len(data) - room
+
+    async def _write(self) -> None:
+        held, lost, states = self._held, self._lost, self._states
+        if held or states:
+            self._held, self._lost, self._states = {}, {}, {}
+            for key, count in lost.items():
+                held[key] += f"\r\n[{count} bytes came too fast and were not recorded]\r\n".encode()
+            try:
+                await self._in_thread(written, self._folder, held, states, self._site.consoles.size)
+            except Exception:
+                log.exception("consoles are not written")
+
+
+def written(folder: Path, held: Mapping[tuple[int, str], bytes], states: Mapping[int, State], size: int) -> None:
+    """Write what was heard; where that cannot be, it is lost, and said once for all of them."""
+    troubles = []
+    for (node_id, tenure), data in held.items():
+        try:
+            consolefiles.append(folder, node_id, tenure, bytes(data), size)
+        except OSError as error:
+            troubles.append(error)
+    for node_id, state in states.items():
+        try:
+            consolefiles.note(folder, node_id, state)
+        except OSError as error:
+            troubles.append(error)
+    if troubles:
+        log.error("%d consoles cannot be written: %s", len(troubles), troubles[0])

@@ -1,0 +1,123 @@
+"""Consoles of BMCs that speak IPMI 2.0: Serial-over-LAN, by the program ipmitool, a child process for each console.
+
+ipmitool wants a terminal: into a pipe it writes only when it has four kilobytes. It is ended with its own words (`~.`),
+so that it tells the BMC: one that is killed leaves its session there for a minute, in which nobody else gets the
+console. Nobody is thrown out by us: a BMC has one such session, and an administrator's goes before a recorder's.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from cod.power import ipmi
+from cod.power.console import Heard, Opened
+from cod.power.driver import PowerError, Target
+
+BEGINS = b"[SOL Session operational."  # ipmitool's last words, to the end of the line, before the console's first
+GOODBYE = b"~."
+PATIENCE = 3.0  # seconds for the goodbye
+BEFORE = 1 << 14  # bytes kept of what ipmitool says before the console is heard
+
+LASTING = {
+    "SOL payload disabled": "Serial-over-LAN is switched off in the BMC",
+    "cannot activate payload with": "the BMC wants Serial-over-LAN with other encryption",
+}
+FOR_NOW = {
+    "already active on another session": "somebody else has this console; a BMC lets one at a time",
+    "activation limit reached": "the BMC has no more sessions for consoles",
+    "No response activating SOL": "the BMC does not answer",
+}
+
+
+class SolConsoles:
+    """Follows consoles of BMCs. `program` is ipmitool's name or path."""
+
+    def __init__(self, reactor: Any, program: str = "ipmitool") -> None:
+        self._reactor = reactor
+        self._program = program
+
+    def follow(self, target: Target, heard: Heard, opened: Opened) -> SolLine:
+        """By `ipmitool sol activate`."""
+        line = SolLine(self._reactor, heard, opened)
+        try:
+            options, environment = ipmi.call(target)
+            program = ipmi.installed(self._program)
+            words = [program, *options, "sol", "activate"]
+            self._reactor.spawnProcess(line, program, words, environment, usePTY=True)
+        except (PowerError, OSError) as error:
+            line.ended.errback(error if isinstance(error, PowerError) else PowerError(f"no terminal: {error.strerror}"))
+        return line
+
+
+class SolLine(ProcessProtocol):
+    """A running ipmitool."""
+
+    transport: Any = None
+
+    def __init__(self, reactor: Any, heard: Heard, opened: Opened) -> None:
+        self.ended: Deferred[None] = Deferred()
+        self._reactor, self._heard, self._opened = reactor, heard, opened
+        self._said: bytes | None = b""  # None: what comes now is the console's
+        self._closing: Any = None
+
+    def close(self) -> None:
+        """Ask ipmitool to end; kill it if it does not."""
+        if self.transport is not None and self.transport.pid and self._closing is None:
+            self._closing = self._reactor.callLater(PATIENCE, self._kill)
+            if self._said is None:
+                self.transport.write(GOODBYE)
+            else:
+                self._kill()  # there is no session yet
+
+    def _kill(self) -> None:
+        with suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")
+
+    def outReceived(self, data: bytes) -> None:
+        if self._said is not None:
+            data = self._introduced(data)
+        if data and self._closing is None:
+            self._heard(data)
+
+    def _introduced(self, data: bytes) -> bytes:
+        """What of the console has come with ipmitool's own words before it."""
+        assert self._said is not None
+        self._said = (self._said + data)[-BEFORE:]
+        _, begins, after = self._said.partition(BEGINS)
+        end = after.find(b"\n")
+        if not begins or end < 0:
+            return b""
+        self._said = None
+        if self._closing is None:
+            self._opened()
+        return after[end + 1:]
+
+    def processEnded(self, reason: Failure | None = None) -> None:
+        """Of itself: why; or because it was asked to."""
+        if self._closing is None:
+            self.ended.errback(trouble(self._said))
+            return
+        if self._closing.active():
+            self._closing.cancel()
+        self.ended.callback(None)
+
+
+def trouble(said: bytes | None) -> PowerError:
+    """The error in ipmitool's words; None: the console had been heard."""
+    if said is None:
+        return PowerError("the line to the BMC was lost")
+    words = said.decode(errors="replace")
+    for table, lasting in ((LASTING, True), (ipmi.LASTING, True), (FOR_NOW, False)):
+        for part, meaning in table.items():
+            if part in words:
+                return PowerError(meaning, lasting=lasting)
+    if ipmi.SILENT in words:
+        return PowerError("the BMC does not answer")
+    told = [line.strip() for line in words.splitlines() if line.startswith(("Error", "Info"))]
+    return PowerError(f"the BMC gives no console: {told[-1] if told else 'no reason'}"[:300])
