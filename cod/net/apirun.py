@@ -18,6 +18,7 @@ from cod.flows.access import guarded, noted
 from cod.model import Result, Site, Who
 from cod.net.apibody import READS_ONLY, Wrong
 from cod.net.apicondition import Conditions
+from cod.net.bodies.wording import sentence
 from cod.net.changes import change
 from cod.net.events import Hub
 from cod.net.routes import Ask, Route
@@ -57,8 +58,8 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        every = error.errors(include_url=False, include_context=False, include_input=False)
-        faults = {".".join(map(str, each["loc"])): each["msg"].removeprefix("Value error, ") for each in every[::-1]}
+        every = error.errors(include_url=False, include_input=False)
+        faults = {".".join(map(str, each["loc"])): sentence(each) for each in every[::-1]}
         first = ".".join(map(str, every[0]["loc"]))
         raise Wrong(422, "invalid", faults[first], first or None, faults) from None
 

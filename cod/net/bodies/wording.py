@@ -1,0 +1,40 @@
+"""What is wrong with a value, in a sentence for whoever typed it: pydantic's own speak to programmers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+PATTERNS = {  # a pattern of the bodies -> what it asks for
+    r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$":
+        "should be lower-case letters, digits and hyphens between them, at most 63, such as web-2",
+    r"^[a-z][a-z0-9._-]{0,31}$":
+        "should be a letter, then lower-case letters, digits, dots, hyphens and underscores, at most 32, such as ann",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$":
+        "should be letters, digits, dots, hyphens and underscores, at most 30, such as laptop",
+    r"^[0-9a-f]{64}$": "should be a sha256: 64 of the digits 0-9 and a-f",
+    r"^[^\x00-\x1f\x7f]*$": "should be one line of text",
+    r"^/": "should be a whole path, which begins with /",
+}
+_SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "missing": lambda told: "is missing",
+    "extra_forbidden": lambda told: "is not known here",
+    "string_pattern_mismatch": lambda told: PATTERNS[told["pattern"]],
+    "string_too_short": lambda told: "is missing" if told["min_length"] == 1 else (
+        f"should be at least {told['min_length']} characters long"),
+    "string_too_long": lambda told: f"should be at most {told['max_length']} characters long",
+    "greater_than": lambda told: f"should be more than {told['gt']:g}",
+    "greater_than_equal": lambda told: f"should be at least {told['ge']:g}",
+    "less_than": lambda told: f"should be less than {told['lt']:g}",
+    "less_than_equal": lambda told: f"should be at most {told['le']:g}",
+    "literal_error": lambda told: f"should be {told['expected']}",
+}
+
+
+def sentence(error: Mapping[str, Any]) -> str:
+    """Of one of a ValidationError's `errors`, with its context."""
+    said = _SENTENCES.get(error["type"])
+    try:
+        return said(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ")
+    except KeyError:  # a pattern that is not above
+        return str(error["msg"])
