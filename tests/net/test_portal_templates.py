@@ -55,6 +55,18 @@ def test_what_is_wrong_with_the_form_is_told_and_what_was_typed_stays(there: Ser
     assert page.tree.xpath("//p[@class='wrong']")
 
 
+@pytest.mark.parametrize(("typed", "wrong"), [
+    ({"name": "", "image": ""}, {"name", "image"}),
+    ({"name": "mine", "image": "", "mode": "diskless"}, {"kernel"}),
+])
+def test_what_is_not_filled_in_is_told_at_its_field(there: Served, typed: dict[str, str], wrong: set[str]) -> None:
+    """And not as a line of a document that nobody has seen."""
+    page = browse(there).get(NEW).send(FORM, **typed)
+    assert page.status == 422
+    assert {each.get("name") for each in page.tree.xpath("//*[@aria-invalid]")} == wrong
+    assert "line " not in " ".join(page.tree.xpath("//*[@role='alert']//text()"))
+
+
 def test_a_change_is_a_new_revision_and_shows_what_differs(there: Served) -> None:
     browser = browse(there)
     page = browser.get(NEW, like="execution-host")

@@ -16,6 +16,18 @@ DISKS = (("", "The first"), ("smallest", "The smallest that is large enough"), (
 _PLACE = "<requires />"
 
 
+def missing(fields: Fields) -> dict[str, str]:
+    """What nobody has filled in yet that every template has, by field: the document's faults speak of lines that who
+    fills in a form has not seen."""
+    wrong = {} if fields.one("name").strip() else {"name": "should be a name, such as my-template"}
+    diskless = fields.one("mode") == "diskless"
+    if diskless and not fields.one("kernel"):
+        wrong["kernel"] = "choose one of the images that are kernels"
+    if not diskless and not fields.one("image") and not any(_is_filled(fields, f"p{n}.") for n in range(PARTITIONS)):
+        wrong["image"] = "choose an image, or say below which partitions there are"
+    return wrong
+
+
 def document(fields: Fields) -> str:
     """The document that the fields make. It may be wrong: whoever checks it says so."""
     root = Element("template", name=fields.one("name").strip())

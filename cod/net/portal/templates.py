@@ -13,6 +13,7 @@ from cod.flows import groups, images, templates, types, views
 from cod.flows.access import Claim
 from cod.model import ImageView, Right, Template
 from cod.net import bodies as b
+from cod.net.apibody import Wrong
 from cod.net.bodies.base import Query
 from cod.net.portal import attributes, templateform
 from cod.net.portal.answers import Answer, Asked
@@ -118,6 +119,8 @@ PAGES = (
 
 
 def _from_form(fields: Fields) -> dict[str, Any]:
+    if wrong := templateform.missing(fields):
+        raise Wrong(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
     return {"document": templateform.document(fields), "group": fields.one("group")}
 
 
