@@ -87,6 +87,7 @@ class Explanation:
 
     code      what the next pass makes of it: 'granted', or the code of its `world.No`
     wanted    nodes that it wants; `fitting` of the site would do for some of its tuples
+    own, aside  of these its vcluster has already; are in quarantine, or off where nothing can switch them on
     position  its place in the order of all that wait, the first is 1
     sentence  the summary
     """
@@ -103,6 +104,8 @@ class Explanation:
     types: tuple[Fit, ...] = ()
     holders: tuple[Held, ...] = ()
     chances: tuple[Chance, ...] = ()
+    own: int = 0
+    aside: int = 0
 
 
 def explain(
@@ -113,20 +116,23 @@ def explain(
     fitting = Fitting(snapshot)
     fits = [fitting.fit(one, wish.subnet) for one in wish.tuples]
     kinds = {kind for fit in fits for kind in fit.kinds}
+    site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
     order = ordered(snapshot.wishes, policy, fitting)
     place = order.index(wish)
     code, sentence = _outcome(snapshot, policy, now, request_id, fitting)
     parts = Explanation(
         request_id, code, sentence,
         wanted=sum(one.count for one in wish.tuples),
-        fitting=sum({type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values()),
+        fitting=sum(site_of.values()),
         free=_mine(snapshot.lots, kinds, request_id),
         coming=_mine(snapshot.coming, kinds, request_id),
         position=place + 1,
         ahead=tuple(_ahead(order[:place], {kind.type for kind in kinds}, fitting)),
         types=tuple(_types(snapshot, wish, fitting)),
         holders=tuple(_holders(snapshot, wish, kinds, now)),
-        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises), key=_soonest)))
+        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises), key=_soonest)),
+        own=sum(wish.own.get(type_id, 0) for type_id in site_of),
+        aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of))
     return replace(parts, sentence=" ".join(_summary(parts)))
 
 
@@ -258,8 +264,10 @@ def _summary(parts: Explanation) -> Iterator[str]:
         return
     held = sum(held.count for held in parts.holders)
     takeable = sum(held.takeable for held in parts.holders)
-    yield (f"Of the {nodes(parts.fitting)} that would do {parts.free} are free, {parts.coming} on their way, {held} "
-           f"held by others, of which {takeable} may be taken.")
+    own = f"{parts.own} its own, " if parts.own else ""
+    aside = f"; {parts.aside} set aside, or off with nothing to switch them on" if parts.aside else ""
+    yield (f"Of the {nodes(parts.fitting)} that would do {parts.free} are free, {parts.coming} on their way, {own}"
+           f"{held} held by others, of which {takeable} may be taken{aside}.")
     if parts.ahead:
         wanted = sum(one.wanted for one in parts.ahead)
         yield f"Ahead of it {len(parts.ahead)} of the requests that wait want {nodes(wanted)} of the same types."

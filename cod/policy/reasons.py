@@ -40,7 +40,7 @@ def why_not(want: Want, fitting: Fitting) -> No:
     if impossible:
         return No(want.wish.id, "impossible", impossible)
     if want.wish.may_wait:
-        return No(want.wish.id, "busy", f"waits: {_busy(want)}; others hold the rest, or come first")
+        return No(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or set aside")
     return No(want.wish.id, "now", f"{_busy(want)}, and it does not wait")
 
 

@@ -109,7 +109,8 @@ def test_a_request_waits_until_nodes_are_back(tx: Tx, site: Site) -> None:
     two = create(tx, site, "two", size=1, now=4.0)
     run_pass(tx, site, 4.0)
     assert requests.every(tx)[-1].reason == (
-        "waits: 1 node wanted, too few of the 2 that would do are free; others hold the rest, or come first")
+        "waits: 1 node wanted, too few of the 2 that would do are free; the rest is held, kept for others, or set "
+        "aside")
     owner_flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
     run_pass(tx, site, 6.0)
     assert requests.every(tx)[-1].reason == "waits for 1 node on its way back"

@@ -86,7 +86,8 @@ def test_of_those_that_ask_at_one_time_as_many_as_possible_are_satisfied() -> No
 def test_all_or_nothing() -> None:
     done = decided(lots=[lot(2)], wishes=[wish(1, 3)], site={SMALL: 3})
     assert sentences(done) == {
-        1: "waits: 3 nodes wanted, too few of the 3 that would do are free; others hold the rest, or come first"}
+        1: "waits: 3 nodes wanted, too few of the 3 that would do are free; the rest is held, kept for others, or set "
+           "aside"}
 
 
 # ---------------------------------------------------------------- which nodes
@@ -112,7 +113,7 @@ def test_a_tuple_stays_in_one_block_unless_it_may_be_spread() -> None:
     done = decided(lots=lots, wishes=[wish(1, 3)], site={SMALL: 5})
     assert (codes(done), sentences(done)[1]) == ({1: "busy"}, (
         "waits: 3 nodes wanted, too few of the 5 that would do are free in one block; "
-        "others hold the rest, or come first"))
+        "the rest is held, kept for others, or set aside"))
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 3, may_spread=True)]), 1).total() == 3
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, may_spread=True)]), 1) in ({ONE: 2}, {TWO: 2})
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, 2)]), 1) == {ONE: 2, TWO: 2}

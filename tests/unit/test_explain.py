@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -77,6 +79,20 @@ def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
     seen = site(holders=[holder(1, 3)], holdings=[Holding(1, kind(), 3, 3)], site={SMALL: 9},
                 wishes=[wish(1, 1, priority=2, vcluster_id=1, own={SMALL: 3})])
     assert explain(seen, POLICY, NOW, 1).holders == ()
+
+
+def test_nodes_that_nobody_has_are_told_of_too() -> None:
+    """All that would do is accounted for: an administrator sees that some only have to be brought back."""
+    seen = site(lots=[lot(1), lot(1, reserved=9)], holders=[holder(1, 3), holder(2, 2, priority=9)],
+                holdings=[Holding(1, kind(), 3, 3), Holding(2, kind(), 2, 2)], site={SMALL: 9},
+                wishes=[wish(1, 4, priority=2, vcluster_id=1, own={SMALL: 3})])
+    why = explain(seen, POLICY, NOW, 1)
+    assert (why.fitting, why.free, why.coming, why.own, why.aside) == (9, 1, 0, 3, 2)
+    assert ("Of the 9 nodes that would do 1 are free, 0 on their way, 3 its own, 2 held by others, of which 0 may be "
+            "taken; 2 set aside, or off with nothing to switch them on.") in why.sentence
+    plain = explain(replace(seen, site={SMALL: 7}), POLICY, NOW, 1)
+    assert plain.aside == 0
+    assert "set aside, or off" not in plain.sentence
 
 
 def test_what_would_free_it_and_when() -> None:

@@ -109,6 +109,8 @@ class ExplainReply(Reply):
     fitting: int = Field(description="nodes of the site that would do for some of its tuples")
     free: int
     coming: int
+    own: int = Field(description="that its vcluster has already")
+    aside: int = Field(description="in quarantine, or off where nothing can switch them on")
     position: int = Field(description="place in the order of all that wait, the first is 1; 0: it does not wait")
     ahead: list[AheadReply]
     types: list[TypeFit]
@@ -122,7 +124,8 @@ class ExplainReply(Reply):
         request = view.request
         return cls(
             request=request.id, vcluster=view.vcluster, state=request.state, code=why.code, sentence=why.sentence,
-            wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, position=why.position,
+            wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, own=why.own,
+            aside=why.aside, position=why.position,
             ahead=[AheadReply(request=one.request_id if one.vcluster_id in names else None,
                               vcluster=names.get(one.vcluster_id, OTHERS), priority=one.priority, wanted=one.wanted)
                    for one in why.ahead],
