@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, ago, as_json, client, print_json, said, shown, table, when
+from cod.cli.show import SPAN, ago, as_json, client, count, password_option, print_json, said, shown, table, when
 from cod.client import path
 
 # ---------------------------------------------------------------- keys
@@ -106,7 +106,7 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--token", "token", default="cli", show_default=True, help="What to call the token.")
 @click.option("--expires", type=SPAN, default=43_200.0, metavar="TIME", help="Such as 8h or 90d.  [default: 12h]")
-@click.password_option(confirmation_prompt=False, help="Better left out: it is asked for.")
+@password_option()
 @as_json
 @click.pass_context
 def start(ctx: click.Context, name: str, token: str, expires: float, password: str, as_json: bool) -> None:
@@ -153,7 +153,7 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
         raise click.UsageError("say which session, or --all")
     if every:
         value = client(ctx).delete("/me/sessions")
-        return said(value, f"signed out of {value['ended']} browsers", as_json)
+        return said(value, f"signed out of {count(value['ended'], 'browser')}", as_json)
     client(ctx).delete(path("me", "sessions", number or 0))
     return said({"id": number, "state": "ended"}, f"session {number}: ended", as_json)
 

@@ -16,7 +16,8 @@ def print_link(value: Any, flag_json: bool) -> None:
         return
     click.echo(value["link"])
     if not value["link"].startswith("http"):
-        click.echo("(below the portal's address: see signin.url in the site file)", err=True)
+        click.echo("(nobody can open it yet: the portal is closed. Set `listen` in [api] of the site file, start the "
+                   "server anew, and put https://SERVER:PORT in front)", err=True)
     until = f"works once, until {when(value['expires_at'])}"
     sent = f"sent to {value['email']}; " if value["mailed"] else ""
     click.echo(f"({sent}{until})" if not value["unsent"] else f"(not sent: {value['unsent']}; {until})", err=True)

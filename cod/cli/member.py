@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.links import print_link
-from cod.cli.show import SPAN, as_json, client, said, shown, table, when
+from cod.cli.show import SPAN, as_json, client, password_option, said, shown, table, when
 from cod.client import path
 
 ROLES = click.Choice(["owner", "member", "viewer"])
@@ -179,7 +179,7 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.argument("link", metavar="LINK-OR-SECRET")
 @click.option("--name", default="", help="Sign-in name of the new account; not for a new password.")
 @click.option("--full-name", default="", help="As people know you.")
-@click.password_option(help="Better left out: it is asked for.")
+@password_option(confirm=True)
 @as_json
 @click.pass_context
 def accept(ctx: click.Context, link: str, name: str, full_name: str, password: str, as_json: bool) -> None:

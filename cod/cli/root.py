@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from cod.client import ApiError, Unreachable
 
@@ -43,6 +44,9 @@ COMMANDS = {
 }
 
 
+TOKENLESS = " (export COD_TOKEN=$(cod session start NAME) has one for a name and a password)"
+
+
 class Refused(click.ClickException):
     """The server says no: one line, exit code 1."""
 
@@ -78,7 +82,7 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except ApiError as error:
-            raise Refused(str(error)) from None
+            raise Refused(str(error) + (TOKENLESS if error.status == 401 and not ctx.params["token"] else "")) from None
         except Unreachable as error:
             raise NoServer(str(error)) from None
         except KeyboardInterrupt:
@@ -104,5 +108,7 @@ def cod(
     Example:
       cod init --dir /tmp/site && cod --site /tmp/site/site.toml serve
     """
-    ctx.obj = {"site": site, "server": server, "token": token, "ca_file": ca_file, "pin": pin}
+    named = ctx.get_parameter_source("site") is ParameterSource.COMMANDLINE  # $COD_SERVER goes before $COD_SITE
+    ctx.obj = {"site": site, "named": site if named else None, "server": server, "token": token, "ca_file": ca_file,
+               "pin": pin}
 

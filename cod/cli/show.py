@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from cod.client import Client, find_server
+
+Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's JSON, for programs.")
 watching = click.option("--watch", is_flag=True, help="Keep the view up to date until Ctrl-C.")
@@ -20,10 +23,29 @@ watching = click.option("--watch", is_flag=True, help="Keep the view up to date 
 def client(ctx: click.Context) -> Client:
     """A client of the server that the command line names."""
     said = ctx.find_root().obj
-    made = Client(said["server"] or find_server(said["site"]), said["token"], ca_file=said["ca_file"],
+    made = Client(said["server"] or find_server(said["named"]), said["token"], ca_file=said["ca_file"],
                   pin=said["pin"] or "")
     ctx.call_on_close(made.close)
     return made
+
+
+def password_option(*, confirm: bool = False) -> Callable[[Option], Option]:
+    """`--password`: where it is left out it is asked for at a terminal; else it is the first line of what is piped in.
+    """
+
+    def ask(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+        if value is not None:
+            return value
+        if sys.stdin.isatty():
+            return str(click.prompt("Password", hide_input=True, confirmation_prompt=confirm))
+        return sys.stdin.readline().rstrip("\r\n")
+
+    return click.option("--password", callback=ask, help="Better left out: it is asked for, or read from a pipe.")
+
+
+def count(number: int, one: str) -> str:
+    """'1 browser', '2 browsers'."""
+    return f"{number} {one}{'' if number == 1 else 's'}"
 
 
 def print_json(value: Any) -> None:
@@ -143,8 +165,11 @@ def size(count: float | None) -> str:
     return f"{count:.1f} TiB"
 
 
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
 class Span(click.ParamType[float]):
-    """A length of time: '90', '30s', '15m', '8h', '7d' -> seconds."""
+    """A length of time: '90', '30s', '15m', '45min', '8h', '7d', '1d 12h' -> seconds."""
 
     name = "time"
 
@@ -152,12 +177,9 @@ class Span(click.ParamType[float]):
         """Parse it."""
         if isinstance(value, float | int):
             return float(value)
-        unit = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}.get(value[-1:])
-        digits = value[:-1] if unit else value
-        try:
-            seconds = float(digits) * (unit or 1)
-        except ValueError:
-            seconds = -1.0
+        whole = re.fullmatch(r"(?:\s*\d+(?:\.\d+)?\s*(?:min|[smhdw]))+|\d+(?:\.\d+)?", value)
+        parts = re.findall(r"([\d.]+)\s*([a-z]*)", value) if whole else []
+        seconds = sum(float(digits) * _UNITS[unit] for digits, unit in parts)
         if not 0 < seconds < 1e10:
             self.fail(f"{value!r} should be a length of time such as 90s, 15m, 8h or 7d", param, ctx)
         return seconds

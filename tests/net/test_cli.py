@@ -282,12 +282,13 @@ def test_the_help_loads_little() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("30s", 30), ("15m", 900), ("8h", 28800), ("7d", 604800),
-                                               ("1.5h", 5400), ("2w", 1209600)])
+                                               ("1.5h", 5400), ("2w", 1209600), ("45min", 2700), ("3 d", 259200),
+                                               ("1d 12h", 129600)])
 def test_spans(text: str, seconds: float) -> None:
     assert SPAN.convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "-1h", "0", "1y", "nan", "inf", "1e11"])
+@pytest.mark.parametrize("text", ["", "h", "-1h", "0", "1y", "nan", "inf", "1e11", "1.2.3", "3 4"])
 def test_what_is_no_span(text: str) -> None:
     with pytest.raises(click.BadParameter):
         SPAN.convert(text, None, None)
