@@ -36,5 +36,5 @@ def test_a_plan_satisfies_nearly_as_many_as_could_be(load: Load) -> None:
         before = tally.granted, tally.optimum
         tally.add(random_site(load, dice))
         assert tally.granted - before[0] <= tally.optimum - before[1]
-    assert tally.optimum - tally.granted <= 0.03 * tally.requests  # the docs have 2 % of many more
-    assert tally.least - 1e-6 <= tally.cost <= 1.1 * tally.least
+    assert tally.optimum - tally.granted <= 0.03 * tally.requests  # the docs have 1.3 % of many more
+    assert tally.least - 1e-6 <= tally.cost <= 1.03 * tally.least  # and 1.1 %
