@@ -138,6 +138,10 @@ class PolicyTable(Table):
     secret_time: Positive = Field(300.0, description="seconds in which a boot's secret must be used")
     default_lease: Positive = Field(86400.0, description="seconds of a vcluster's lease where its group says nothing")
     power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
+    power_rate: float = Field(8.0, ge=0.01, le=1000, description="machines of one power driver that are begun to be "
+                              "switched in a second, at most: a rack that starts at once trips its breaker")
+    power_at_once: int = Field(16, ge=1, le=1000, description="machines of one power driver that are being switched at "
+                               "a time, at most: a command and its verification")
     inertia: NotNegative = Field(300.0, description="seconds for which a newly assigned node is immune from reclaims")
     inertia_by_priority: dict[Priority, NotNegative] = Field({}, description="the same for holders of one priority: "
                                                         "{ 10 = 3600 }")

@@ -43,6 +43,8 @@ class Policy:
     secret_time     seconds in which a boot's secret must be used
     default_lease   seconds of a vcluster's lease where its group says nothing
     power_cycle     may COD power-cycle nodes that overrun a deadline
+    power_rate      machines of one power driver that a server begins to switch in a second, at most; `power_at_once`:
+                    that it is switching at a time
     inertia         seconds for which a newly assigned node is immune from reclaims; `inertia_by_priority` overrides it
                     for holders of a priority
     age_step        seconds: requests of one priority submitted within the same step are of one age, and the more
@@ -61,6 +63,8 @@ class Policy:
     secret_time: float = 300.0
     default_lease: float = 86400.0
     power_cycle: bool = True
+    power_rate: float = 8.0
+    power_at_once: int = 16
     inertia: float = 300.0
     inertia_by_priority: Mapping[int, float] = field(default_factory=dict)
     age_step: float = 600.0

@@ -1,10 +1,10 @@
 """Carries out power wishes: claims what is due, asks the driver, verifies, writes down what came of it.
 
 What it promises: each wish is carried out at least once unless its node has moved on; a driver is asked for no more
-than `concurrency` machines at a time and for no more than `rate` a second (a rack that is switched on at once trips
-its breaker); a driver that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim lasts. Which
-command is right, and which comes after it, is `policy.power.command`'s to say; before a machine is switched on it is
-told to boot from the network, where its BMC can do that.
+than `Policy.power_at_once` machines at a time and for no more than `power_rate` a second (a rack that is switched on at
+once trips its breaker); a driver that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim
+lasts. Which command is right, and which comes after it, is `policy.power.command`'s to say; before a machine is
+switched on it is told to boot from the network, where its BMC can do that.
 """
 
 from __future__ import annotations
@@ -42,16 +42,14 @@ log = logging.getLogger("cod.power")
 
 @dataclass(slots=True)
 class Pace:
-    """A token bucket: `rate` starts a second, `burst` at once."""
+    """A token bucket: what may start within a second may start at once, and one whenever the last was long ago."""
 
-    rate: float
-    burst: float
-    tokens: float
     at: float
+    tokens: float = 1.0
 
-    def room(self, now: float) -> int:
-        """How many may start now."""
-        self.tokens = min(self.burst, self.tokens + max(0.0, now - self.at) * self.rate)
+    def room(self, now: float, rate: float) -> int:
+        """How many may start now, where `rate` may in a second."""
+        self.tokens = min(max(rate, 1.0), self.tokens + max(0.0, now - self.at) * rate)
         self.at = now
         return int(self.tokens)
 
@@ -65,7 +63,7 @@ class PowerEdge(Service):
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
-        clock: Callable[[], float], site: Site, *, concurrency: int = 16, rate: float = 8.0,
+        clock: Callable[[], float], site: Site,
     ) -> None:
         self._reactor = reactor
         self._pool = pool
@@ -73,8 +71,7 @@ class PowerEdge(Service):
         self._server = server_name
         self._clock = clock
         self._site = site
-        self._concurrency = concurrency
-        self._paces = {name: Pace(rate, rate, rate, clock()) for name in drivers}
+        self._paces = {name: Pace(clock() - 1.0) for name in drivers}
         self._running: dict[str, int] = defaultdict(int)
         self._tasks: set[Deferred[None]] = set()
         self._timer: Any = None
@@ -139,7 +136,9 @@ class PowerEdge(Service):
             self._timer = self._reactor.callLater(pause, self._look)
 
     def _room(self, driver: str, now: float) -> int:
-        return max(0, min(self._concurrency - self._running[driver], self._paces[driver].room(now)))
+        rules = self._site.policy  # as it is now: SIGHUP changes it
+        started = self._paces[driver].room(now, rules.power_rate)
+        return max(0, min(rules.power_at_once - self._running[driver], started))
 
     def _keep(self, work: Any) -> None:
         """Remember the coroutine until it has ended, so that `stopService` can wait for it."""

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.protocols.basic import LineOnlyReceiver
 
 from cod.flows import power as flows
-from cod.model import Account, Node, Site
+from cod.model import Account, Node, Policy, Site
 from cod.policy.power import ASK_SYSTEM, BUDGET
 from cod.pool import in_transaction
 from cod.power import edge as edges
@@ -107,10 +107,10 @@ class Bmc:
 class World:
     """An edge, its clock, its database and its machines."""
 
-    def __init__(self, engine: Engine, clock: Clock, **options: Any) -> None:
+    def __init__(self, engine: Engine, clock: Clock, **rules: Any) -> None:
         self.engine, self.clock, self.bmc = engine, clock, Bmc(clock)
-        self.site = Site(name="test", domain="cod.test", subnets=())
-        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, self.site, **options)
+        self.site = Site(name="test", domain="cod.test", subnets=(), policy=Policy(**rules))
+        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, self.site)
         self.meters = Meters(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, self.site)
 
     def add(self, tx: Tx, name: str, **columns: Any) -> Node:
@@ -367,7 +367,7 @@ def test_a_wish_for_a_node_that_lost_its_driver_is_given_up_at_once(world: World
 
 
 def test_power_ons_are_paced_and_counted(engine: Engine) -> None:
-    world = World(engine, Clock(), concurrency=3, rate=2.0)
+    world = World(engine, Clock(), power_at_once=3, power_rate=2.0)
     world.bmc.delay = 5.0
     for number in range(1, 9):
         world.wish(f"n{number}", "on")
@@ -428,11 +428,30 @@ def test_an_outcome_that_could_not_be_written_is_found_again(world: World, monke
 
 
 def test_the_bucket() -> None:
-    pace = Pace(2.0, 4.0, 4.0, 0.0)
-    assert pace.room(0.0) == 4
+    pace = Pace(0.0, 4.0)
+    assert pace.room(0.0, 4.0) == 4
     pace.took(4)
-    assert [pace.room(now) for now in (0.0, 0.4, 0.5, 1.0, 100.0)] == [0, 0, 1, 2, 4]
-    assert pace.room(50.0) == 4, "a clock that is set back gives nothing and takes nothing"
+    assert [pace.room(now, 4.0) for now in (0.0, 0.2, 0.25, 0.5, 100.0)] == [0, 0, 1, 2, 4]
+    assert pace.room(50.0, 4.0) == 4, "a clock that is set back gives nothing and takes nothing"
+
+
+def test_a_bucket_of_less_than_one_a_second_fills_too() -> None:
+    pace = Pace(0.0)
+    assert pace.room(0.0, 0.2) == 1
+    pace.took(1)
+    assert [pace.room(now, 0.2) for now in (1.0, 4.9, 5.1, 100.0)] == [0, 0, 1, 1]
+
+
+def test_a_new_pace_holds_without_a_restart(engine: Engine) -> None:
+    world = World(engine, Clock(), power_rate=0.1)
+    for number in range(1, 5):
+        world.wish(f"n{number}", "on")
+    world.edge.startService()
+    world.pass_(9)
+    assert len(world.bmc.commands()) == 1
+    object.__setattr__(world.site, "policy", Policy(power_rate=50.0))
+    world.pass_(1)
+    assert len(world.bmc.commands()) == 4
 
 
 # ---------------------------------------------------------------- meters
