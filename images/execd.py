@@ -13,17 +13,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from stat import S_IFDIR, S_IFLNK, S_IMODE
 
-from images import disk, linux
+from images import disk, linux, ssh
 from images.disk import Part
 
-NAME, VERSION = "execd", "1"
+NAME, VERSION = "execd", "2"
 SIZE, ROOT_MIB = 416, 384  # MiB of the image, of its root partition
 PACKAGES = (
     "base-files", "base-passwd", "bash", "busybox-static", "coreutils", "dash", "debianutils", "findutils", "grep",
-    "gridengine-common", "gridengine-exec", "gzip", "hostname", "libacl1", "libattr1", "libc-bin", "libc6",
-    "libcom-err2", "libgcc-s1", "libgmp10", "libgssapi-krb5-2", "libhwloc15", "libjemalloc2", "libk5crypto3",
+    "gridengine-common", "gridengine-exec", "gzip", "hostname", "libacl1", "libattr1", "libc-bin",
+    "libcom-err2", "libgcc-s1", "libgssapi-krb5-2", "libhwloc15", "libjemalloc2", "libk5crypto3",
     "libkeyutils1", "libkrb5-3", "libkrb5support0", "libmunge2", "libpcre2-8-0", "libselinux1", "libssl3", "libstdc++6",
     "libtinfo6", "libtirpc-common", "libtirpc3", "libudev1", "mawk", "ncurses-base", "netbase", "sed", "tar",
+    *ssh.PACKAGES,
 )
 ROOTFS = Path(__file__).resolve().parent / "exechost"
 # What nobody reads on an execution host. The copyright files stay.
@@ -63,11 +64,12 @@ def files(root: Path) -> Files:
     found |= {path: (b"", S_IFDIR | mode) for path, mode in FOLDERS.items()}
     for name in ("passwd", "group"):
         found[f"etc/{name}"] = found[f"usr/share/base-passwd/{name}.master"]
+    found["etc/shells"] = (b"/bin/sh\n/bin/bash\n", 0o644)  # with others nobody gets in
     found["etc/nsswitch.conf"] = (b"passwd: files\ngroup: files\nhosts: files dns\n", 0o644)
     found |= {path: (target.encode(), S_IFLNK | 0o777) for path, target in LINKS.items()}
     found |= _applets(root, found)
     found["etc/inittab"] = ((ROOTFS / "inittab").read_bytes(), 0o644)
-    for source in (linux.ROOTFS / "network", *sorted(ROOTFS.iterdir())):
+    for source in (linux.ROOTFS / "network", linux.ROOTFS / "sshkeys", *sorted(ROOTFS.iterdir())):
         if source.name != "inittab":
             found[f"etc/cod/{source.name}"] = (source.read_bytes(), 0o755)
     return found

@@ -1,4 +1,5 @@
-"""Two small Linux images for BIOS and UEFI: the distribution's kernel, busybox, a web page that says who is speaking.
+"""Two small Linux images for BIOS and UEFI: the distribution's kernel, busybox, a web page that says who is speaking,
+and an SSH server for those whose keys are in the seed.
 
 hello-a  runs from its ramdisk; user data on a FAT partition
 hello-b  runs from an ext4 root partition; user data there
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from images import disk, linux
+from images import disk, linux, ssh
 from images.disk import Part
 
 
@@ -29,16 +30,17 @@ class Hello:
 
 
 HELLOS = {hello.name: hello for hello in (
-    Hello("hello-a", "1", "teal", 512, "ram"),
-    Hello("hello-b", "1", "darkorange", 768, "disk"),
+    Hello("hello-a", "2", "teal", 512, "ram"),
+    Hello("hello-b", "2", "darkorange", 768, "disk"),
 )}
 
 
 def make(hello: Hello, packages: Path, scratch: Path, path: Path) -> dict[str, object]:
     """Write the image to `path`; returns facts beyond its size: `digest` of the system partition."""
     last = Part(f"{hello.name}-data", 64, "data") if hello.root == "ram" else Part(f"{hello.name}-root", 256, "linux")
-    digest = linux.write(path, hello.size, packages, scratch, last=last, ramdisk=linux.ramdisk(
-        packages, _files(hello, packages)), content=_last(hello, packages, scratch, last))
+    first = files(hello, packages) if hello.root == "ram" else _own(hello, packages)
+    digest = linux.write(path, hello.size, packages, scratch, last=last, ramdisk=linux.ramdisk(packages, first),
+                         content=_last(hello, packages, scratch, last))
     return {"version": hello.version, "digest": digest}
 
 
@@ -47,14 +49,20 @@ def _last(hello: Hello, packages: Path, scratch: Path, part: Part) -> bytes:
         return disk.fat(scratch / "data", "data", part.size, {"README": b"user data goes here\n"})
     mountpoints = {f"{folder}/.keep": (b"", 0o644) for folder in ("proc", "sys", "dev", "run", "tmp", "data", "sbin",
                                                                   "usr/bin", "usr/sbin")}
-    return disk.ext4(scratch, part.name, part.size, _files(hello, packages) | mountpoints)
+    return disk.ext4(scratch, part.name, part.size, files(hello, packages) | mountpoints)
 
 
-def _files(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
-    """The root file system's files: the same in the ramdisk and on hello-b's disk."""
+def files(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
+    """The root file system's files, (content, mode) by path."""
+    return _own(hello, packages) | ssh.files(packages)
+
+
+def _own(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
+    """Without the SSH server: what hello-b's ramdisk needs on the way to its disk is among these."""
     words = f"name={hello.name}\nversion={hello.version}\ncolour={hello.colour}\nroot={hello.root}\n"
-    files = {"bin/busybox": ((packages / "bin/busybox").read_bytes(), 0o755), "etc/image": (words.encode(), 0o644)}
+    found = {"bin/busybox": ((packages / "bin/busybox").read_bytes(), 0o755), "etc/image": (words.encode(), 0o644)}
     for source in sorted(linux.ROOTFS.iterdir()):
         place = "init" if source.name == "init" else f"etc/{source.name}"
-        files[place] = (source.read_bytes(), 0o644 if source.name == "inittab" else 0o755)
-    return files
+        content = source.read_bytes()
+        found[place] = (content, 0o755 if content.startswith(b"#!") else 0o644)
+    return found

@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from stat import S_ISLNK
 
 import zstandard
 
-from images import disk, grub
+from images import disk, grub, ssh
 from images.disk import MIB, Part
 from trampoline.recipe import cpio, modules
 
-PACKAGES = ("busybox-static", "grub-common", "grub-efi-amd64-bin", "grub-pc-bin", "libdevmapper1.02.1")
+PACKAGES = ("busybox-static", "grub-common", "grub-efi-amd64-bin", "grub-pc-bin", "libdevmapper1.02.1",
+            *ssh.PACKAGES)
 MODULES = ("vfat", "nls_cp437", "nls_ascii", "nls_utf8", "ext4", "crc32c_generic")
 SYSTEM_MIB = 24
 ROOTFS = Path(__file__).resolve().parent / "rootfs"
@@ -45,8 +47,9 @@ def write(path: Path, size: int, packages: Path, scratch: Path, *, ramdisk: byte
 
 
 def ramdisk(packages: Path, files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """`files`, (content, mode) by path, with the drivers of the lab's machines."""
-    entries = {path: cpio.file(content, mode) for path, (content, mode) in files.items()}
+    """`files`, as `disk.write_tree` takes them, with the drivers of the lab's machines."""
+    entries = {path: cpio.link(content.decode()) if S_ISLNK(mode) else cpio.file(content, mode)
+               for path, (content, mode) in files.items()}
     entries |= modules.tree(packages, "lab", MODULES)
     entries |= {"mnt": cpio.folder(), "data": cpio.folder()}
     return zstandard.ZstdCompressor(level=19).compress(cpio.archive(entries))

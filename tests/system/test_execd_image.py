@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from images import build, disk, execd
+from tests.system.login import root_of
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images")]
 
@@ -20,17 +21,17 @@ def image() -> Path:
     return build.CHECKOUT / f"build/images/{execd.NAME}.img"
 
 
+@pytest.fixture(scope="module")
+def built(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files in its root partition, beside which that lies as it is."""
+    return root_of(image, execd.ROOT_MIB, tmp_path_factory.mktemp("execd"))
+
+
 @pytest.fixture
-def root(image: Path, tmp_path: Path) -> Path:
-    """A copy of the files in its root partition."""
-    partition, tree = tmp_path / "root.ext4", tmp_path / "root"
-    start = 2 + execd.linux.SYSTEM_MIB
-    subprocess.run(["dd", f"if={image}", f"of={partition}", "bs=1M", f"skip={start}", f"count={execd.ROOT_MIB}",
-                    "conv=sparse", "status=none"], check=True)
-    subprocess.run(["e2fsck", "-fn", partition], check=True, capture_output=True)
-    tree.mkdir()
-    subprocess.run(["debugfs", "-R", f"rdump / {tree}", partition], check=True, capture_output=True)
-    return tree
+def root(built: Path, tmp_path: Path) -> Path:
+    """A copy of them."""
+    subprocess.run(["cp", "-a", built, tmp_path], check=True)
+    return tmp_path / built.name
 
 
 def inside(root: Path, script: str) -> str:
@@ -45,11 +46,11 @@ def test_every_program_finds_its_libraries(root: Path) -> None:
     assert inside(root, "readlink /sbin/init /bin/sh") == "../bin/busybox\ndash\n"
 
 
-def test_owners_modes_and_times_do_not_depend_on_who_builds(root: Path) -> None:
-    every = [path for path in root.rglob("*") if not path.is_symlink()]
+def test_owners_modes_and_times_do_not_depend_on_who_builds(built: Path) -> None:
+    every = [path for path in built.rglob("*") if not path.is_symlink()]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in every} == {(0, 0)}
     assert {path.stat().st_mtime for path in every if path.is_file()} == {float(disk.EPOCH)}
-    partition = root.with_name("root.ext4")
+    partition = built.with_name("root.ext4")
     modes = {place: subprocess.run(["debugfs", "-R", f"stat {place}", partition], check=True, capture_output=True,
                                    text=True).stdout.split("Mode:")[1].split()[0] for place in ("/tmp", "/root")}
     assert modes == {"/tmp": "01777", "/root": "0700"}

@@ -35,12 +35,13 @@ def tree(root: Path, checkout: Path, scratch: Path) -> dict[str, cpio.Entry]:
     }
     entries |= {f"lib/python3.11/lib-dynload/{path.name}": cpio.file((root / path).read_bytes()) for path in dynamic}
     programs = [PROGRAM, "bin/busybox", *OPENED_LATE, *map(str, dynamic)]
-    return entries | libraries(root, [root / path for path in programs])
+    return entries | libraries(root, [root / path for path in programs], late=OPENED_LATE)
 
 
-def libraries(root: Path, programs: list[Path]) -> dict[str, cpio.Entry]:
-    """The shared libraries that `programs` are linked with, and the loader, where the loader looks for them."""
-    found = {root / name for name in OPENED_LATE}
+def libraries(root: Path, programs: list[Path], late: tuple[str, ...] = ()) -> dict[str, cpio.Entry]:
+    """The shared libraries that `programs` are linked with, those that they open `late`, and the loader, where the
+    loader looks for them."""
+    found = {root / name for name in late}
     for program in programs:
         said = subprocess.run([*_loader(root), "--list", program], capture_output=True, text=True).stdout
         found |= {Path(path) for path in re.findall(r"=> (\S+) \(", said)}
