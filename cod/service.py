@@ -279,6 +279,7 @@ def images(ground: Ground) -> list[Any]:
 
 def manager(ground: Ground) -> list[Any]:
     """The resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts, pruning."""
+    from cod.net.departures import Departures
     from cod.net.energy import Accountant
     from cod.net.manager import Manager
     from cod.net.notices import Post
@@ -302,6 +303,7 @@ def manager(ground: Ground) -> list[Any]:
     g.wake.on("notices", post.wake)
     return [planner, power, meters, recorder, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
             Accountant(g.reactor, g.pool, g.site, g.clock),
+            Departures(g.reactor, g.pool, g.site, g.clock),
             Pruner(g.reactor, g.pool, g.settings.keep_history, g.clock)]
 
 

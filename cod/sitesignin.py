@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from cod.sitevalues import AbsolutePath, Positive, Table
+from cod.sitevalues import AbsolutePath, NotNegative, Positive, Table
 
 
 class SignInTable(Table):
@@ -19,6 +19,9 @@ class SignInTable(Table):
     idle: Positive = Field(43_200.0, description="seconds without a click after which a browser is signed out")
     life: Positive = Field(604_800.0, description="seconds after which it is signed out anyhow")
     invitation: Positive = Field(604_800.0, description="seconds that a link is good for, where nothing else is said")
+    letters: int = Field(20, ge=1, le=100_000, description="letters with links, and test notices, that one person may "
+                         "have sent in an hour; administrators as many as all")
+    letters_in_all: int = Field(200, ge=1, le=100_000, description="the same of everybody together")
 
     @field_validator("url")
     @classmethod
@@ -43,6 +46,8 @@ class LdapTable(Table):
     user: str = Field("", max_length=400, description="DN to look for people as; empty: anonymously")
     password_file: AbsolutePath | None = Field(None, description="file whose first line is its password (mode 0600)")
     create: bool = Field(True, description="who is found there and unknown here gets an account, in no group yet")
+    check: NotNegative = Field(3600.0, description="seconds between two looks whether those who are signed in, or have "
+                               "tokens or keys, are still found there; 0: never")
 
     @model_validator(mode="after")
     def _coherent(self) -> LdapTable:
@@ -72,6 +77,10 @@ class OidcTable(Table):
                             "somebody who is new")
     label: str = Field("Single sign-on", max_length=60, description="on the button")
     create: bool = Field(True, description="who is known there and not here gets an account, in no group yet")
+    life: Positive = Field(86_400.0, description="seconds after which who came in by it is signed out, if "
+                           "`signin.life` is longer: to come in again they have to be known there")
+    tokens: NotNegative = Field(7_776_000.0, description="seconds after their last sign-in after which the tokens of "
+                                "such users wait for the next one; 0: never")
 
     @model_validator(mode="after")
     def _coherent(self) -> OidcTable:

@@ -29,7 +29,7 @@ def _users(values: list[Any]) -> Any:
 
 
 def _marks(value: Any) -> list[str]:
-    return [word for word in ("admin", "disabled") if value[word]]
+    return [word for word in ("admin", "disabled", "absent") if value[word]]
 
 
 def _one(value: Any) -> Any:
@@ -138,8 +138,8 @@ def enable(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Delete a user for good, with their sessions, tokens, keys and roles in groups. What they did stays in the audit and
-    in histories, under their name. To keep somebody out who may come back, disable them.
+    """Delete a user for good, with their sessions, tokens, keys and roles in groups. What they did stays in the audit
+    and in histories, under their name. To keep somebody out who may come back, disable them.
 
     \b
     Example:

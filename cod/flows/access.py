@@ -60,7 +60,7 @@ def current(tx: Tx, who: Who) -> Who:
     if who.user_id is None:
         return who
     user = people.get(tx, who.user_id)
-    if user is None or user.disabled_at is not None:
+    if user is None or not user.able:
         raise Refused("forbidden", "this account is disabled, or no more")
     now = rights.person(user, people.roles(tx, user.id), only=who.only)
     return replace(who, admin=now.admin, roles=now.roles)

@@ -88,7 +88,7 @@ def _spent(tx: Tx, digest: str, now: float) -> Invitation:
 
 def _renewed(tx: Tx, user_id: int, password: str, address: str, now: float) -> User:
     user = people.get(tx, user_id)
-    if user is None or user.disabled_at is not None:
+    if user is None or not user.able:
         raise Refused("forbidden", "this account is disabled: ask an administrator")
     people.change(tx, user.id, password=password)
     signins.end(tx, user.id)

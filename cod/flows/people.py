@@ -71,20 +71,20 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
 
 
 def _keeps_an_administrator(tx: Tx, user: User) -> None:
-    if user.admin and user.disabled_at is None and people.admins(tx) == 1:
+    if user.admin and user.able and people.admins(tx) == 1:
         raise Refused("conflict", f"{user.name} is the last administrator who may sign in: make another one first "
                                   "(cod user set NAME --admin)", "name")
 
 
 def delete(tx: Tx, name: str) -> None:
-    """Remove a user for good, with their sessions, tokens, keys and roles; links that they have given away, or that were
-    for them, are worth nothing. Histories and the audit go on naming them. Raises `Refused` for the last who can do
-    what they could."""
+    """Remove a user for good, with their sessions, tokens, keys and roles; links that they have given away, or that
+    were for them, are worth nothing. Histories and the audit go on naming them. Raises `Refused` for the last who can
+    do what they could."""
     user = people.named(tx, name)
     _keeps_an_administrator(tx, user)
     owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
     alone = [groups.get(tx, group).name for group in sorted(owned)
-             if user.disabled_at is None and people.owners(tx, group) == 1]
+             if user.able and people.owners(tx, group) == 1]
     if alone:
         raise Refused("conflict", f"{name} is the last owner of {', '.join(alone)}: make somebody else one first "
                                   "(cod member set GROUP NAME --role owner)", "name")
@@ -151,6 +151,6 @@ def _take_back_links(tx: Tx, group: Group, user: User) -> None:
 
 
 def _keeps_an_owner(tx: Tx, group: Group, user: User, force: bool) -> None:
-    is_owner = people.roles(tx, user.id).get(group.id) is Role.OWNER and user.disabled_at is None
+    is_owner = people.roles(tx, user.id).get(group.id) is Role.OWNER and user.able
     if is_owner and not force and people.owners(tx, group.id) == 1:
         raise Refused("conflict", f"{user.name} is the last owner of {group.name}: make another one first", "user")

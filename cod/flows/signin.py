@@ -70,7 +70,7 @@ def attempt(tx: Tx, *, name: str, address: str, now: float) -> Attempt:
         raise SlowDown(wait)
     _put(tx, signin.counted(keys, counts, now))
     user = people.by_name(tx, name)
-    able = user is not None and user.disabled_at is None and not user.directory
+    able = user is not None and user.able and not user.directory
     return Attempt(user, people.password(tx, user.id) if user and able else "")
 
 
@@ -106,8 +106,8 @@ def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: floa
     if user.disabled_at is not None:
         raise wrong()
     people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name,
-                  email=_address(identity.email) or user.email)
-    return user
+                  email=_address(identity.email) or user.email, absent_at=None)
+    return replace(user, absent_at=None)
 
 
 def _free(tx: Tx, wanted: str) -> str:
@@ -132,13 +132,14 @@ def begin(
     signins.purge(tx, now, rules.idle)
     signins.forget(tx, now - signin.FORGOTTEN_AFTER, now - signin.KNOWN_FOR)
     audit.add(tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now)
-    return signins.add(tx, cookie, user.id, now, expires_at=now + rules.life, address=address[:45],
-                       browser=browser[:200])
+    people.change(tx, user.id, signed_in_at=now)
+    life = min(rules.life, rules.oidc.life) if user.directory == "oidc" else rules.life
+    return signins.add(tx, cookie, user.id, now, expires_at=now + life, address=address[:45], browser=browser[:200])
 
 
 def _able(tx: Tx, user_id: int) -> User:
     user = people.get(tx, user_id)
-    if user is None or user.disabled_at is not None:
+    if user is None or not user.able:
         raise wrong()
     return user
 
@@ -161,7 +162,7 @@ def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
     if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
         return None
     user = people.get(tx, found.user_id)
-    if user is None or user.disabled_at is not None:
+    if user is None or not user.able:
         return None
     who = replace(rights.person(user, people.roles(tx, user.id), address=address), session=found.id)
     return Session(who, user, found, now - found.last_seen >= SEEN_EVERY)

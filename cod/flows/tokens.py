@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cod.model import ApiToken, Refused, Who
+from cod.model import ApiToken, Refused, SignInRules, User, Who
 from cod.policy import rights
 from cod.store import audit, groups, people, tokens
 from cod.store.engine import Tx
 
+DEFAULTS = SignInRules()
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
 
 
@@ -23,8 +24,9 @@ def digest(token: str) -> str:
     return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
 
 
-def caller(tx: Tx, token: str, address: str, now: float) -> Who | None:
-    """Who asks by a token; None for an unknown or expired one, or one of a user who is disabled."""
+def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = DEFAULTS) -> Who | None:
+    """Who asks by a token; None for an unknown or expired one, or one of a user who may do nothing, or whom their
+    OpenID Connect provider, which cannot be asked about them, has not vouched for lately (`rules`)."""
     found = tokens.valid(tx, digest(token), now)
     if found is None:
         return None
@@ -32,10 +34,16 @@ def caller(tx: Tx, token: str, address: str, now: float) -> Who | None:
     if found.user_id is None:
         return Who(name, admin=True, writes=found.scope == "admin", address=address)
     user = people.get(tx, found.user_id)
-    if user is None or user.disabled_at is not None:
+    if user is None or not user.able or lapsed(user, rules, now):
         return None
     return rights.person(user, people.roles(tx, user.id), name=name, address=address, writes=found.scope == "write",
                          only=found.group_id)
+
+
+def lapsed(user: User, rules: SignInRules, now: float) -> bool:
+    """Do the user's tokens wait for them to sign in again?"""
+    seen = user.created_at if user.signed_in_at is None else user.signed_in_at
+    return user.directory == "oidc" and bool(rules.oidc.tokens) and now - seen > rules.oidc.tokens
 
 
 # ---------------------------------------------------------------- the site's
@@ -105,9 +113,10 @@ def make(
 def of_password(tx: Tx, *, user_id: int, address: str, wanted: Mapping[str, Any], now: float) -> str:
     """A token for a user who has just shown their password, as `make` wants it; its full name. Raises `Refused`."""
     user = people.get(tx, user_id)
-    if user is None or user.disabled_at is not None:
+    if user is None or not user.able:
         raise Refused("unauthorised", "name or password is wrong")
     who = rights.person(user, people.roles(tx, user_id), address=address)
+    people.change(tx, user_id, signed_in_at=now)
     made, group = make(tx, who=who, now=now, **wanted)
     audit.by(tx, who, "token create", made.name, after={"scope": made.scope, "group": group}, now=now)
     return made.name

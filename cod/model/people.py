@@ -87,7 +87,8 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A row of `users` without its password."""
+    """A row of `users` without its password. `absent_at` is set while the directory that it signs in by does not know
+    it: then it may as little as one who is disabled."""
 
     id: int
     name: str
@@ -98,6 +99,13 @@ class User:
     admin: bool
     directory: str
     subject: str | None
+    signed_in_at: float | None = None
+    absent_at: float | None = None
+
+    @property
+    def able(self) -> bool:
+        """May it do anything at all?"""
+        return self.disabled_at is None and self.absent_at is None
 
 
 @dataclass(frozen=True, slots=True)

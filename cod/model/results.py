@@ -39,8 +39,8 @@ class Refused(Exception):
 
 
 class SlowDown(Refused):
-    """Too many failures: what is asked is listened to again in `seconds`."""
+    """Too many of something: what is asked is listened to again in `seconds`."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, why: str = "too many failed attempts") -> None:
         self.seconds = max(1, int(seconds + 0.999))
-        super().__init__("slow_down", f"too many failed attempts: try again in {self.seconds} s")
+        super().__init__("slow_down", f"{why}: try again in {self.seconds} s")

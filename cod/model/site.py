@@ -176,6 +176,7 @@ class Ldap:
     user: str = ""
     password_file: str | None = None
     create: bool = True
+    check: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,8 @@ class Oidc:
     name_claim: str = "preferred_username"
     label: str = "Single sign-on"
     create: bool = True
+    life: float = 86_400.0
+    tokens: float = 7_776_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +202,16 @@ class SignInRules:
     idle          seconds without a click after which a browser is signed out
     life          seconds after which it is anyhow
     invitation    seconds that an invitation or a link for a new password is good for
+    letters       letters with links, and test notices, that one person may have sent in an hour; `letters_in_all`:
+                  everybody together
     """
 
     url: str = ""
     idle: float = 43_200.0
     life: float = 604_800.0
     invitation: float = 604_800.0
+    letters: int = 20
+    letters_in_all: int = 200
     ldap: Ldap = field(default_factory=Ldap)
     oidc: Oidc = field(default_factory=Oidc)
 

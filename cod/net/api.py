@@ -101,7 +101,8 @@ class Api(http.HTTPFactory):
         kind, _, token = (shown or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise Wrong(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
-        who: Who | None = await self.pool.read(tokens.caller, token.strip(), request.address, self.clock())
+        who: Who | None = await self.pool.read(tokens.caller, token.strip(), request.address, self.clock(),
+                                               self.site.signin)
         if who is None:
             raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired or revoked")
         return who

@@ -1,4 +1,5 @@
 """Sign-in by an LDAP directory: somebody is looked for by their name, and whoever binds as what was found is they.
+Later it is asked whether it still knows them.
 
 python-ldap speaks it (the extra `ldap`). Everything here blocks.
 """
@@ -6,7 +7,8 @@ python-ldap speaks it (the extra `ldap`). Everything here blocks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cod import secretfile
@@ -15,6 +17,8 @@ from cod.model import Identity, Ldap, Refused
 SILENCE = 10  # seconds that the directory may keep silent
 # What stays the same about an entry: RFC 4530; Active Directory's; else its name.
 STAYS = ("entryUUID", "objectGUID")
+LONGEST = 255  # characters of a subject
+_EXTENSIBLE = re.compile(r":=\s*\{name\}")  # RFC 4515: such a match knows no '*'
 ATTRIBUTES = ("displayName", "cn", "mail", *STAYS)
 AWAY = "the directory that people sign in by does not answer: try again, or ask an administrator"
 
@@ -23,11 +27,7 @@ log = logging.getLogger("cod.ldap")
 
 def verify(rules: Ldap, name: str, password: str) -> Identity | None:
     """Who has that name and password there; None: nobody. Raises `Refused` where the directory cannot be asked."""
-    try:
-        import ldap
-    except ImportError:
-        log.error("[ldap] is set and python-ldap is not there: pip install 'cod[ldap]'")
-        raise Refused("busy", AWAY) from None
+    ldap = _module()
     try:
         return _verified(ldap, rules, name, password)
     except ldap.INVALID_CREDENTIALS as error:
@@ -50,18 +50,71 @@ def _verified(ldap: Any, rules: Ldap, name: str, password: str) -> Identity | No
         return None
     finally:
         own.unbind_ext_s()
-    return Identity(f"ldap:{_stays(dn, entry)}"[:255], "ldap", name, _text(entry, "displayName") or _text(entry, "cn"),
-                    _text(entry, "mail"))
+    return Identity(f"ldap:{_stays(dn, entry)}"[:LONGEST], "ldap", name,
+                    _text(entry, "displayName") or _text(entry, "cn"), _text(entry, "mail"))
+
+
+def _module() -> Any:
+    """python-ldap, which only sites need that have a directory. Raises `Refused`."""
+    try:
+        import ldap
+    except ImportError:
+        log.error("[ldap] is set and python-ldap is not there: pip install 'cod[ldap]'")
+        raise Refused("busy", AWAY) from None
+    return ldap
+
+
+def known(rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
+    """Which of these `Identity.subject` the directory knows, and lets in by the site's filter. Raises `Refused` where
+    it cannot be asked, or shows nobody at all: then it is not to be believed."""
+    ldap = _module()
+    try:
+        return _known(ldap, rules, subjects)
+    except (ldap.LDAPError, secretfile.Unreadable) as error:
+        raise _away(rules, error) from None
+
+
+def _known(ldap: Any, rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
+    # Whose name it is, is not asked: names change. What else the filter wants, of groups or locks, still goes.
+    whoever = "(objectClass=*)" if _EXTENSIBLE.search(rules.filter) else rules.filter.replace("{name}", "*")
+    reader = _reading(ldap, rules)
+    try:
+        if not _found(ldap, reader, rules.base, whoever):
+            raise ldap.NO_RESULTS_RETURNED(f"it shows nobody below {rules.base}")
+        return frozenset(each for each in subjects if _is_known(ldap, reader, rules, each, whoever))
+    finally:
+        reader.unbind_ext_s()
+
+
+def _is_known(ldap: Any, reader: Any, rules: Ldap, subject: str, whoever: str) -> bool:
+    name = subject.removeprefix("ldap:")
+    if len(subject) >= LONGEST:  # a name that was cut off cannot be asked for
+        return True
+    if "=" not in name:  # an entry's number, as `_stays` has it
+        mine = f"(entryUUID={name})" if "-" in name else f"(objectGUID={re.sub('(..)', chr(92) + chr(92) + '1', name)})"
+        return _found(ldap, reader, rules.base, f"(&{mine}{whoever})")
+    try:
+        return _found(ldap, reader, name, whoever, ldap.SCOPE_BASE)
+    except ldap.NO_SUCH_OBJECT:
+        return False
+
+
+def _found(ldap: Any, reader: Any, base: str, wanted: str, scope: int | None = None) -> bool:
+    """Is anything there that is so? Raises `ldap.NO_SUCH_OBJECT` where not even the base is."""
+    scope = ldap.SCOPE_SUBTREE if scope is None else scope
+    try:
+        found = reader.search_ext_s(base, scope, wanted, ["1.1"], sizelimit=1)
+    except ldap.SIZELIMIT_EXCEEDED:
+        return True
+    return any(dn for dn, _ in found)
 
 
 def _entry(ldap: Any, rules: Ldap, name: str) -> tuple[str, Mapping[str, list[bytes]]] | None:
     """The one entry that is called so."""
     from ldap.filter import escape_filter_chars
 
-    password = secretfile.first_line(rules.password_file) if rules.password_file else ""
-    reader = _connected(ldap, rules)
+    reader = _reading(ldap, rules)
     try:
-        reader.simple_bind_s(rules.user, password)
         found = reader.search_ext_s(
             rules.base, ldap.SCOPE_SUBTREE, rules.filter.replace("{name}", escape_filter_chars(name)),
             [*ATTRIBUTES], sizelimit=2)
@@ -71,6 +124,18 @@ def _entry(ldap: Any, rules: Ldap, name: str) -> tuple[str, Mapping[str, list[by
         reader.unbind_ext_s()
     entries = [(dn, entry) for dn, entry in found if dn]  # referrals have none
     return entries[0] if len(entries) == 1 else None
+
+
+def _reading(ldap: Any, rules: Ldap) -> Any:
+    """A connection as whom the site looks for people."""
+    password = secretfile.first_line(rules.password_file) if rules.password_file else ""
+    reader = _connected(ldap, rules)
+    try:
+        reader.simple_bind_s(rules.user, password)
+    except BaseException:
+        reader.unbind_ext_s()
+        raise
+    return reader
 
 
 def _connected(ldap: Any, rules: Ldap) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 
 from cod.model import Member, Refused, Role, User
 from cod.store import tables as t
@@ -14,6 +14,8 @@ from cod.store.engine import Tx
 
 _u, _p, _g = t.users.c, t.group_permissions.c, t.groups.c
 _COLUMNS = [_u[f.name] for f in fields(User)]
+ABLE = (_u.disabled_at.is_(None), _u.absent_at.is_(None))
+"""Conditions for users who may do anything at all (`User.able`)."""
 
 # ---------------------------------------------------------------- users
 
@@ -52,6 +54,17 @@ def by_subject(tx: Tx, subject: str) -> User | None:
     return User(*row) if row else None
 
 
+def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
+    """Those who sign in there and are not disabled here, of whom it matters whether they are still known there: they
+    have a session, a token or a key, or were not known when it was last asked; by id."""
+    held = [select(each.user_id).where(*live) for each, live in (
+        (t.web_sessions.c, [t.web_sessions.c.expires_at > now]),
+        (t.api_tokens.c, [t.api_tokens.c.user_id.is_not(None)]), (t.ssh_keys.c, []))]
+    query = select(*_COLUMNS).where(_u.directory == directory, _u.disabled_at.is_(None),
+                                    _u.absent_at.is_not(None) | or_(*(_u.id.in_(each) for each in held)))
+    return [User(*row) for row in tx.execute(query.order_by(_u.id))]
+
+
 def add(tx: Tx, name: str, now: float, **columns: Any) -> User:
     """A new user. The name is unique; the caller checks first."""
     tx.execute(insert(t.users).values(name=name, created_at=now, **columns))
@@ -80,7 +93,7 @@ def password(tx: Tx, user_id: int) -> str:
 
 def admins(tx: Tx) -> int:
     """How many administrators may sign in; their rows are locked, so that of two who go at once the second sees it."""
-    query = select(func.count()).select_from(t.users).where(_u.admin, _u.disabled_at.is_(None))
+    query = select(func.count()).select_from(t.users).where(_u.admin, *ABLE)
     return tx.scalar(query.with_for_update()) or 0
 
 
@@ -112,7 +125,7 @@ def members(
 def owners(tx: Tx, group_id: int) -> int:
     """How many owners of the group may sign in; locked as `admins`."""
     query = (select(func.count()).select_from(t.group_permissions).join(t.users, _p.user_id == _u.id)
-             .where(_p.group_id == group_id, _p.role == Role.OWNER, _u.disabled_at.is_(None)))
+             .where(_p.group_id == group_id, _p.role == Role.OWNER, *ABLE))
     return tx.scalar(query.with_for_update()) or 0
 
 

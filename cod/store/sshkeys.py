@@ -7,6 +7,7 @@ from dataclasses import fields
 from sqlalchemy import delete, insert, select
 
 from cod.model import Role, SshKey
+from cod.store import people
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -25,7 +26,7 @@ def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
     in the order in which the keys came."""
     query = (select(_u.name, *_COLUMNS).join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
              .join(t.group_permissions, _p.user_id == _u.id)
-             .where(_p.group_id == group_id, _p.role.in_([Role.OWNER, Role.MEMBER]), _u.disabled_at.is_(None))
+             .where(_p.group_id == group_id, _p.role.in_([Role.OWNER, Role.MEMBER]), *people.ABLE)
              .order_by(_u.name, _k.id))
     return [(row[0], SshKey(*row[1:])) for row in tx.execute(query)]
 

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.net.certificates import Authority
 from tests.ports import free_port
 from tests.waiting import until
 
 BASE = "dc=example,dc=org"
+ROOT = "everything"
 CONFIGURATION = """\
 include /etc/ldap/schema/core.schema
 include /etc/ldap/schema/cosine.schema
@@ -28,6 +30,7 @@ TLSCertificateKeyFile {pem}
 database mdb
 suffix {base}
 rootdn cn=root,{base}
+rootpw {root}
 directory {folder}/db
 access to attrs=userPassword by anonymous auth by * none
 access to * by dn.exact="cn=reader,{base}" read by * none
@@ -90,7 +93,7 @@ def running(folder: Path) -> Iterator[Slapd]:
     """A slapd with its data in `folder`."""
     pem = Authority(folder).certificate("127.0.0.1")
     (folder / "db").mkdir()
-    (folder / "slapd.conf").write_text(CONFIGURATION.format(folder=folder, base=BASE, pem=pem))
+    (folder / "slapd.conf").write_text(CONFIGURATION.format(folder=folder, base=BASE, pem=pem, root=ROOT))
     (folder / "people.ldif").write_text(PEOPLE.format(base=BASE))
     subprocess.run([_program("slapadd"), "-f", folder / "slapd.conf", "-l", folder / "people.ldif"], check=True,
                    capture_output=True)
@@ -107,6 +110,15 @@ def running(folder: Path) -> Iterator[Slapd]:
             yield own
         finally:
             server.terminate()
+
+
+def bound(own: Slapd) -> Any:
+    """A connection as the one who may change everything."""
+    import ldap
+
+    line = ldap.initialize(own.plain)
+    line.simple_bind_s(f"cn=root,{BASE}", ROOT)
+    return line
 
 
 def _program(name: str) -> str:

@@ -136,6 +136,18 @@ def test_links_are_taken_back_by_their_groups_owners(served: Served, ann: Client
     assert len(served.local.get("/invitations")["items"]) == 1
 
 
+def test_letters_are_counted_and_links_are_not(served: Served, ann: Client) -> None:
+    """Somebody who has letters sent to strangers all day is slowed, also where the mail server refuses them."""
+    for _ in range(20):
+        ann.post("/groups/physics/invitations", {"email": "x@example.org", "mail": True})
+    slow = refused(ann.post, "/groups/physics/invitations", {"email": "x@example.org", "mail": True})
+    assert (slow.status, "20 letters" in str(slow), "try again in 180 s" in str(slow)) == (429, True, True)
+    assert refused(ann.post, "/groups/physics/test-notice").status == 429
+    ann.post("/groups/physics/invitations", {"email": "x@example.org"})
+    served.clock.now += 180.0
+    ann.post("/groups/physics/invitations", {"email": "x@example.org", "mail": True})
+
+
 # ---------------------------------------------------------------- users
 
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, select
 
 from cod.flows import access, invitations, people, signin, sshkeys, tokens
-from cod.model import Identity, Refused, Right, Role, SignInRules, User, Who
+from cod.model import Identity, Oidc, Refused, Right, Role, SignInRules, User, Who
 from cod.store import audit, groups
 from cod.store import people as rows
 from cod.store import tables as t
@@ -79,7 +79,7 @@ def test_of_others_nothing_goes(tx: Tx, ann: User) -> None:
 def test_a_groups_last_owner_stays(tx: Tx, ann: User) -> None:
     with pytest.raises(Refused, match="last owner of physics: make somebody else one first") as refused:
         people.delete(tx, "ann")
-    assert (refused.value.code, rows.by_name(tx, "ann")) == ("conflict", ann)
+    assert (refused.value.code, rows.by_name(tx, "ann") is None) == ("conflict", False)
     people.set_role(tx, group="physics", user="bob", role=Role.MEMBER)
     with pytest.raises(Refused, match="last owner"):
         people.delete(tx, "ann")
@@ -101,6 +101,69 @@ def test_the_last_administrator_stays(tx: Tx, ann: User) -> None:
     people.delete(tx, "ann")
     with pytest.raises(Refused, match="last administrator"):
         people.delete(tx, "bob")
+
+
+# ---------------------------------------------------------------- who is absent from their directory
+
+
+def test_who_is_absent_counts_as_little_as_who_is_disabled(tx: Tx, ann: User) -> None:
+    second_owner(tx)
+    for name in ("ann", "bob"):
+        people.change(tx, name, {"admin": True}, now=NOW)
+    rows.change(tx, ann.id, absent_at=NOW)
+    assert tokens.caller(tx, "cod_ann", HERE, NOW) is None
+    assert signin.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW) is None
+    assert sshkeys.of_group(tx, group="physics") == []
+    with pytest.raises(Refused, match="last administrator"):
+        people.change(tx, "bob", {"admin": False}, now=NOW)
+    with pytest.raises(Refused, match="last owner"):
+        people.remove(tx, group="physics", user="bob")
+    people.delete(tx, "ann")
+
+
+def test_whom_the_directory_vouches_for_is_there_again(tx: Tx) -> None:
+    identity = Identity("ldap:1", "ldap", "eve")
+    eve = signin.vouched(tx, identity=identity, create=True, address=HERE, now=NOW)
+    rows.change(tx, eve.id, absent_at=NOW)
+    assert signin.vouched(tx, identity=identity, create=True, address=HERE, now=NOW).able
+    assert people.one(tx, "eve")[0].absent_at is None
+
+
+# ---------------------------------------------------------------- who comes in by OpenID Connect, which cannot be asked
+
+
+@pytest.fixture
+def eve(tx: Tx) -> User:
+    user = signin.vouched(tx, identity=Identity("oidc:1", "oidc", "eve"), create=True, address=HERE, now=NOW)
+    tokens.make(tx, who=me(user), name="ci", token="cod_eve", now=NOW)
+    return user
+
+
+def come(tx: Tx, user: User, rules: SignInRules, now: float) -> float:
+    cookie = f"{user.name} {now}"
+    return signin.begin(tx, user_id=user.id, address=HERE, browser="", cookie=cookie, rules=rules, now=now).expires_at
+
+
+def test_their_sessions_are_shorter(tx: Tx, eve: User, ann: User) -> None:
+    rules = SignInRules(life=5000.0, oidc=Oidc(life=300.0))
+    assert (come(tx, eve, rules, NOW), come(tx, ann, rules, NOW)) == (NOW + 300.0, NOW + 5000.0)
+    assert come(tx, eve, SignInRules(life=100.0, oidc=Oidc(life=300.0)), NOW + 1.0) == NOW + 101.0
+
+
+def test_their_tokens_wait_for_the_next_sign_in(tx: Tx, eve: User) -> None:
+    rules = SignInRules(oidc=Oidc(tokens=1000.0))
+
+    def works(now: float, rules: SignInRules = rules) -> bool:
+        return tokens.caller(tx, "cod_eve", HERE, now, rules) is not None
+
+    assert (works(NOW + 1000.0), works(NOW + 1001.0)) == (True, False), "from when the account was made"
+    come(tx, eve, rules, NOW + 5000.0)
+    assert (works(NOW + 6000.0), works(NOW + 6001.0)) == (True, False)
+    assert works(NOW + 1e9, SignInRules(oidc=Oidc(tokens=0.0))), "the site may want that"
+
+
+def test_other_peoples_tokens_do_not_wait(tx: Tx, ann: User) -> None:
+    assert tokens.caller(tx, "cod_ann", HERE, NOW + 1e9, RULES) is not None
 
 
 # ---------------------------------------------------------------- the name

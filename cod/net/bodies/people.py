@@ -45,7 +45,10 @@ class UserPatch(Body):
 
 
 class UserReply(Reply):
-    """A user. `directory`: where they sign in: '' here, ldap or oidc."""
+    """A user. `directory`: where they sign in: '' here, ldap or oidc; `absent`: it does not know them any more;
+    `signed_in_at`: when they last did, null: never, or not to be told."""
+
+    closed = frozenset({"signed_in_at"})
 
     name: str
     full_name: str
@@ -54,6 +57,8 @@ class UserReply(Reply):
     disabled: bool
     created_at: float
     directory: str
+    absent: bool
+    signed_in_at: float | None
 
     @classmethod
     def of(cls, user: model.User) -> UserReply:
@@ -86,8 +91,8 @@ class UserInFull(UserReply):
 
 
 def _user(user: model.User) -> dict[str, Any]:
-    own = {key: getattr(user, key) for key in UserReply.model_fields if key != "disabled"}
-    return own | {"disabled": user.disabled_at is not None}
+    own = {key: getattr(user, key) for key in UserReply.model_fields if key not in ("disabled", "absent")}
+    return own | {"disabled": user.disabled_at is not None, "absent": user.absent_at is not None}
 
 
 # ---------------------------------------------------------------- members

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from cod.flows import groups, notices
+from cod.flows import groups, letters, notices
 from cod.flows.access import Claim, offered
 from cod.model import Group, Right
 from cod.net import bodies as b
@@ -42,6 +42,15 @@ def _shown(ask: Ask, flow: Flow) -> Flow:
     return shown
 
 
+def _counted(ask: Ask, flow: Flow) -> Flow:
+    """A flow that has something sent to an address that its group's owners have chosen: so often in an hour."""
+    def counted(tx: Any) -> Any:
+        letters.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
+        return flow(tx)
+
+    return counted
+
+
 GROUPS = (
     route("GET", "/groups", ANYBODY, "List groups",
           lambda a: in_parts(_shown(a, partial(groups.every, only=a.who.groups)), a.query.page, lambda one: (one.name,),
@@ -70,10 +79,11 @@ GROUPS = (
           lambda a: partial(notices.deliveries, group=a.names["name"], page=a.query.page, **a.query.filters),
           shape=listed(b.DeliveryList, b.DeliveryReply.of_pair), reply=b.DeliveryList, query=b.DeliveryQuery),
     route("POST", "/groups/{name}/deliveries/{id}/resend", manage("group"), "Deliver something once more",
-          lambda a: partial(notices.again, group=a.names["name"], send_id=number(a.names["id"]), now=a.now),
+          lambda a: _counted(a, partial(notices.again, group=a.names["name"], send_id=number(a.names["id"]),
+                                        now=a.now)),
           shape=b.DeliveryReply.of_pair, reply=b.DeliveryReply, status=202),
     route("POST", "/groups/{name}/test-notice", manage("group"), "Send the group a test notice",
-          lambda a: partial(notices.test, group=a.names["name"], actor=a.actor, now=a.now),
+          lambda a: _counted(a, partial(notices.test, group=a.names["name"], actor=a.actor, now=a.now)),
           reply=b.NoticeReply, status=202),
 )
 

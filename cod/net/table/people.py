@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from cod.flows import invitations, people, sshkeys
+from cod.flows import invitations, letters, people, sshkeys
 from cod.flows.access import Claim
 from cod.flows.signin import digest
 from cod.model import Invitation, Right
@@ -39,8 +39,14 @@ def _linked(make: Any, ask: Ask, **wanted: Any) -> Flow:
     """A flow that makes an invitation; its value is (the row, the link)."""
     secret = secrets.token_urlsafe(32)
     link = f"{ask.site.signin.url}{INVITATION_PAGE}#{secret}"
-    return lambda tx: (make(tx, digest=digest(secret), lifetime=getattr(ask.body, "lifetime", None),
-                            rules=ask.site.signin, who=ask.actor, now=ask.now, **wanted), link)
+
+    def linked(tx: Any) -> tuple[Invitation, str]:
+        if ask.body.mail:
+            letters.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
+        return make(tx, digest=digest(secret), lifetime=getattr(ask.body, "lifetime", None),
+                    rules=ask.site.signin, who=ask.actor, now=ask.now, **wanted), link
+
+    return linked
 
 
 def _told(ask: Ask, made: tuple[Invitation, str]) -> b.Invited:
