@@ -150,17 +150,21 @@ class Cell:
 
     def know_hosts(self, count: int) -> None:
         """Put names and addresses into the hosts file as COD gives them out: the lowest free name, the lowest free
-        address. Of a name that was not there the master thinks so for a minute, and stand-ins boot in a second."""
+        address. Of a name that was not there the master thinks so for a minute, and stand-ins boot in a second. Names
+        keep their addresses: that of a node which was given back is free at once, for a stand-in's system ends then."""
         block = self.stand.cod("vcluster", "show", self.vcluster)
         addresses = [address for address in range(ipv4(block["first_address"]), ipv4(block["last_address"]) + 1)
                      if address & 0xFF not in (0, 0xFF)]
         with open(self.folder / "etc/hosts", "a") as file:
             for number, address in enumerate(addresses[:count], 1):
                 file.write(f"{dotted(address)} n{number}.{self.vcluster}.{self.domain} n{number}\n")
+        with self.stand.engine.begin() as tx:
+            tx.exec_driver_sql("CREATE TRIGGER gone AFTER UPDATE OF state ON bindings WHEN NEW.state = 'left' "
+                               "BEGIN DELETE FROM bindings WHERE address = NEW.address; END")
 
     def configure(self) -> None:
         """Once the master answers: quick schedules, the queue, a placeholder for an empty pool."""
-        self.stand.wait(lambda: self.run("qconf", "-sh", check=False).returncode == 0, 30, "the master answers")
+        self.stand.wait(lambda: self.run("qconf", "-sh", check=False).returncode == 0, 180, "the master answers")
         schedule = self.run("qconf", "-ssconf").stdout.splitlines()
         quick = {"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finish_sec": "1",
                  "job_load_adjustments": "none"}
@@ -204,7 +208,7 @@ class Cell:
         assert pid, f"{host} is not up"
         return subprocess.run(["nsenter", "-t", str(pid), "-a", "--", *become, "env", "HOME=/tmp", *(
             f"{key}={value}" for key, value in self.environment.items()), *words], capture_output=True, text=True,
-            timeout=60, check=check)
+            timeout=180, check=check)
 
     def submit(self, seconds: float | Path = 1.0, *options: str) -> int:
         """A job that sleeps, or waits for a file; its number. It writes a line into its file whenever it starts and
@@ -274,7 +278,7 @@ class Cell:
         """Create the vcluster, wait for its head, and set the cell up."""
         self.make()
         self.stand.cod("vcluster", "create", self.vcluster, "--size", str(size), "--template", template, *options)
-        self.stand.wait(lambda: self.host(HEAD), 60, "the head is up")
+        self.stand.wait(lambda: self.host(HEAD), 180, "the head is up")
         self.configure()
 
 

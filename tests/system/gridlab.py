@@ -29,7 +29,7 @@ RULES = "inertia = 0\nreclaim_grace = 20\n[nmp]\nport = 8071\nkeepalive = 1\n"
 SPREADING = ["pe_name mpi", "slots 999", "user_lists NONE", "xuser_lists NONE", "start_proc_args NONE",
              "stop_proc_args NONE", "allocation_rule $round_robin", "control_slaves FALSE", "job_is_first_task TRUE",
              "urgency_slots min", "accounting_summary FALSE", "qsort_args NONE"]
-KNOBS: dict[str, Any] = {"slots": 2, "jobs_per_node": 4, "idle_limit": 1.5, "calm": 1.0, "join_time": 40.0,
+KNOBS: dict[str, Any] = {"slots": 2, "jobs_per_node": 4, "idle_limit": 1.5, "calm": 1.0, "join_time": 150.0,
                          "unheard_limit": 20.0, "maximum": 3}
 
 
@@ -63,7 +63,7 @@ class GridLab:
         text = (self.cell.folder / "vcm/vcm.toml").read_text()
         self._settings = text[:text.index("[gridengine]")].replace("interval = 1.0", "interval = 0.5")
         self.start_vcm()
-        until(lambda: "d" in self.instances().get(HEAD, ""), "the head stands in the queue, disabled", 30, 0.1)
+        until(lambda: "d" in self.instances().get(HEAD, ""), "the head stands in the queue, disabled", 180, 0.1)
 
     def _bare(self) -> None:
         """A cell that has never heard of COD: a queue without hosts. And a parallel environment that spreads."""
@@ -140,7 +140,7 @@ class GridLab:
         """Jobs that were submitted with -h may start, all at the same moment, however long submitting them took."""
         self.cell.run("qrls", ",".join(map(str, jobs)))
 
-    def ended(self, jobs: list[int], seconds: float = 90.0) -> None:
+    def ended(self, jobs: list[int], seconds: float = 240.0) -> None:
         """Wait until all have run to their end."""
         until(lambda: all(self.cell.ended(job) for job in jobs),
               lambda: f"all have ended; {[job for job in jobs if not self.cell.ended(job)]} have not", seconds, 0.1)
@@ -174,7 +174,7 @@ class GridLab:
         """How many machines are in the reserve."""
         return sum(state == "inactive" for state in self.states().values())
 
-    def shrunk(self, members: int = 0, seconds: float = 120.0) -> None:
+    def shrunk(self, members: int = 0, seconds: float = 240.0) -> None:
         """Wait until the pool has so many nodes besides its head, and nothing is asked for or on its way."""
         until(lambda: self.rests(members),
               lambda: f"the pool has {members} nodes: {self.states()}, {self.hosts()}, {self.memory()}", seconds, 0.1)
@@ -212,11 +212,11 @@ class GridLab:
             return {"nodes": {}, "requests": {}, "reclaims": {}, "keys": 0}
         return found
 
-    def remembers(self, truth: Callable[[dict[str, Any]], Any], what: str, seconds: float = 60.0) -> None:
+    def remembers(self, truth: Callable[[dict[str, Any]], Any], what: str, seconds: float = 180.0) -> None:
         """Wait until the VCM's memory is so."""
         until(lambda: truth(self.memory()), lambda: f"{what}: {self.memory()}", seconds, 0.01)
 
-    def says(self, words: str, seconds: float = 60.0) -> None:
+    def says(self, words: str, seconds: float = 180.0) -> None:
         """Wait until the VCM has said that, in this story."""
         self.stand.wait(lambda: words in self.said(), seconds, f"the VCM says {words!r}")
 

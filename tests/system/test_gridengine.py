@@ -35,7 +35,8 @@ def test_it_grows_from_nothing_runs_everything_once_and_shrinks(lab: GridLab) ->
     host that was put there by hand stays as it is throughout."""
     assert lab.turned_away.returncode == 1
     assert "not allowed to run in any queue" in lab.turned_away.stderr
-    (lab.cell.folder / "etc/hosts").write_text("127.0.0.1 localhost\n10.77.9.9 byhand\n")
+    with open(lab.cell.folder / "etc/hosts", "a") as hosts:
+        hosts.write("10.77.9.9 byhand\n")
     lab.cell.run("qconf", "-ah", "byhand")
     lab.cell.run("qconf", "-aattr", "hostgroup", "hostlist", "byhand", "@cod")
     before = lab.grants()
@@ -44,7 +45,7 @@ def test_it_grows_from_nothing_runs_everything_once_and_shrinks(lab: GridLab) ->
     lab.ended(jobs)
     lab.once(jobs)
     assert {lab.placed(job) for job in jobs} <= {"n2", "n3", "n4"}
-    until(lambda: lab.free() == 3, "all nodes are back", 60)
+    until(lambda: lab.free() == 3, "all nodes are back", 180)
     assert lab.grants() - before == 3  # none went away in between and came again
     assert lab.instances().keys() == {HEAD, "byhand"}
     assert "d" not in lab.instances()["byhand"]
@@ -72,7 +73,7 @@ def test_jobs_that_cannot_run_are_no_reason_to_grow(lab: GridLab) -> None:
     lost, = lab.submit(1, 0.1, "-l", "h_rt=60", "-wd", "/nosuch")
     lab.cell.run("qrls", str(held))
     lab.ended([held, after])
-    until(lambda: "Eqw" in lab.cell.run("qstat", "-u", "*").stdout, "it is in error", 30)
+    until(lambda: "Eqw" in lab.cell.run("qstat", "-u", "*").stdout, "it is in error", 180)
     lab.shrunk()
     assert not lab.cell.ran(later)
     assert not lab.cell.ran(lost)
@@ -85,8 +86,8 @@ def test_arrays_and_parallel_jobs(lab: GridLab) -> None:
     whole, = lab.submit(1, 0.5, "-h", "-pe", "smp", "2")
     across, = lab.submit(1, 0.5, "-h", "-pe", "mpi", "4")
     lab.release([array, whole, across])
-    until(lambda: lab.cell.ended(whole) and lab.cell.ended(across), "the parallel jobs have ended", 60)
-    until(lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 5)), "all tasks have ended", 60)
+    until(lambda: lab.cell.ended(whole) and lab.cell.ended(across), "the parallel jobs have ended", 180)
+    until(lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 5)), "all tasks have ended", 180)
     lab.once([whole, across])
     assert all(len(lab.cell.ran(array, str(task))) == 2 for task in range(1, 5))
     assert 2 <= lab.grants() - before <= 3
@@ -97,15 +98,15 @@ def test_a_vcluster_of_higher_priority_takes_nodes_while_jobs_run(lab: GridLab) 
     lab.fresh(slots=1, jobs_per_node=1, idle_limit=600.0)
     gate = lab.gate()
     first, = lab.submit(1, gate)
-    until(lambda: lab.placed(first), "the first runs", 60)
+    until(lambda: lab.placed(first), "the first runs", 180)
     second, brief = lab.submit(1, gate) + lab.submit(1, 0.1)
-    until(lambda: lab.placed(second) and lab.cell.ended(brief), "the second runs, the third has ended", 60)
+    until(lambda: lab.placed(second) and lab.cell.ended(brief), "the second runs, the third has ended", 180)
     idle = lab.placed(brief)
     assert len({idle, lab.placed(first), lab.placed(second)}) == 3
     loser = lab.placed(second)
     lab.stand.cod("vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top")
-    until(lambda: lab.active("web") == 2, "the other is there", 60, 0.1)
-    until(lambda: lab.hosts() == {lab.placed(first)}, lambda: f"two hosts have left: {lab.instances()}", 60)
+    until(lambda: lab.active("web") == 2, "the other is there", 180, 0.1)
+    until(lambda: lab.hosts() == {lab.placed(first)}, lambda: f"two hosts have left: {lab.instances()}", 180)
     reclaims = lab.stand.cod("reclaim", "list")
     assert sum(one["given"] for one in reclaims) == 2
     causes = [move["cause"] for name in lab.stand.hosts for move in lab.stand.history(name)]
@@ -122,12 +123,12 @@ def test_a_node_dies_under_a_job(lab: GridLab) -> None:
     lab.restart_vcm(slots=1, unheard_limit=1.0)
     gate = lab.gate()
     job, = lab.submit(1, gate)
-    until(lambda: lab.placed(job), "it runs", 60)
+    until(lambda: lab.placed(job), "it runs", 180)
     dead = lab.placed(job)
     machine = next(name for name in lab.stand.hosts if lab.stand.node(name).hostname == dead)
     released = lab.stand.node(machine).generation
     lab.stand[machine].off()
-    until(lambda: [line.split()[0] for line in lab.cell.ran(job)] == ["start", "start"], "it runs again", 60)
+    until(lambda: [line.split()[0] for line in lab.cell.ran(job)] == ["start", "start"], "it runs again", 180)
     gate.touch()
     lab.ended([job])
     lab.once([job], {job: 1})
