@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,22 @@ EXAMPLE = {
 }
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
-`cod serve` checks the whole file at its start. SIGHUP re-reads [policy], [energy], [notices], [smtp], [signin],
-[[power]] and log_level; the rest needs a restart."""
+`cod serve` checks the whole file at its start. SIGHUP re-reads the tables that say so, log_level and the
+certificate; the rest needs a restart."""
 
 
-def found(folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float) -> list[str]:
-    """Make a site with its data in `folder`; returns what was done, line by line. Nothing that is there is replaced."""
+def found(
+    folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float, listen: Sequence[str] = (),
+) -> list[str]:
+    """Make a site with its data in `folder`; returns what was done, line by line. Nothing that is there is replaced.
+
+    listen  ADDRESS:PORT pairs of the portal and the REST API
+    """
     done = []
     if site_file.exists():
-        done.append(f"kept {site_file}")
+        done.append(f"kept {site_file}" + (": what the options say is for a new one" if subnet or listen else ""))
     else:
-        write_site_file(site_file, folder, subnet)
+        write_site_file(site_file, folder, subnet, listen)
         done.append(f"wrote {site_file}: read it, the [[subnet]] table first")
     _site, settings = config.load(site_file)
     for path in (settings.boot / "trampoline", settings.images, settings.run):
@@ -65,13 +71,27 @@ def found(folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float) 
     return done
 
 
-def write_site_file(path: Path, folder: Path, subnet: Mapping[str, Any]) -> None:
+def write_site_file(path: Path, folder: Path, subnet: Mapping[str, Any], listen: Sequence[str] = ()) -> None:
     """Write the annotated file, readable by its owner alone: a database URL may hold a password."""
-    text = annotated({"server": {"data_dir": str(folder.absolute())}, "subnet": {**EXAMPLE, **subnet}})
+    text = annotated({"server": {"data_dir": str(folder.absolute())}, "api": {"listen": listen} if listen else {},
+                      "subnet": {**EXAMPLE, **pools(str(subnet.get("network", ""))), **subnet}})
     config.parse(text, path)  # an --option that cannot be is refused before anything is written
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def pools(network: str) -> dict[str, list[str]]:
+    """Pools for a network: its upper half for vclusters, a part of the lower one for firmware and trampoline. Nothing
+    where it is no network, or so small that somebody has to say."""
+    try:
+        whole = IPv4Network(network)
+    except ValueError:
+        return {}
+    size, half = whole.num_addresses, whole.num_addresses // 2
+    first, last = (size // 256, size * 5 // 256) if size >= 4096 else (size // 8, half)
+    return {"boot_pool": [str(whole[first]), str(whole[last - 1])],
+            "block_pool": [str(whole[half]), str(whole[-1])]} if size >= 128 else {}
 
 
 def copy_loaders(boot: Path) -> list[str]:

@@ -292,7 +292,7 @@ class AccountTable(Table):
 
 
 class PowerTable(Table):
-    """How machines are switched on and off. The first rule that fits a new machine is used; repeat for more."""
+    """How machines are switched. The first rule that fits a new machine is used; repeat for more. Re-read on SIGHUP."""
 
     match: str = Field("*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'")
     driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] = Field(

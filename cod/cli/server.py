@@ -22,26 +22,31 @@ PARTS = ("edge", "images", "manager", "web")
 @click.option("--interface", help="The server's interface on the nodes' network.")
 @click.option("--network", help="The nodes' network, ADDRESS/BITS.")
 @click.option("--address", "server", help="The server's own address on it.")
-@click.option("--boot-pool", nargs=2, metavar="FIRST LAST", help="Addresses for firmware and trampoline.")
-@click.option("--block-pool", nargs=2, metavar="FIRST LAST", help="Addresses for vclusters.")
+@click.option("--boot-pool", nargs=2, metavar="FIRST LAST", help="Addresses for firmware and trampoline, else chosen.")
+@click.option("--block-pool", nargs=2, metavar="FIRST LAST", help="Addresses for vclusters, else the upper half.")
+@click.option("--listen", multiple=True, metavar="ADDRESS:PORT", help="Where the portal and the REST API are open, "
+              "over TLS; may be repeated. Without it only the server itself can ask.")
 @click.pass_context
-def init(ctx: click.Context, /, folder: str | None, **subnet: Any) -> None:
+def init(ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], **subnet: Any) -> None:
     """Make a new site: annotated site file, folders, boot loaders, database.
 
     Nothing that is there already is replaced, so it may be repeated.
 
     \b
     Example:
-      cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1
+      cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1 \\
+        --listen 0.0.0.0:8443
     """
     from cod.config import ConfigError
     from cod.init import found
 
     data = Path(folder or DATA)
-    site = ctx.find_root().obj["site"]
+    said = ctx.find_root().obj  # --dir goes before $COD_SITE
+    site = said["named"] if folder else said["site"]
     site_file = Path(site) if site else data / "site.toml" if folder else Path(SITE_FILE)
     try:
-        for line in found(data, site_file, {key: value for key, value in subnet.items() if value}, time.time()):
+        for line in found(data, site_file, {key: value for key, value in subnet.items() if value}, time.time(),
+                          listen):
             click.echo(line)
     except (ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None

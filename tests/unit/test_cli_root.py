@@ -27,6 +27,14 @@ def test_a_server_in_the_environment_goes_before_a_site_in_it(tmp_path: Path, mo
     assert str(tmp_path / "run" / "api.sock") in named.stderr
 
 
+def test_a_folder_goes_before_a_site_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COD_SITE", str(tmp_path / "old.toml"))
+    made = CliRunner().invoke(cod, ["init", "--dir", str(tmp_path / "new"), "--listen", "127.0.0.1:8443"])
+    assert made.exit_code == 0
+    assert (tmp_path / "new" / "site.toml").exists()
+    assert not (tmp_path / "old.toml").exists()
+
+
 def test_who_shows_no_token_hears_how_to_have_one() -> None:
     refused = Root("x", callback=None, params=[click.Option(["--token"])])
 

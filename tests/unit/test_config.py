@@ -293,21 +293,51 @@ def test_toml_strings_survive(text: str) -> None:
 
 def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
-    done = init.found(tmp_path, file, {"interface": "br7"}, 1000.0)
+    done = init.found(tmp_path, file, {"interface": "br7"}, 1000.0, ["127.0.0.1:8443", "10.77.0.1:443"])
     assert any("schema" in line for line in done)
     assert (tmp_path / "boot" / "trampoline").is_dir()
     assert (tmp_path / "cod.db").exists()
     assert file.stat().st_mode & 0o077 == 0
     before = file.read_text()
     assert 'interface = "br7"' in before
+    assert config.load(file)[1].listen == (("127.0.0.1", 8443), ("10.77.0.1", 443))
     again = init.found(tmp_path, file, {"interface": "br8"}, 2000.0)
-    assert f"kept {file}" in again
+    assert f"kept {file}: what the options say is for a new one" in again
+    assert f"kept {file}" in init.found(tmp_path, file, {}, 2000.0)
     assert file.read_text() == before
+
+
+@pytest.mark.parametrize(("network", "server", "boot", "block"), [
+    ("10.77.0.0/16", "10.77.0.1", ["10.77.1.0", "10.77.4.255"], ["10.77.128.0", "10.77.255.255"]),
+    ("192.168.7.0/24", "192.168.7.1", ["192.168.7.32", "192.168.7.127"], ["192.168.7.128", "192.168.7.255"]),
+    ("10.1.16.0/20", "10.1.16.1", ["10.1.16.16", "10.1.16.79"], ["10.1.24.0", "10.1.31.255"]),
+    ("10.1.1.0/25", "10.1.1.1", ["10.1.1.16", "10.1.1.63"], ["10.1.1.64", "10.1.1.127"]),
+])
+def test_a_networks_pools(tmp_path: Path, network: str, server: str, boot: list[str], block: list[str]) -> None:
+    """Whoever names a network and an address in it has a site file that is right."""
+    assert init.pools(network) == {"boot_pool": boot, "block_pool": block}
+    init.write_site_file(tmp_path / "site.toml", tmp_path, {"network": network, "server": server})
+    assert config.load(tmp_path / "site.toml")[0].subnets[0].network == network
+
+
+def test_no_pools_of_no_network() -> None:
+    assert init.pools("") == init.pools("10.1.1.1/16") == init.pools("10.0.0.0/30") == {}
+    assert init.pools(str(init.EXAMPLE["network"])) == {key: init.EXAMPLE[key] for key in ("boot_pool", "block_pool")}
+
+
+def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
+    """Its head sends readers there."""
+    said = {name for name, field in SiteFile.model_fields.items()
+            if (table := init.table_class(field)) and "Re-read on SIGHUP" in (table.__doc__ or "")}
+    assert said == {"policy", "energy", "types", "images", "console", "notices", "smtp", "signin", "ldap", "oidc",
+                    "account", "power"}
 
 
 def test_init_refuses_options_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="inside the network"):
         init.found(tmp_path, tmp_path / "site.toml", {"server": "10.9.9.9"}, 1000.0)
+    with pytest.raises(ConfigError, match="listen"):
+        init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0, ["8443"])
     assert not (tmp_path / "site.toml").exists()
 
 
