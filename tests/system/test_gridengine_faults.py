@@ -50,7 +50,7 @@ def _all_active(memory: dict[str, Any]) -> bool:
     return all(node["member"]["state"] == "active" for node in memory["nodes"].values())
 
 
-# What lasts for a moment only may be over before somebody looks: as long as jobs wait, each of these is true later, too.
+# What lasts for a moment only may be over before somebody looks: as long as jobs wait, each of these stays true.
 
 
 def _asked(memory: dict[str, Any]) -> bool:
