@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS, SERVER_DAYS, VCM_DAYS = 7300, 825, 397
+CA_RENEWED = 1200  # days before its end: three lives of what it issues, so that it ends before none of that
 EARLY = timedelta(hours=1)  # certificates are valid from before now: clocks differ
 _SIGNS = x509.KeyUsage(
     digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
@@ -34,12 +35,14 @@ SERVER_NAME = "cod"  # what the servers' certificates name, whatever address the
 @dataclass(frozen=True, slots=True)
 class Issued:
     """A key with its certificate, both PEM; `serial` in hex, as `serial_text` writes it. `key` is empty where it was
-    made elsewhere; `holder`: SHA-256 of the public key, in hex."""
+    made elsewhere; `holder`: SHA-256 of the public key, in hex; `ends_at`: seconds since the epoch; 0: there
+    is no certificate."""
 
     key: bytes
     certificate: bytes
     serial: str
     holder: str = ""
+    ends_at: float = 0.0
 
     def der(self) -> bytes:
         """The certificate in its binary form."""
@@ -63,14 +66,27 @@ class Ca:
     def _make(self, site: str, now: datetime) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
-        certificate = (
-            _builder(name, name, key.public_key(), now, CA_DAYS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_SIGNS, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256()))
-        _write(self._folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
+        _write(self._folder / "ca.crt", _own_certificate(key, name, now))
         _write(self._folder / "ca.key", _pem(key))  # last: it is the sign that the CA is there
+
+    def renew(self, now: datetime) -> bool:
+        """Put its end off, if that is near; did it? Key and name stay, so what it has issued stays good, and the old
+        certificate and the new one vouch for the same: those who have the old one get the new one in time."""
+        if now < self._own.not_valid_after_utc - timedelta(days=CA_RENEWED):
+            return False
+        self.certificate = _own_certificate(self._key, self._own.subject, now)
+        self._own = x509.load_pem_x509_certificate(self.certificate)
+        _write(self._folder / "ca.crt", self.certificate)
+        return True
+
+    def der(self) -> bytes:
+        """Its certificate in binary form."""
+        return self._own.public_bytes(serialization.Encoding.DER)
+
+    @property
+    def ends_at(self) -> float:
+        """When its certificate ends, in seconds since the epoch."""
+        return self._own.not_valid_after_utc.timestamp()
 
     def vcm(self, vcluster: str, now: datetime) -> Issued:
         """A key and certificate for the VCM of that vcluster."""
@@ -110,7 +126,8 @@ class Ca:
         key: ec.EllipticCurvePublicKey, private: bytes,
     ) -> Issued:
         certificate = (
-            _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]), self._own.subject, key, now, days)
+            _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]), self._own.subject, key, now,
+                     min(now + timedelta(days=days), self._own.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
@@ -119,7 +136,24 @@ class Ca:
             .sign(self._key, hashes.SHA256()))
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         shown = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-        return Issued(private, pem, serial_text(certificate.serial_number), hashlib.sha256(shown).hexdigest())
+        return Issued(private, pem, serial_text(certificate.serial_number), hashlib.sha256(shown).hexdigest(),
+                      certificate.not_valid_after_utc.timestamp())
+
+
+def ends_at(folder: Path) -> float:
+    """When the certificate of the authority in `folder` ends, in seconds since the epoch: another process may have
+    renewed it. Raises OSError, ValueError."""
+    return x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()).not_valid_after_utc.timestamp()
+
+
+def _own_certificate(key: ec.EllipticCurvePrivateKey, name: x509.Name, now: datetime) -> bytes:
+    certificate = (
+        _builder(name, name, key.public_key(), now, now + timedelta(days=CA_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_SIGNS, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256()))
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def serial_text(serial: int) -> str:
@@ -128,12 +162,12 @@ def serial_text(serial: int) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, days: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - EARLY).not_valid_after(now + timedelta(days=days)))
+        .not_valid_before(now - EARLY).not_valid_after(end))
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -143,7 +177,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     """Whole or not at all, for its owner alone."""
-    new = path.with_suffix(".new")
+    new = path.with_suffix(f".{os.getpid()}.new")  # several of a site's processes may be started at the same moment
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
         file.flush()

@@ -33,6 +33,8 @@ KINDS = {
     "quarantined": "a node was set aside and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "a node's disk was to be saved as an image, and was not",
+    "vcm-certificate": "the certificate of the vcluster's VCM ends soon, or has ended, and was not renewed",
+    "authority": "the site's authority for VCMs ends, and its servers have to be started anew before",
     "test": "somebody asked for a test notice",
 }
 LONGEST_SUBJECT = 200
@@ -145,6 +147,27 @@ def hardware_changed(
     return _news("hardware", f"node {node}: hardware has changed",
                  f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If nobody "
                  f"changed it on purpose, have a look at the machine: `cod node show {node}` has its last report.")
+
+
+def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> News:
+    """The certificate of its VCM ends, or has ended, at `ends_at`. `inside`: the VCM runs on one of its nodes."""
+    ended = now >= ends_at
+    how = "`cod vcm enroll {0} --inside`, and prime that node anew" if inside else "`cod vcm enroll {0} --into FOLDER`"
+    subject = "has ended" if ended else f"ends in {span(ends_at - now)}"
+    return _news("vcm-certificate", f"{vcluster.name}: its VCM's certificate {subject}",
+                 f"The certificate of the virtual cluster manager of {vcluster.name} {'ended' if ended else 'ends'} "
+                 f"{_at(ends_at)}. It should have renewed it by itself months ago: "
+                 + ("it cannot connect any more. Enrol it anew: " + how.format(vcluster.name) if ended else
+                    "see that it runs, can connect and can write its folder, and what its log says; or enrol it anew: "
+                    + how.format(vcluster.name)) + ".")
+
+
+def authority_ends(ends_at: float) -> News:
+    """The certificate of the site's authority ends, and no server has been started for so long that it was renewed."""
+    return _news("authority", "the authority for VCMs ends",
+                 f"The certificate of this site's authority, by which virtual cluster managers and servers know each "
+                 f"other, ends {_at(ends_at)}. A server that is started renews it; VCMs learn of it when they renew "
+                 f"theirs, which takes them up to nine months. Start each server of the site anew soon.")
 
 
 def quarantined(node: str, reason: str) -> News:

@@ -19,12 +19,13 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cod import config, logs, secretfile, supervisor, webcert
+from cod import ca, config, logs, secretfile, supervisor, webcert
 from cod.ca import Ca
 from cod.config import ConfigError, Settings
 from cod.model import Inviter, Site
@@ -106,7 +107,8 @@ def _prepare(site: Site, settings: Settings) -> None:
         os.chmod(settings.run, 0o700)
         counters.mkdir(exist_ok=True)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
-        Ca(settings.authority, site.name)
+        if Ca(settings.authority, site.name).renew(datetime.now(UTC)):
+            log.warning("the site's authority for VCMs was about to end: its certificate is renewed")
         if not settings.plain:
             webcert.loaded(_web_certificate(site, settings))
     except webcert.Unusable as error:
@@ -279,6 +281,7 @@ def images(ground: Ground) -> list[Any]:
 
 def manager(ground: Ground) -> list[Any]:
     """The resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts, pruning."""
+    from cod.net.certificates import CertificateWatch
     from cod.net.departures import Departures
     from cod.net.energy import Accountant
     from cod.net.manager import Manager
@@ -303,6 +306,7 @@ def manager(ground: Ground) -> list[Any]:
     g.wake.on("notices", post.wake)
     return [planner, power, meters, recorder, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
             Accountant(g.reactor, g.pool, g.site, g.clock),
+            CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
             Departures(g.reactor, g.pool, g.site, g.clock),
             Pruner(g.reactor, g.pool, g.settings.keep_history, g.clock)]
 
@@ -317,7 +321,7 @@ def web(ground: Ground) -> list[Any]:
                       settings.images, settings.incoming, settings.upload_limit, ground.wake.effects, ground.clock,
                       secretfile.key(settings.webhook_key), Ca(settings.authority, ground.site.name),
                       None if settings.plain else WebTls(partial(_web_certificate, ground.site, settings)),
-                      settings.names)]
+                      settings.names, settings.consoles)]
 
 
 def _web_certificate(site: Site, settings: Settings) -> webcert.WebCertificate:

@@ -68,6 +68,7 @@ def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
     kept = (folder / "vcm.toml").exists()
     for name in [*names, *["vcm.toml"] * (not kept)]:
         _write(folder / name, enrolled[fields[name]])
+    (folder / "vcm.crt.renewed").unlink(missing_ok=True)  # of the one that is shut out now
     said = ", ".join([*names, *["vcm.toml"] * (not kept)]) or "nothing"
     click.echo(f"wrote {said} to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
     if kept:

@@ -47,13 +47,15 @@ class Picture:
 # ---------------------------------------------------------------- what the administrator does
 
 
-def enrol(tx: Tx, *, vcluster: str, serial: str, address: str, now: float) -> VcmView:
-    """Whoever has the certificate of that serial number and comes from that address speaks for the vcluster; '' for
-    one of them leaves it out. Raises `Refused`."""
+def enrol(
+    tx: Tx, *, vcluster: str, serial: str, address: str, now: float, ends_at: float | None = None
+) -> VcmView:
+    """Whoever has the certificate of that serial number, which ends at `ends_at`, and comes from that address speaks
+    for the vcluster; '' for one of them leaves it out. Raises `Refused`."""
     if not serial and not address:
         raise Refused("invalid", "a VCM without a certificate is known by its address: say which", "address")
     found = _vcluster(tx, vcluster)
-    vcms.enrol(tx, found.id, serial=serial, address=address, head=None, now=now)
+    vcms.enrol(tx, found.id, serial=serial, address=address, head=None, now=now, ends_at=ends_at)
     return show(tx, vcluster)
 
 
@@ -80,7 +82,7 @@ def enrol_inside(
 
 
 def admit(
-    tx: Tx, *, vcluster: str, invitation: str, address: str, serial: str, key: str, now: float
+    tx: Tx, *, vcluster: str, invitation: str, address: str, serial: str, ends_at: float, key: str, now: float
 ) -> None:
     """The VCM on the vcluster's head trades its invitation for the certificate `serial`. Raises `Refused`
     ('forbidden').
@@ -102,7 +104,7 @@ def admit(
         raise Refused("forbidden", f"{known.head} of {vcluster} is invited, and that is not at {address}")
     if given.taken_by not in (None, key):
         raise Refused("forbidden", "somebody else has used the invitation: enrol the VCM anew")
-    vcms.admit(tx, known, serial=serial, key=key, now=now)
+    vcms.admit(tx, known, serial=serial, ends_at=ends_at, key=key, now=now)
     audit.add(tx, actor=f"vcm:{vcluster}", address=address, action="vcm admit", thing=vcluster,
               group_id=found.group_id, after={"serial": serial, "head": known.head}, now=now)
 
@@ -134,11 +136,14 @@ def show(tx: Tx, vcluster: str) -> VcmView:
 
 
 def greet(
-    tx: Tx, *, vcluster: str, serial: str, address: str, about: str, seen: int, server: str, now: float
+    tx: Tx, *, vcluster: str, serial: str, address: str, about: str, seen: int, server: str, now: float,
+    ends_at: float | None = None,
 ) -> Greeted:
     """A VCM has come. Raises `Refused` ('forbidden') when it may not speak for that vcluster.
 
-    serial   of its certificate; '' where it showed none: then its address has to be the one that was enrolled
+    serial   of its certificate; '' where it showed none: then its address has to be the one that was enrolled. One that
+             it has renewed takes the former one's place now
+    ends_at  when that certificate ends
     seen     the last message that it says it has dealt with; a number from the future is not believed
     """
     found = vclusters.by_name(tx, vcluster)
@@ -147,6 +152,8 @@ def greet(
         raise Refused("forbidden", f"nobody is enrolled for a vcluster {vcluster!r}")
     if not (known.serial or known.address):
         raise Refused("forbidden", f"{known.head} of {vcluster} has not fetched its certificate yet")
+    if serial and serial == known.next_serial:
+        known = vcms.succeed(tx, known)
     if serial != known.serial:
         raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted: "
                       "connect by TLS")
@@ -154,7 +161,8 @@ def greet(
     if expected not in ("", address):
         raise Refused("forbidden", f"the VCM of {vcluster} comes from {expected}, not from {address}")
     acked = min(max(seen, known.acked), known.sequence)
-    vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about)
+    vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about,
+                ends_at=known.ends_at or ends_at)
     vcms.acknowledge(tx, found.id, acked)
     return Greeted(found.id, known.epoch + 1, acked)
 

@@ -9,7 +9,8 @@ from cod.wire.nmp import Fault
 
 RATE, BURST = 50.0, 200.0  # messages: a second, at once
 BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share
-COSTLY = {"request-nodes": (1.0, 100.0), "status": (1.0, 10.0)}  # the same, of verbs that leave rows or read many
+COSTLY = {"request-nodes": (1.0, 100.0), "status": (1.0, 10.0), "renew": (0.1, 10.0)}  # the same, of verbs that leave
+# rows, read many, or sign
 MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed
 HELLOS = 1.0, 60.0  # the same, of greetings by one certificate, or from one address: each costs a transaction
 QUIET = 60.0  # seconds between two lines about the same thing

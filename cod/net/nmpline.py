@@ -191,9 +191,8 @@ class Line(protocol.Protocol, ABC):
     # ------------------------------------------------------------ saying
 
     def answer(self, body: b.Body, question: str) -> None:
-        """Answer; an error that answers no open question is said by itself."""
-        if not self.say(body, answers=question) and isinstance(body, b.Error):
-            self.say(body)
+        """Answer the message of that id; '' where it had none that could be read, or has another answer to come."""
+        self.say(body, answers=question)
 
     def filled(self, full: bool) -> None:
         """The transport's buffer is full, or not any more."""

@@ -6,13 +6,14 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
 from twisted.python.failure import Failure
 
-from cod.ca import Ca
-from cod.flows import vcms
+from cod.ca import Ca, Issued
+from cod.flows import certificates, vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net import nmpline, nmpverbs
 from cod.net.nmplimits import Rations
@@ -120,7 +121,8 @@ class Session(Line):
             raise Fault("identity", f"the certificate is of vcluster {shown.name}, not {hello.vcluster}", fatal=True)
         greeted = await server.pool.run(
             vcms.greet, vcluster=hello.vcluster, serial=shown.serial, address=self.address, about=hello.vcm,
-            seen=hello.seen, server=server.server, now=server.clock())
+            seen=hello.seen, server=server.server, now=server.clock(),
+            ends_at=None if shown.until == inf else shown.until)
         if self._closing:  # it has gone while we looked
             return self._gone(greeted.vcluster_id, greeted.epoch)
         self._speaker = Speaker(hello.vcluster, greeted.vcluster_id)
@@ -144,17 +146,27 @@ class Session(Line):
             raise Fault("identity", "certificates are issued by TLS only", fatal=True)
         server.rations.greets(self.address)
         now = server.clock()
-        try:
-            issued = server.authority.certify(
-                asked.vcluster, b64decode(asked.request), datetime.fromtimestamp(now, UTC))
-        except ValueError as error:
-            raise Fault("invalid", f"the request for a certificate: {error}", line=1) from None
+        issued = _certified(server.authority, asked.vcluster, asked.request, now)
         await server.pool.run(
             vcms.admit, vcluster=asked.vcluster, invitation=asked.invitation, address=self.address,
-            serial=issued.serial, key=issued.holder, now=now)
+            serial=issued.serial, ends_at=issued.ends_at, key=issued.holder, now=now)
         log.info("the VCM of %s at %s has traded its invitation for a certificate", asked.vcluster, self.address)
         self.answer(b.Enrolled(b64encode(issued.der()).decode()), message.id)
         self.leave("")
+
+    async def _renew(self, message: Message, asked: b.Renew, speaker: Speaker) -> None:
+        """A certificate to follow the one that this connection was made with. Nothing ends by that: whoever does not
+        get the answer asks again, and comes with the old one until then."""
+        server, now = self._server, self._server.clock()
+        if server.authority is None:
+            raise Fault("refused", "this server issues no certificates")
+        issued = _certified(server.authority, speaker.vcluster, asked.request, now)
+        renew = partial(certificates.renew, vcluster_id=speaker.id, serial=issued.serial, ends_at=issued.ends_at,
+                        address=self.address, now=now)
+        await server.pool.run(vcms.spoken, speaker.id, self.epoch, renew)
+        log.info("the VCM of %s has renewed its certificate", speaker.vcluster)
+        ours = server.authority.der()
+        self.answer(b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id)
 
     async def _deal_with(self, message: Message, body: b.Body, speaker: Speaker) -> None:
         server = self._server
@@ -166,6 +178,8 @@ class Session(Line):
             self.leave("")
         elif isinstance(body, b.Error):
             server.quiet.warning((speaker.vcluster, "says"), f"VCM of {speaker.vcluster} says: {body.sentence}")
+        elif isinstance(body, b.Renew):
+            await self._renew(message, body, speaker)
         elif not isinstance(body, b.Pong):
             flow, shape = nmpverbs.flow(body, speaker, server.site, server.clock())
             value = await server.pool.run(vcms.spoken, speaker.id, self.epoch, flow)
@@ -224,3 +238,11 @@ class Session(Line):
         server = self._server
         done = server.pool.run(vcms.gone, vcluster_id, server.server, epoch, server.clock())
         done.addErrback(lambda failure: log.warning("not noted: %s", failure.getErrorMessage()))
+
+
+def _certified(authority: Ca, vcluster: str, asked: str, now: float) -> Issued:
+    """What `asked` asks for (PKCS #10, DER in base64). Raises `Fault`."""
+    try:
+        return authority.certify(vcluster, b64decode(asked), datetime.fromtimestamp(now, UTC))
+    except ValueError as error:
+        raise Fault("invalid", f"the request for a certificate: {error}", line=1) from None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import and_, delete, insert, or_, select, update
 
 from cod.model import Owed, Vcm, VcmInvitation
 from cod.store import tables as t
@@ -37,11 +37,13 @@ def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
     return tx.scalar(select(_v.vcluster_id).where(_v.vcluster_id == vcluster_id, _v.head == hostname)) is not None
 
 
-def enrol(tx: Tx, vcluster_id: int, *, serial: str, address: str, head: str | None, now: float) -> Vcm:
+def enrol(
+    tx: Tx, vcluster_id: int, *, serial: str, address: str, head: str | None, now: float, ends_at: float | None = None
+) -> Vcm:
     """Let whoever has that certificate (or address) speak for the vcluster; whoever did so before may not any more."""
     known = get(tx, vcluster_id, lock=True)
     tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
-    columns: dict[str, Any] = {"serial": serial, "address": address, "head": head, "enrolled_at": now}
+    columns: dict[str, Any] = {"address": address, "head": head, "enrolled_at": now, **_shows(serial, ends_at)}
     if known is None:
         tx.execute(insert(t.vcms).values(vcluster_id=vcluster_id, **columns))
     else:
@@ -74,6 +76,26 @@ def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
                .values(server=None, connected_at=now))
 
 
+def succeed(tx: Tx, vcm: Vcm) -> Vcm:
+    """It has shown the certificate that it got for its former one, which is worth nothing from now on."""
+    columns = _shows(vcm.next_serial or "", vcm.next_ends_at)
+    change(tx, vcm, **columns)
+    return replace(vcm, **columns)
+
+
+def _shows(serial: str, ends_at: float | None) -> dict[str, Any]:
+    """What is so where that is the certificate which it is to show."""
+    return {"serial": serial, "ends_at": ends_at, "next_serial": None, "next_ends_at": None, "warned_at": None}
+
+
+def ending(tx: Tx, now: float, near: float, limit: int) -> list[int]:
+    """Vclusters whose VCMs' certificates end within `near` seconds, or have ended, and that were not told so, the first
+    to end first."""
+    has_ended_since = and_(_v.ends_at <= now, _v.warned_at < _v.ends_at)
+    query = select(_v.vcluster_id).where(_v.ends_at <= now + near, or_(_v.warned_at.is_(None), has_ended_since))
+    return list(tx.scalars(query.order_by(_v.ends_at).limit(limit)))
+
+
 # ---------------------------------------------------------------- invitations
 
 
@@ -86,7 +108,7 @@ def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) ->
     tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id))
     tx.execute(insert(t.vcm_invitations).values(
         vcluster_id=vcm.vcluster_id, node_id=node_id, digest=digest, expires_at=expires_at))
-    change(tx, vcm, serial="", epoch=vcm.epoch + 1, server=None)
+    change(tx, vcm, **_shows("", None), epoch=vcm.epoch + 1, server=None)
 
 
 def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
@@ -95,10 +117,10 @@ def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
     return VcmInvitation(*row) if row else None
 
 
-def admit(tx: Tx, vcm: Vcm, *, serial: str, key: str, now: float) -> None:
+def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float, key: str, now: float) -> None:
     """Its invitation is traded for that certificate, whose public key has the digest `key`."""
     tx.execute(update(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id).values(taken_by=key))
-    change(tx, vcm, serial=serial, epoch=vcm.epoch + 1, server=None, connected_at=now)
+    change(tx, vcm, **_shows(serial, ends_at), epoch=vcm.epoch + 1, server=None, connected_at=now)
 
 
 # ---------------------------------------------------------------- the outbox

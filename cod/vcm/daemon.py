@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from cod.vcm.keeper import Keeper, Terms
 from cod.vcm.memory import Forgetful
 from cod.vcm.pool import Pool
+from cod.vcm.renewal import Renewal
 from cod.vcm.settings import Settings, Unusable, load
 
 WARN_DAYS = 30  # before the end of the certificate
@@ -71,7 +72,8 @@ def _keeper(
     reactor: Any, threads: Any, settings: Settings, folder: Path, vcm: str, pool: Pool, dry_run: bool
 ) -> Keeper:
     terms, connect = _terms(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
-    keeper = Keeper(reactor, threads, terms, pool, connect, time.time)
+    renewal = Renewal(reactor, threads, settings, folder, time.time) if settings.tls else None
+    keeper = Keeper(reactor, threads, terms, pool, connect, time.time, renewal)
     _serve_metrics(reactor, settings, folder, keeper)
     reactor.callWhenRunning(_started, reactor, keeper)
     reactor.addSystemEventTrigger("before", "shutdown", keeper.stopService)
@@ -118,24 +120,26 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
     """What connects a link. The files are read each time: a VCM that is enrolled anew need not be started anew."""
     from twisted.internet.defer import ensureDeferred
 
-    from cod.vcm import invited, reach
+    from cod.vcm import invited, papers, reach
 
     servers = [(address, int(port)) for address, _, port in (server.partition(":") for server in settings.servers)]
     if not settings.tls:
         return reach.plainly(reactor, servers)
     turns = cycle(servers)
-    certificate, key = folder / settings.certificate, folder / settings.key
 
-    def connector(known: bool = True) -> Callable[[Any], Any]:
-        own = (certificate.read_bytes(), key.read_bytes()) if known else (b"", b"")
-        return reach.over_tls(reactor, [next(turns)], *own, (folder / settings.authority).read_bytes())
+    def stranger() -> Callable[[Any], Any]:
+        return reach.over_tls(reactor, [next(turns)], b"", b"", (folder / settings.authority).read_bytes())
+
+    def connector() -> Callable[[Any], Any]:
+        own = papers.load(settings, folder)
+        return reach.over_tls(reactor, [next(turns)], own.certificate, own.key, own.authority)
 
     async def connect(link: Any) -> Any:
         if invited.is_invited(settings, folder):
             try:
-                await invited.trade(reactor, settings, folder, connector(known=False))
+                await invited.trade(reactor, settings, folder, stranger())
             except Exception as error:
-                if not certificate.exists():
+                if not (folder / settings.certificate).exists():
                     raise
                 log.warning("the invitation was not traded: %s; going on with the certificate that is there", error)
         return await connector()(link)
@@ -143,11 +147,12 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
     if not invited.is_invited(settings, folder):
         try:
             connector()
-            left = reach.days_left(certificate.read_bytes(), time.time())
+            left = reach.days_left(papers.load(settings, folder).certificate, time.time())
         except (OSError, ValueError) as error:
             raise Unusable(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
         if left < WARN_DAYS:
-            log.warning("the certificate ends in %d days: `cod vcm enroll %s` makes a new one", left, settings.vcluster)
+            log.warning("the certificate ends in %d days and was not renewed yet: `cod vcm enroll %s` makes a new one",
+                        left, settings.vcluster)
     return lambda link: ensureDeferred(connect(link))
 
 
@@ -171,12 +176,12 @@ def _serve_metrics(reactor: Any, settings: Settings, folder: Path, keeper: Keepe
 
 def _expiry(settings: Settings, folder: Path) -> str:
     """One more line for the page: an alert in time saves an outage."""
-    from cod.vcm import reach
+    from cod.vcm import papers, reach
 
     if not settings.tls:
         return ""
     try:
-        left = reach.days_left((folder / settings.certificate).read_bytes(), time.time())
+        left = reach.days_left(papers.load(settings, folder).certificate, time.time())
     except (OSError, ValueError):
         left = 0.0
     name = "cod_vcm_certificate_days"

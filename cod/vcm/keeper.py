@@ -19,6 +19,7 @@ from cod.vcm import memory as store
 from cod.vcm.link import Link, Lost
 from cod.vcm.memory import Memory
 from cod.vcm.pool import Pool, Recalling
+from cod.vcm.renewal import Renewal
 from cod.vcm.rounds import Rounds
 from cod.vcm.steps import Terms
 from cod.wire.nmpbodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
@@ -36,16 +37,17 @@ class Keeper(Service):
     reactor   needs callLater; `threads` is a running thread pool for what may block
     connect   makes a connection for a protocol; fires when it is there
     clock     seconds since the epoch
+    renewal   renews its certificate; None: it has none
     """
 
     def __init__(
         self, reactor: Any, threads: Any, terms: Terms, pool: Pool, connect: Callable[[Link], Deferred[Any]],
-        clock: Callable[[], float],
+        clock: Callable[[], float], renewal: Renewal | None = None,
     ) -> None:
         self._reactor, self._terms, self._connect = reactor, terms, connect
         self.memory, self._pool = Memory(terms.vcluster), pool
         self.rounds = Rounds(reactor, threads, terms, pool, clock, self._ask, self._remember)
-        self.began = False
+        self.began, self._renewal = False, renewal
         self._few = DeferredSemaphore(MOST_ASKED)
         self._link: Link | None = None
         self._open = False
@@ -112,6 +114,14 @@ class Keeper(Service):
             log.warning("no connection with COD: %s; again in %.0f s", why, pause)
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             self._reactor.callLater(pause, self._call)
+
+    async def _renew(self) -> None:
+        """Its certificate, when it is time; a new one is shown by connecting anew."""
+        if self._renewal is None or self._terms.dry_run or not self._open:
+            return
+        if await self._renewal.run(self._ask) and self._link is not None:
+            self._open = False
+            self._link.leave("it comes again with its new certificate")
 
     async def _ask(self, body: Body) -> Body:
         """Ask, when not too many questions are without an answer."""
@@ -187,6 +197,7 @@ class Keeper(Service):
         seconds = 0.0
         try:
             seconds = await self.rounds.run(self.memory, self._open)
+            await self._renew()
         finally:
             self._working, again, self._again = False, self._again, False
             self._wake(0.0 if again else seconds)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from cod.wire import nmpxml
 from cod.wire.nmp import Decoder, Fault, Message
 from cod.wire.nmpbodies import Ack, Body, Bye, Enroll, Error, Hello, Ping, Pong, Welcome
-from cod.wire.nmptalk import Conversation, Side
+from cod.wire.nmptalk import Conversation, Side, State
 
 GREETING = 30.0  # seconds that COD has for its welcome
 
@@ -63,7 +63,7 @@ class Link(Protocol):
         self._answers: dict[str, Deferred[Body]] = {}
         self._keepalive = GREETING
         self._silence: Any = None
-        self._pinged = False
+        self._pinged = self._ended = False
         self._why = ""
 
     # ------------------------------------------------------------ saying
@@ -77,7 +77,11 @@ class Link(Protocol):
         self.ask(self._hello).addCallbacks(self._greeted, self._not_greeted)
 
     def ask(self, body: Body) -> Deferred[Body]:
-        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`. Raises `Fault` where it may not be said."""
+        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`, at once where the connection has ended
+        already: whoever hears of that by the failure of one question may go on with the next. Raises `Fault` where it
+        may not be said."""
+        if self._ended or self._talk.state == State.CLOSED:
+            return fail(Lost(self._why or "the connection has ended"))
         message = self._message(body)
         self.transport.write(self._talk.says(message))
         answer = self._answers[message.id] = Deferred()
@@ -181,6 +185,7 @@ class Link(Protocol):
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """It has ended: so have the questions."""
+        self._ended = True
         if self._silence is not None and self._silence.active():
             self._silence.cancel()
         why = self._why

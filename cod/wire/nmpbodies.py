@@ -51,6 +51,25 @@ class Enrolled:
 
 
 @dataclass(frozen=True, slots=True)
+class Renew:
+    """VCM: its certificate has passed most of its life; what it wants certified now.
+
+    request  as in `Enroll`
+    """
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """COD: the certificate that takes the place of the one shown, once it is shown itself; and the authority's own, as
+    it is now. DER in base64."""
+
+    certificate: str
+    authority: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """One tuple of a request: `count` nodes that satisfy `requires`, for `template` ('' the vcluster's own)."""
 
@@ -271,6 +290,6 @@ class Error:
 
 
 Body = (
-    Hello | Welcome | Enroll | Enrolled | RequestNodes | RequestStatus | Withdraw | Request | Grant | Refusal
-    | NodeState | Progress | ReleaseNodes | Reclaim | ReclaimAnswer | ReclaimOver | Lease | Extend | Done | Status
-    | Vcluster | Ack | Ping | Pong | Bye | Error)
+    Hello | Welcome | Enroll | Enrolled | Renew | Renewed | RequestNodes | RequestStatus | Withdraw | Request | Grant
+    | Refusal | NodeState | Progress | ReleaseNodes | Reclaim | ReclaimAnswer | ReclaimOver | Lease | Extend | Done
+    | Status | Vcluster | Ack | Ping | Pong | Bye | Error)

@@ -36,7 +36,8 @@ class Verb:
     """What a verb promises.
 
     by       who may say it; None: both
-    answers  the verbs that it may answer: it is said in reply to one of them, and names it. ('any' questions: error)
+    answers  the verbs that it may answer: it is said in reply to one of them, and names it. 'any': it may name whatever
+             was said, as an error does
     kept     it is in COD's outbox: numbered, and sent again until it is acknowledged
     """
 
@@ -55,6 +56,8 @@ VERBS: dict[str, Verb] = {
     "request-nodes": Verb(V),
     "request-status": Verb(V),
     "withdraw": Verb(V),
+    "renew": Verb(V),
+    "renewed": Verb(C, ("renew",)),
     "request": Verb(C, ("request-nodes", "request-status", "withdraw")),
     "release-nodes": Verb(V),
     "reclaim-answer": Verb(V),
@@ -75,7 +78,7 @@ VERBS: dict[str, Verb] = {
     "error": Verb(None, ("any",)),
     "bye": Verb(None),
 }
-QUESTIONS = frozenset(question for verb in VERBS.values() for question in verb.answers)
+QUESTIONS = frozenset(question for verb in VERBS.values() for question in verb.answers) - {"any"}
 
 # (state, verb) -> state; in *open* every other verb is allowed and leaves the connection open.
 TRANSITIONS: dict[tuple[State, str], State] = {
@@ -149,10 +152,10 @@ class Conversation:
             if message.answers:
                 raise Fault("out-of-state", f"{message.verb!r} answers nothing")
             return ""
-        if verb.answers == ("any",) and not message.answers:
-            return ""
+        if verb.answers == ("any",):  # what was refused may not have got as far as being a question
+            return self._asked[asker].pop(message.answers, "")
         question = self._asked[asker].get(message.answers, "")
-        if not question or (question not in verb.answers and verb.answers != ("any",)):
+        if not question or question not in verb.answers:
             named = message.answers or "none is named"
             raise Fault("out-of-state", f"{message.verb!r} answers no open question ({named})")
         del self._asked[asker][message.answers]

@@ -158,6 +158,9 @@ class End:
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         pass
 
+    def unregisterProducer(self) -> None:
+        pass
+
     def pauseProducing(self) -> None:
         pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import stat
@@ -12,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from cod.ca import SERVER_NAME, Ca, Issued
+from cod.ca import SERVER_NAME, Ca, Issued, ends_at
 
 NOW = datetime.now(UTC)
 
@@ -90,3 +91,32 @@ def test_what_is_not_valid_is_refused(tmp_path: Path, kind: str) -> None:
     server = written(ca.server([], NOW), tmp_path, "server")
     with pytest.raises(ssl.SSLError):
         handshake(server, client, tmp_path / "ca/ca.crt")
+
+
+def test_its_own_end_is_put_off_and_what_it_has_issued_stays_good(tmp_path: Path) -> None:
+    """By the old certificate as by the new one: some have this, some have that."""
+    ca = Ca(tmp_path / "ca", "test", NOW - timedelta(days=6200))
+    assert not ca.renew(NOW - timedelta(days=200))
+    vcm, key = written(ca.vcm("pool", NOW), tmp_path, "vcm")
+    shutil.copy(tmp_path / "ca/ca.crt", tmp_path / "old.crt")
+    before = ca.ends_at
+    assert ca.renew(NOW)
+    assert not ca.renew(NOW), "once"
+    assert ca.ends_at == ends_at(tmp_path / "ca") > before
+    again = Ca(tmp_path / "ca", "another name")
+    assert (again.certificate, again.invitation("x")) == (ca.certificate, ca.invitation("x"))
+    server, server_key = written(again.server([], NOW), tmp_path, "server")
+    for authority in (tmp_path / "old.crt", tmp_path / "ca/ca.crt"):
+        assert handshake((server, server_key), (vcm, key), authority) == "pool"
+    both = tmp_path / "both.crt"
+    both.write_bytes((tmp_path / "old.crt").read_bytes() + ca.certificate)
+    assert handshake((server, server_key), (vcm, key), both) == "pool"
+    assert stat.S_IMODE((tmp_path / "ca/ca.crt").stat().st_mode) == 0o600
+    assert sorted(file.name for file in (tmp_path / "ca").iterdir()) == ["ca.crt", "ca.key"]
+
+
+def test_nothing_that_it_issues_outlives_it(tmp_path: Path) -> None:
+    ca = Ca(tmp_path / "ca", "test", NOW - timedelta(days=7200))
+    assert ca.vcm("pool", NOW).ends_at == ca.server([], NOW).ends_at == ca.ends_at
+    assert ca.renew(NOW)
+    assert ca.vcm("pool", NOW).ends_at == pytest.approx((NOW + timedelta(days=397)).timestamp(), abs=1)

@@ -88,6 +88,8 @@ BODIES: list[b.Body] = [
     b.Welcome("pool", "cod1", 30.0, 811),
     b.Enroll("pool", "5e" * 32, "MIHx" * 80 + "MA=="),
     b.Enrolled("MIIBxzCCAW6g" * 40),
+    b.Renew("MIHm" * 20),
+    b.Renewed("MIIB" * 20, "MIIC" * 20),
     b.RequestNodes("grow-7", (b.Wanted(3, "batch", WANT), b.Wanted(1)), wait=False, spread=True, reason="24 jobs wait"),
     b.RequestStatus(17),
     b.Withdraw(17),

@@ -29,6 +29,7 @@ def every_news() -> list[notices.News]:
         notices.node_lost(WEB, "n7", "its fan is loud"), notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
         notices.quarantined(long, "it broke"), notices.captured("n7", long, "mine@2"),
         notices.capture_failed("n7", long, "no room"), notices.test("physics", "token:ci"),
+        notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False), notices.authority_ends(1e9),
     ]
 
 
@@ -62,6 +63,11 @@ def test_a_text_is_one_line_and_sentences(news: notices.News) -> None:
     (notices.quarantined("n7", "it broke!"), ["it broke! It", "`cod node restore n7`"]),
     (notices.deleted(WEB, "user:ann"), ["deleted by user:ann"]),
     (notices.vcluster_ready(WEB, 1), ["1 node run"]),
+    (notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False),
+     ["ends in 9 days", "ends 2001-09-09 01:46 UTC", "its log says", "`cod vcm enroll web --into FOLDER`"]),
+    (notices.vcm_certificate(WEB, 1e9, 1e9, inside=True),
+     ["certificate has ended", "cannot connect any more", "`cod vcm enroll web --inside`, and prime that node anew"]),
+    (notices.authority_ends(1e9), ["ends 2001-09-09 01:46 UTC", "Start each server of the site anew soon"]),
 ])
 def test_a_text_says_what_to_do(news: notices.News, words: list[str]) -> None:
     text = f"{news['subject']}\n{news['about']}"

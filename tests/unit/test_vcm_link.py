@@ -75,6 +75,33 @@ def test_hello_and_welcome() -> None:
     assert [welcome.sequence for welcome in line.welcomes] == [4]
 
 
+def test_a_question_after_the_end_fails_at_once() -> None:
+    """Who hears of the end by the failure of one question asks the next: it must not wait for ever."""
+    line = Line()
+    failed: list[Any] = []
+
+    def next_question(failure: Failure) -> None:
+        failed.append(failure.value)
+        line.link.ask(b.Status()).addErrback(lambda failure: failed.append(failure.value))
+
+    line.link.ask(b.Status()).addErrback(next_question)
+    line.link.connectionLost(Failure(ConnectionDone()))
+    assert [type(error) for error in failed] == [Lost, Lost]
+    assert str(failed[1]) == "the connection has ended"
+
+
+@pytest.mark.parametrize("ends", ["by us", "by COD"])
+def test_a_question_after_goodbye_fails_at_once(ends: str) -> None:
+    line = Line()
+    if ends == "by us":
+        line.link.leave("enough")
+    else:
+        line.hear(b.Bye("enough"))
+    failed: list[Any] = []
+    line.link.ask(b.Status()).addErrback(lambda failure: failed.append(failure.value))
+    assert [(type(error), str(error)) for error in failed] == [(Lost, "enough")]
+
+
 def test_a_hello_that_is_refused_ends_it() -> None:
     line = Line(welcome=False)
     line.hear(b.Error("identity", "who are you?"), answers=line.asked[0])

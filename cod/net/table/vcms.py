@@ -28,7 +28,8 @@ def _issued(ask: Ask) -> Flow:
     servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
 
     def enrol(tx: Any) -> b.VcmEnrolled:
-        vcms.enrol(tx, vcluster=name, serial=issued.serial, address=address, now=ask.now)
+        vcms.enrol(tx, vcluster=name, serial=issued.serial, address=address, now=ask.now,
+                   ends_at=issued.ends_at or None)
         return b.VcmEnrolled(
             vcluster=name, serial=issued.serial, key=issued.key.decode(), certificate=issued.certificate.decode(),
             authority=authority.decode(), servers=servers,

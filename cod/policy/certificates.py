@@ -1,0 +1,34 @@
+"""When certificates end: when somebody is told, and which are worth renewing. Pure.
+
+Times are seconds since the epoch. A VCM renews its certificate by itself long before (`cod.vcm.renewal`); so one that
+is near its end belongs to a VCM that has been away for months, or cannot write its files.
+"""
+
+from __future__ import annotations
+
+DAY = 86400.0
+NEAR = 30 * DAY
+"""A VCM's certificate is near its end: its group is told."""
+AUTHORITY_NEAR = 800 * DAY
+"""The same of the site's authority, whose end is put off when a server is started (`cod.ca`): none was for long."""
+AGAIN = 30 * DAY
+"""Between two notices about the authority."""
+WORTH = DAY
+"""So much longer than the one before has to last what is given for it."""
+
+
+def is_due(ends_at: float | None, warned_at: float | None, now: float) -> bool:
+    """Is its group to be told (again)? Once when it is near its end, and once when it has ended."""
+    if ends_at is None or now < ends_at - NEAR:
+        return False
+    return warned_at is None or warned_at < ends_at <= now
+
+
+def authority_is_due(ends_at: float, warned_at: float | None, now: float) -> bool:
+    """Are the administrators to be told of the authority's end (again)?"""
+    return now >= ends_at - AUTHORITY_NEAR and (warned_at is None or now >= warned_at + AGAIN)
+
+
+def is_worth(ends_at: float, before: float | None) -> bool:
+    """Is a certificate until `ends_at` worth having in place of one until `before`?"""
+    return before is None or ends_at >= before + WORTH

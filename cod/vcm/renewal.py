@@ -1,0 +1,63 @@
+"""A VCM renews its certificate by itself, when two thirds of its life are over, on the connection made with it.
+
+The new key is made in memory and written together with its certificate, in one stroke (cod/vcm/papers.py). COD goes on
+taking the old certificate until the new one is shown. So nothing is lost, whoever dies at whatever point: before the
+writing all is as it was, and it is asked anew; after it the next connection is made with the new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cod.vcm import papers
+from cod.vcm.settings import Settings
+from cod.vcm.steps import Steps
+from cod.wire.nmpbodies import Body, Renew, Renewed
+
+PART = 2 / 3  # of its life
+PAUSE = 3600.0  # seconds between looks
+FIRST_PAUSE = 60.0  # seconds after an attempt that failed; twice as long after each that follows, up to `PAUSE`
+
+log = logging.getLogger("cod.vcm")
+
+
+class Renewal(Steps):
+    """Of the papers in `folder`. `clock`: seconds since the epoch."""
+
+    def __init__(
+        self, reactor: Any, threads: Any, settings: Settings, folder: Path, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(reactor, threads)
+        self._settings, self._folder, self._clock = settings, folder, clock
+        self._next_look, self._pause = 0.0, FIRST_PAUSE
+        self._is_done = False
+
+    async def run(self, ask: Callable[[Body], Awaitable[Body]]) -> bool:
+        """Renew, if it is time; was it? Then the next connection is to be made with what was got. Raises nothing."""
+        if self._clock() < self._next_look:
+            return False
+        self._is_done = False
+        if await self._tried("the certificate is renewed", self._renew(ask)):
+            self._next_look, self._pause = self._clock() + PAUSE, FIRST_PAUSE
+        else:
+            self._next_look, self._pause = self._clock() + self._pause, min(2 * self._pause, PAUSE)
+        return self._is_done
+
+    async def _renew(self, ask: Callable[[Body], Awaitable[Body]]) -> None:
+        begin, end = papers.load(self._settings, self._folder).life()
+        if self._clock() < begin + PART * (end - begin):
+            return
+        key = papers.new_key()
+        answer = await ask(Renew(b64encode(papers.request(key)).decode()))
+        assert isinstance(answer, Renewed)
+        self._keep(key, b64decode(answer.certificate), b64decode(answer.authority))
+
+    def _keep(self, key: Any, certificate: bytes, authority: bytes) -> None:
+        got = papers.keep_renewed(self._settings, self._folder, key, certificate, authority)
+        self._is_done = True
+        log.info("the certificate is renewed, until %s", f"{datetime.fromtimestamp(got.life()[1], UTC):%Y-%m-%d}")
