@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.capture import capture
+from cod.cli.console import console
 from cod.cli.show import (
     ago,
     as_json,
@@ -41,6 +42,7 @@ def node() -> None:
 
 
 node.add_command(capture)
+node.add_command(console)
 
 
 @node.command("list")

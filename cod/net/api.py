@@ -55,16 +55,17 @@ class Api(http.HTTPFactory):
     authority     the site's certificate authority for VCMs
     names         host names of the server, beside its addresses
     proxied       it has no TLS of its own: a proxy on this host says where requests come from
+    consoles      folder that consoles are kept in, or None
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, *, local: bool, images: Path, intake: Intake, upload_limit: int,
         wake: Callable[[Any], object], metrics: Callable[[], Deferred[bytes]] | None = None,
         clock: Callable[[], float] = time.time, webhook_key: bytes = b"", authority: Ca | None = None,
-        names: Sequence[str] = (), proxied: bool = False,
+        names: Sequence[str] = (), proxied: bool = False, consoles: Path | None = None,
     ) -> None:
         super().__init__(timeout=60, reactor=reactor)
-        self.proxied = proxied
+        self.proxied, self.consoles = proxied, consoles
         self.crowd = Crowd(None if local or proxied else MOST_OF_ONE)
         self.names = frozenset(name.lower() for name in names)
         self.webhook_key, self.authority = webhook_key, authority
@@ -135,13 +136,14 @@ class ApiServer(Service):
         self, reactor: Any, pool: Pool, site: Site, path: Path, listen: Sequence[tuple[str, int]], images: Path,
         incoming: Path, upload_limit: int, wake: Callable[[Any], object], clock: Callable[[], float] = time.time,
         webhook_key: bytes = b"", authority: Ca | None = None, tls: WebTls | None = None, names: Sequence[str] = (),
+        consoles: Path | None = None,
     ) -> None:
         self._reactor, self._path, self._listen, self._tls = reactor, path, listen, tls
         self.intake = Intake(reactor, pool, site, incoming, wake, clock)
         self._apis = [
             Api(reactor, pool, site, local=local, images=images, intake=self.intake, upload_limit=upload_limit,
                 wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key,
-                authority=authority, names=names, proxied=tls is None)
+                authority=authority, names=names, proxied=tls is None, consoles=consoles)
             for local in (True, False)
         ]
         self._sweep = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))

@@ -23,6 +23,7 @@ from cod.net.table import ROUTES
 
 Flow = Callable[[Any], Any]
 CSV = "text/csv; charset=utf-8; header=present"
+TEXT = "text/plain; charset=utf-8"
 _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 
@@ -42,6 +43,11 @@ def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[Has
         return False
     asked = getattr(query, "format", None)
     return asked == "csv" if asked else "text/csv" in accept and "json" not in accept
+
+
+def wants_text(reply: BaseModel | None, query: Any) -> TypeGuard[HasText]:
+    """Is it a reply that is to be sent as plain text, because the question says so?"""
+    return isinstance(reply, HasText) and getattr(query, "format", None) == "text"
 
 
 def as_json(value: Any) -> bytes:
@@ -72,6 +78,14 @@ class HasCsv(Protocol):
 
     def csv(self) -> str:
         """The table, as RFC 4180 has it."""
+
+
+@runtime_checkable
+class HasText(Protocol):
+    """A reply that can be plain text, too."""
+
+    def as_text(self) -> str:
+        """The text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cod.flows.replies import Repeated
 from cod.model import Upload, Who
 from cod.net import openapi, tus
 from cod.net.apibody import Wrong, shown
-from cod.net.apicondition import CSV, Conditions, as_json, encoded, fits, tag, tags, wants_csv
+from cod.net.apicondition import CSV, TEXT, Conditions, as_json, encoded, fits, tag, tags, wants_csv, wants_text
 from cod.net.apirun import carry_out, checked, permit, reply
 from cod.net.bodies import EventQuery
 from cod.net.events import EventStream
@@ -111,6 +111,8 @@ class ApiRequest(FormRequest):
             return self._send(204, b"")
         if wants_csv(said, ask.query, self.getHeader("accept") or ""):
             return self._send_reply(route, said.csv().encode(), CSV)
+        if wants_text(said, ask.query):
+            return self._send_reply(route, said.as_text().encode(), TEXT)
         return self._send_reply(route, encoded(said))
 
     def _send_reply(self, route: Route, body: bytes, kind: str = "application/json") -> None:

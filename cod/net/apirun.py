@@ -36,6 +36,7 @@ class Ground(Protocol):
     images: Path
     webhook_key: bytes
     authority: Ca | None
+    consoles: Path | None
     real_reactor: Any
     signin: SignIn
     names: frozenset[str]

@@ -85,6 +85,8 @@ def _success(route: Route) -> dict[str, Any]:
         success["content"] = _json(route.reply)
     if hasattr(route.reply, "csv"):
         success["content"]["text/csv"] = {"schema": _TEXT}
+    if hasattr(route.reply, "as_text"):
+        success["content"]["text/plain"] = {"schema": _TEXT}
     if route.method != "GET":
         return {str(route.status): success}
     success["headers"] = {"ETag": {"description": "A digest of this answer", "schema": _TEXT}}

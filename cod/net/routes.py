@@ -31,6 +31,7 @@ class Ask:
     key     the Idempotency-Key header: the client's id for a request, repeating which is harmless
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
+    consoles      the folder that consoles are kept in; None: nowhere
     """
 
     site: Site
@@ -43,6 +44,7 @@ class Ask:
     key: str | None = None
     webhook_key: bytes = field(default=b"", repr=False)
     authority: Ca | None = field(default=None, repr=False)
+    consoles: Path | None = None
 
     @property
     def actor(self) -> str:

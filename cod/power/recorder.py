@@ -1,7 +1,7 @@
 """Follows the consoles of nodes and keeps what they say: one server does it, for as long as the claim is its own.
 
 Every few seconds it looks which consoles are to be followed and who holds their nodes. A console that is lost is tried
-again, at growing intervals; no more than `RATE` a second are begun and no more than `OPENING` are on their way at a
+again, at growing intervals; no more than eight a second are begun and no more than `OPENING` are on their way at a
 time, so that a thousand BMCs which come back together are asked one after the other. What comes is held in memory for
 half a second and written by a thread, under the tenure that was known when it came: between a change of holder and the
 next look what is said counts as said before it. So it may be hidden from somebody whose it is, never shown to somebody
@@ -30,12 +30,11 @@ from cod.model import Site
 from cod.power.accounts import sign_in
 from cod.power.console import ConsoleDriver, Line
 from cod.power.driver import PowerError, Target
-from cod.power.edge import Pace
 
 LOOK = 5.0  # seconds between looks at what is to be followed
 LEASE = 30.0
 TICK = 0.5  # seconds that what is heard is held, and between beginnings
-RATE = 8.0  # consoles begun a second
+AT_ONCE = 4  # consoles begun at a time: eight a second
 OPENING = 16  # begun and not heard yet
 PATIENCE = 60.0  # seconds until a console that was begun is heard
 STEADY = 60.0  # seconds for which a console is heard, after which earlier failures are forgotten
@@ -80,7 +79,6 @@ class Recorder(Service):
         self._in_thread = in_thread or self._deferred
         self._consoles: dict[int, Console] = {}
         self._ending: set[Deferred[None]] = set()
-        self._pace = Pace(RATE, RATE, RATE, reactor.seconds())
         self._held: dict[tuple[int, str], bytearray] = {}
         self._lost: dict[tuple[int, str], int] = {}
         self._states: dict[int, State] = {}
@@ -187,10 +185,9 @@ class Recorder(Service):
             if now >= console.begun_at + PATIENCE and console.line is not None:
                 console.given_up = f"it was not heard within {PATIENCE:.0f} s"
                 console.line.close()
-        room = min(self._pace.room(now), OPENING - len(opening))
+        room = max(0, min(AT_ONCE, OPENING - len(opening)))
         due = [each for each in self._consoles.values() if each.line is None and each.next_at <= now]
-        for console in sorted(due, key=lambda each: each.next_at)[: max(0, room)]:
-            self._pace.took(1)
+        for console in sorted(due, key=lambda each: each.next_at)[:room]:
             self._begin(console)
 
     def _begin(self, console: Console) -> None:

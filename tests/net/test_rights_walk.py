@@ -27,7 +27,7 @@ RANK = [OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL]
 LEAST = {
     # nodes
     "GET /nodes": ANY, "GET /nodes/{name}": VIEWER, "GET /nodes/{name}/history": VIEWER,
-    "GET /nodes/{name}/power": ADMIN, "PATCH /nodes/{name}": ADMIN,
+    "GET /nodes/{name}/console": MEMBER, "GET /nodes/{name}/power": ADMIN, "PATCH /nodes/{name}": ADMIN,
     "POST /nodes/{name}/approve": ADMIN, "POST /nodes/{name}/power": MEMBER, "POST /nodes/{name}/quarantine": ADMIN,
     "POST /nodes/{name}/restore": ADMIN, "POST /nodes/{name}/retire": ADMIN, "GET /captures": ANY,
     "GET /nodes/{name}/capture": VIEWER, "POST /nodes/{name}/capture": MEMBER, "DELETE /nodes/{name}/capture": MEMBER,

@@ -27,6 +27,7 @@ from cod.net.bodies.account import (
     TokenReply,
 )
 from cod.net.bodies.captures import CaptureList, CaptureQuery, CaptureReply, CaptureWish
+from cod.net.bodies.console import ConsoleQuery, ConsoleReply
 from cod.net.bodies.energy import EnergyLine, EnergyQuery, EnergyReport, EnergySum
 from cod.net.bodies.hardware import (
     BlockCreate,
@@ -154,10 +155,10 @@ from cod.net.bodies.vcms import VcmEnrol, VcmEnrolled, VcmList, VcmQuery, VcmRep
 __all__ = [
     "Accept", "Accepted", "Arrow", "AuditList", "AuditQuery", "AuditReply", "Because", "BindingReply", "BlockCreate",
     "BlockList", "BlockNodes", "BlockQuery", "BlockReply", "CaptureList", "CaptureQuery", "CaptureReply",
-    "CaptureWish", "ChartReply", "ConflictList", "ConflictQuery", "ConflictReply", "DeliveryList", "DeliveryQuery",
-    "DeliveryReply", "EnergyLine", "EnergyQuery", "EnergyReport", "EnergySum", "EventQuery", "ExplainReply",
-    "Extend", "Fact", "GroupCreate", "GroupKey", "GroupKeyList", "GroupList", "GroupPatch", "GroupQuery",
-    "GroupReply", "Health", "HistoryList", "HistoryQuery", "ImageAdd", "ImageList", "ImageQuery", "ImageReply",
+    "CaptureWish", "ChartReply", "ConflictList", "ConflictQuery", "ConflictReply", "ConsoleQuery", "ConsoleReply",
+    "DeliveryList", "DeliveryQuery", "DeliveryReply", "EnergyLine", "EnergyQuery", "EnergyReport", "EnergySum",
+    "EventQuery", "ExplainReply", "Extend", "Fact", "GroupCreate", "GroupKey", "GroupKeyList", "GroupList",
+    "GroupPatch", "GroupQuery", "GroupReply", "Health", "HistoryList", "HistoryQuery", "ImageAdd", "ImageList", "ImageQuery", "ImageReply",
     "InvitationList", "InvitationReply", "Invite", "Invited", "KeyAdd", "KeyList", "KeyReply", "Lifecycle",
     "MatchAsk", "MatchReply", "MemberList", "MemberReply", "MemberSet", "Membership", "Move", "Myself", "NodeInFull",
     "NodeList", "NodePatch", "NodeQuery", "NodeReply", "NoticeList", "NoticeQuery", "NoticeReply", "PasswordChange",

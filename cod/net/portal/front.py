@@ -130,7 +130,8 @@ class Portal:
     def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
         ground = self.ground
         return Ask(ground.site, ground.clock(), asked.visit.who or NOBODY, ground.images, names, body, query,
-                   key or secrets.token_hex(16), ground.webhook_key, ground.authority)
+                   key or secrets.token_hex(16), ground.webhook_key, ground.authority,
+                   ground.consoles)
 
     def _context(self, asked: Asked, place: str, form: Form | None = None) -> dict[str, Any]:
         """What every template is given; see `net.portal`."""

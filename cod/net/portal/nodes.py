@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 from cod import states
-from cod.flows import blocks, nodes, types, views
+from cod.flows import blocks, consoles, nodes, types, views
 from cod.flows.access import Claim, allows
 from cod.model import Right
 from cod.net import bodies as b
+from cod.net import console
 from cod.net.portal.pages import Action, Page, api, to, together
 from cod.net.portal.timeline import life
 from cod.net.routes import Ask, Flow, see
@@ -27,20 +28,30 @@ def _list(ask: Ask) -> Flow:
 
 def _one(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
+        works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names["name"]))
         view, bindings, history, conflicts = views.node_in_full(
             tx, ask.names["name"], ask.site.policy, ask.who.groups)
         return {"view": view, "node": view.node, "bindings": bindings, "history": history, "conflicts": conflicts,
                 "facts": nodes.hardware(view.node),
                 "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
                 "offered": _offered(view.node.state) if ask.who.admin else (),
-                "switches": view.node.power_driver != "none" and allows(
-                    tx, ask.who, Claim(Right.USE, "node", view.node.name)),
+                "switches": view.node.power_driver != "none" and works,
+                "console": _console(tx, ask) if works else None, "whole_console": SHOWN_WHOLE,
                 "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
                 "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
 
     return load
 
 
+def _console(tx: Any, ask: Ask) -> b.ConsoleReply:
+    """The last lines of the console."""
+    found = consoles.readable(tx, name=ask.names["name"], rules=ask.site.consoles, everything=ask.who.admin,
+                              now=ask.now)
+    return console.shown(ask.consoles, found, None, SHOWN)
+
+
+SHOWN = 2**13  # bytes of a console on the page
+SHOWN_WHOLE = 2**22  # in the file that the page offers
 DRIVERS = ("none", "lab", "ipmi", "redfish", "wol", "pdu")
 # What an administrator is offered, by the event that it is to the node.
 _OFFERS = {"approve": "approved", "quarantine": "quarantined", "restore": "restored", "retire": "retired"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import nodes, views
+from cod.flows import consoles, nodes, views
 from cod.net import bodies as b
+from cod.net import console
 from cod.net.routes import ADMINS, ANYBODY, Ask, Flow, listed, route, see, use
 
 
@@ -43,6 +44,11 @@ NODES = (
           shape=lambda rows: b.WishList(items=[b.WishReply.model_validate(row) for row in rows]), reply=b.WishList),
     route("POST", "/nodes/{name}/power", use("node"), "Wish a node on, off or power-cycled",
           partial(_on_node, nodes.power), reply=b.NodeReply, body=b.PowerWish, status=202),
+    route("GET", "/nodes/{name}/console", use("node"), "Show what a node wrote on its serial console",
+          lambda a: partial(consoles.readable, name=a.names["name"], rules=a.site.consoles,
+                            everything=a.who.admin, now=a.now),
+          work=lambda a, found: console.shown(a.consoles, found, a.query.since, a.query.bytes),
+          reply=b.ConsoleReply, query=b.ConsoleQuery, secret=True),
     route("POST", "/nodes/{name}/quarantine", ADMINS, "Set a node aside",
           partial(_on_node, nodes.quarantine), reply=b.NodeReply, body=b.Because),
     route("POST", "/nodes/{name}/restore", ADMINS, "Bring a node back from quarantine or retirement",

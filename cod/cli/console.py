@@ -1,0 +1,60 @@
+"""`cod node console`: what a node wrote on its serial console."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from cod.cli.show import SIZE, as_json, client, print_json
+from cod.client import Client, path
+
+POLL = 1.0  # seconds
+NEXT = 2**20  # bytes that are asked for at a time while it is followed
+
+
+@click.command()
+@click.argument("name")
+@click.option("--bytes", "count", type=SIZE, default="64K", show_default=True, help="So much of its end, 1K to 4M.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@as_json
+@click.pass_context
+def console(ctx: click.Context, name: str, count: int, follow: bool, as_json: bool) -> None:
+    """Show what a node wrote on its serial console, without what a terminal would obey.
+
+    Holders of a node see what was recorded since they got it, administrators all that is kept.
+
+    \b
+    Example:
+      cod node console n7 --follow
+      cod node console n7 --bytes 4M > n7.log
+    """
+    api, about = client(ctx), ""
+    for value in pieces(api, name, count) if follow else [first(api, name, count)]:
+        if as_json:
+            click.echo(json.dumps(value, ensure_ascii=False)) if follow else print_json(value)
+            continue
+        click.echo(value["text"], nl=False)
+        if value["about"] != about and value["about"]:
+            click.echo(f"Not recorded: {value['about']}.", err=True)
+        about = value["about"]
+
+
+def first(api: Client, name: str, count: int) -> Any:
+    """The end of it."""
+    return api.get(path("nodes", name, "console"), bytes=count)
+
+
+def pieces(api: Client, name: str, count: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[Any]:
+    """The end of it, and then what comes, or how its recording goes where that changes."""
+    value = first(api, name, count)
+    yield value
+    while True:
+        before, value = value, api.get(path("nodes", name, "console"), bytes=NEXT, since=value["end"])
+        if value["text"] or value["about"] != before["about"]:
+            yield value
+        if value["end"] == before["end"]:
+            sleep(POLL)
