@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,6 +30,7 @@ from cod.states import NODE_RULES, NodeState
 from cod.store import groups, people, schema
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
+from tests.ports import free_port
 from tests.waiting import until
 
 COD = Path(sys.executable).with_name("cod")
@@ -311,7 +311,7 @@ class Portal:
         return self._server.pid
 
     def client(self) -> Client:
-        return Client(str(self.folder / "data/run/api.sock"), timeout=20)
+        return Client(str(self.folder / "data/run/api.sock"), timeout=60)
 
     def found(self, fill: Callable[[Tx, float], None] = populate) -> None:
         """Write the site file and the database."""
@@ -329,7 +329,7 @@ class Portal:
         with open(self.folder / "server.log", "wb") as log:
             self._server = subprocess.Popen([str(COD), "--site", str(self.site_file), "serve", "--only", "web"],
                                             stdout=log, stderr=log)
-        until(self._answers, f"no answer; see {self.folder}/server.log", 60)
+        until(self._answers, f"no answer; see {self.folder}/server.log", 180)
         return self
 
     def _answers(self) -> bool:
@@ -342,14 +342,7 @@ class Portal:
     def __exit__(self, *_exception: object) -> None:
         assert self._server is not None
         self._server.terminate()
-        self._server.wait(30)
-
-
-def free_port() -> int:
-    """A TCP port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        self._server.wait(120)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ class IpmiSim:
                 f"{self.folder}/state"]
         with running(argv, self.folder / "said") as process:
             heard = Path(f"/proc/{process.pid}/net/udp")
-            until(lambda: f":{self.port:04X} " in heard.read_text(), "ipmi_sim listens", 10)
+            until(lambda: f":{self.port:04X} " in heard.read_text(), "ipmi_sim listens")
             yield self
 
     def log(self) -> list[str]:
@@ -187,7 +187,7 @@ class SushyEmulator:
         environment = os.environ | {"TMPDIR": str(self.folder)}  # it keeps its systems' state there
         try:
             with running(argv, self.folder / "said", env=environment):
-                until(self._listens, "the emulator listens", 30)
+                until(self._listens, "the emulator listens")
                 yield self
         finally:
             listener.shutdown()
@@ -257,6 +257,6 @@ class SnmpOutlets:
                 "--process-user=root", "--process-group=root", "--v3-user=cod", "--v3-auth-key=outlet-password",
                 "--v3-auth-proto=SHA", "--v3-priv-key=outlet-password", "--v3-priv-proto=AES"]
         with running(argv, self.folder / "said"):
-            until(lambda: f":{self.port:04X} " in Path("/proc/net/udp").read_text(), "the outlets listen", 30)
+            until(lambda: f":{self.port:04X} " in Path("/proc/net/udp").read_text(), "the outlets listen")
             time.sleep(0.2)
             yield self

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 # Root in a test's container has no sandbox to start; the rest keeps Chromium from calling its makers.
@@ -20,6 +20,8 @@ ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"
              "--disable-component-update", "--disable-sync")
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+PATIENCE = 120_000.0  # milliseconds for what comes by itself, on a busy machine
+expect.set_options(timeout=PATIENCE)
 SERIOUS = ("serious", "critical")
 
 
@@ -37,8 +39,11 @@ def chromium(program: str = CHROMIUM) -> Iterator[Browser]:
 def context(browser: Browser, size: str = "desktop", **options: Any) -> BrowserContext:
     """A profile of its own, that believes the site's self-signed certificate."""
     width, height = SIZES[size]
-    return browser.new_context(ignore_https_errors=True, viewport={"width": width, "height": height},
+    made = browser.new_context(ignore_https_errors=True, viewport={"width": width, "height": height},
                                is_mobile=size == "phone", has_touch=size == "phone", **options)
+    made.set_default_timeout(PATIENCE)
+    made.set_default_navigation_timeout(PATIENCE)
+    return made
 
 
 class Complaints:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from cod.orders import Order
 from cod.wire import confd
 from cod.wire.confdxml import Message
 from tests.system.machine import Machine
@@ -61,7 +62,8 @@ class Line:
         self.socket.sendall(data)
 
     def next(self) -> list[confd.Event]:
-        """What the server says next; [] when it has closed. Raises TimeoutError."""
+        """What the server says next, but for orders, which come when they come; [] when it has closed. Raises
+        TimeoutError."""
         while True:
             try:
                 data = self.socket.recv(65536)
@@ -73,7 +75,7 @@ class Line:
             self.session = next((e.secret for e in events if isinstance(e, confd.NewSecret)), self.session)
             if answer := self.side.to_send():
                 self.write(answer)
-            heard: list[confd.Event] = [event for event in events if not isinstance(event, confd.NewSecret)]
+            heard: list[confd.Event] = [event for event in events if not isinstance(event, confd.NewSecret | Order)]
             if heard:
                 return heard
 
@@ -89,6 +91,7 @@ class Line:
 
     def is_closed(self) -> bool:
         """Does the server close, with no more than a refusal? Raises TimeoutError."""
+        self.socket.settimeout(12)  # a silent peer would be given up after fifteen seconds
         while self.next():
             pass
         return True
@@ -117,10 +120,10 @@ class Intruder:
         assert found is not None
         return confd.Secret.read(found[1].decode())
 
-    def connect(self, port: int, timeout: float = 5.0) -> socket.socket:
+    def connect(self, port: int, timeout: float = 30.0) -> socket.socket:
         return self.run(lambda: socket.create_connection((SERVER, port), timeout=timeout))
 
-    def datagrams(self, port: int = 0, timeout: float = 5.0) -> socket.socket:
+    def datagrams(self, port: int = 0, timeout: float = 30.0) -> socket.socket:
         """A UDP socket that may broadcast."""
         made = self.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)

@@ -198,7 +198,7 @@ class Stand:
 
     # ------------------------------------------------------------ waiting
 
-    def wait(self, truth: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
+    def wait(self, truth: Callable[[], Any], seconds: float = 180.0, what: str = "") -> Any:
         """Wait until `truth()` is true; returns it. The wait is for processes of other programs."""
         end = time.monotonic() + seconds
         while not (value := truth()):
@@ -260,7 +260,7 @@ address = "{self.socket_folder}/switches#{{name}}"
             self.server = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, str(COD), "--site", str(self.site_file), "serve"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
-        self.wait(self._answers, 30, "the server's API answers")
+        self.wait(self._answers, 120, "the server's API answers")
 
     def _answers(self) -> bool:
         try:
@@ -301,7 +301,7 @@ address = "{self.socket_folder}/switches#{{name}}"
                     raise
                 return []
 
-        return self.wait(attempt, 30, "the database answers")[0]
+        return self.wait(attempt, 120, "the database answers")[0]
 
     def node(self, name: str) -> Node:
         """The node's row."""
@@ -312,7 +312,7 @@ address = "{self.socket_folder}/switches#{{name}}"
     def state(self, name: str) -> str:
         return self.node(name).state
 
-    def reaches(self, name: str, *states: str, seconds: float = 60.0) -> str:
+    def reaches(self, name: str, *states: str, seconds: float = 180.0) -> str:
         """Wait until the node is in one of `states`; returns it. Ends early if it is quarantined instead."""
         def there() -> str:
             node = self.node(name)
@@ -321,6 +321,16 @@ address = "{self.socket_folder}/switches#{{name}}"
             return node.state if node.state in states else ""
 
         return str(self.wait(there, seconds, f"{name} reaches {' or '.join(states)}; it is {self.node(name).state}"))
+
+    def catches(self, name: str, state: str, since: int) -> bool:
+        """Look without a pause until the node is in `state`: some last for milliseconds. False: after its first `since`
+        transitions it has been, and was out of it again before that was seen; so somebody has to try once more."""
+        end = time.monotonic() + 180
+        while self.state(name) != state:
+            if state in [row["to_state"] for row in self.history(name)[since:]]:
+                return self.state(name) == state
+            assert time.monotonic() < end, f"{name} is {self.state(name)}, not {state}"
+        return True
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The node's transitions, oldest first."""

@@ -78,18 +78,19 @@ class Network:
         assert server.stdout.readline() == "ready\n"
         return server
 
-    def udhcpc(self, namespace: str, interface: str, *options: str) -> str:
-        """Run BusyBox's client once; what its script printed."""
+    def udhcpc(self, namespace: str, interface: str, *options: str, tries: int = 60) -> str:
+        """Run BusyBox's client once; what its script printed. It asks so often, each second."""
         done = subprocess.run(
-            ["ip", "netns", "exec", namespace, "busybox", "udhcpc", "-i", interface, "-n", "-q", "-f", "-t", "4",
-             "-T", "1", "-s", str(self.folder / "script"), *options], capture_output=True, text=True, check=False)
+            ["ip", "netns", "exec", namespace, "busybox", "udhcpc", "-i", interface, "-n", "-q", "-f", "-t",
+             str(tries), "-T", "1", "-s", str(self.folder / "script"), *options],
+            capture_output=True, text=True, check=False)
         return done.stdout
 
     def stop(self) -> dict[str, int]:
         """End the server; its counts."""
         assert self.server is not None
         self.server.send_signal(signal.SIGTERM)
-        output, _ = self.server.communicate(timeout=20)
+        output, _ = self.server.communicate(timeout=120)
         counts: dict[str, int] = json.loads(output)
         return counts
 
@@ -131,11 +132,11 @@ def test_busybox_as_uefi_firmware_gets_an_address_and_a_loader(network: Network)
         binding = only_binding(tx, f"node-{mac_of(network.c, 'vc').replace(':', '')}")
     assert binding.state == "bound"
     assert network.udhcpc(network.c, "vc", *PXE) == said  # the same address again
-    assert network.stop()["out/ACK"] == 2
+    assert network.stop()["out/ACK"] >= 2  # more, if it was in a hurry
 
 
 def test_busybox_as_a_foreign_system_hears_nothing(network: Network) -> None:
-    assert "GOT" not in network.udhcpc(network.c, "vc")
+    assert "GOT" not in network.udhcpc(network.c, "vc", tries=4)
     assert not any(key.startswith("out/") for key in network.stop())
 
 
@@ -153,7 +154,7 @@ def test_through_a_real_relay(network: Network) -> None:
         said = network.udhcpc(network.f, "far0", *PXE)
     finally:
         relay.terminate()
-        relay.communicate(timeout=10)
+        relay.communicate(timeout=60)
     assert re.search(r"GOT 10\.88\.0\.\d+ boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said), said
 
 
@@ -177,7 +178,7 @@ for turn in range(20):
         time.sleep(0.1)
 """
     done = subprocess.run(["ip", "netns", "exec", network.c, sys.executable, "-c", code], capture_output=True,
-                          text=True, check=True, timeout=60)
+                          text=True, check=True, timeout=120)
     advertisement, hop_limit, source = done.stdout.split()
     data = bytes.fromhex(advertisement)
     assert len(data) == 16  # no prefix, no option at all
@@ -192,10 +193,10 @@ def test_fifty_machines_ask_at_once(network: Network) -> None:
     for host in hosts:
         ip("-n", network.c, "link", "add", host, "link", "vc", "type", "macvlan", "mode", "bridge")
         ip("-n", network.c, "link", "set", host, "up")
-    command = ["ip", "netns", "exec", network.c, "busybox", "udhcpc", "-n", "-q", "-f", "-t", "5", "-T", "2", "-s",
+    command = ["ip", "netns", "exec", network.c, "busybox", "udhcpc", "-n", "-q", "-f", "-t", "60", "-T", "2", "-s",
                str(network.folder / "script"), *PXE, "-i"]
     clients = [subprocess.Popen([*command, host], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
                for host in hosts]
-    said = [client.communicate(timeout=60)[0] for client in clients]
+    said = [client.communicate(timeout=180)[0] for client in clients]
     addresses = [found[1] for text in said if (found := re.search(r"GOT (\S+)", text))]
     assert len(addresses) == len(set(addresses)) == 50

@@ -104,7 +104,7 @@ def test_a_wrong_key_proves_nothing(stand: Stand, intruder: Intruder) -> None:
     line = intruder.line(confd.Secret(intruder.boot().id, os.urandom(32)))
     assert line.is_closed()
     assert line.side.state is confd.State.CLOSED or line.side.state is confd.State.WELCOME
-    stand.wait(lambda: "does not know the secret" in (stand.folder / "server.log").read_text(), 5)
+    stand.wait(lambda: "does not know the secret" in (stand.folder / "server.log").read_text())
 
 
 def test_a_report_in_anothers_name_is_refused(stand: Stand, intruder: Intruder) -> None:
@@ -176,11 +176,11 @@ def test_what_was_overheard_is_worth_nothing_even_from_the_same_address(stand: S
     for host, word in (("m1", "does not know the secret"), ("m2", "no secret")):
         Intruder(stand["m2"]).boot()
         start = log.stat().st_size
-        with inside(stand[host].namespace, lambda: socket.create_connection(("10.77.0.1", CONFD), 5)) as line:
+        with inside(stand[host].namespace, lambda: socket.create_connection(("10.77.0.1", CONFD), 60)) as line:
             line.sendall(said)
             while _answered(line):
                 pass
-        stand.wait(partial(_says, log, start, word), 5, word)
+        stand.wait(partial(_says, log, start, word), what=word)
     assert standing(stand) == before
 
 

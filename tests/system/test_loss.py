@@ -121,15 +121,15 @@ def gather(stand: Stand) -> None:
     for host in stand.hosts.values():
         host.on()
     for name in stand.hosts:
-        stand.reaches(name, "inactive", seconds=90)
+        stand.reaches(name, "inactive", seconds=300)
     stand.cod("vcluster", "create", "web", "--size", "2", "--template", "red")
 
 
 def arrive(stand: Stand) -> None:
     """Both machines come to their vcluster's system, each at an address that is its alone."""
     for name in stand.hosts:
-        stand.reaches(name, "active", seconds=90)
-        stand.wait(partial(_has_all, stand[name]), 60, f"{name} runs its system")
+        stand.reaches(name, "active", seconds=300)
+        stand.wait(partial(_has_all, stand[name]), 300, f"{name} runs its system")
     rows = stand.read(bound)
     for key in ((0,), (1, 2, 3)):
         seen = Counter(tuple(row[part] for part in key) for row in rows)
@@ -181,5 +181,5 @@ def test_tftp_copes_with_loss(tmp_path: Path) -> None:
         subprocess.run(ip, check=True)
         with losing(stand, 10):
             subprocess.run(["ip", "netns", "exec", stand["m1"].namespace, "busybox", "tftp", "-g", "-b", "1428", "-r",
-                            "small", "-l", str(tmp_path / "got"), SERVER], check=True, timeout=60)
+                            "small", "-l", str(tmp_path / "got"), SERVER], check=True, timeout=300)
     assert (tmp_path / "got").read_bytes() == content

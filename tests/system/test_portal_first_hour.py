@@ -2,7 +2,7 @@
 
 The administrator says two words: a group, and an invitation. Everything after that is the owner's, in the browser: an
 account, a key, a member, an image, a template, a virtual cluster whose nodes are watched while they are written,
-extended, made smaller, ended. The lab's machines boot unmodified firmware under QEMU.
+and logged in to, extended, made smaller, ended. The lab's machines boot unmodified firmware under QEMU.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import mmap
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from playwright.sync_api import Page, expect
 from cod.lab import network, record
 from cod.lab.spec import LabDisk, LabNode
 from tests.system.browser import Complaints, chromium, context, faults, picture
+from tests.system.login import Key, fingerprints, ssh
 from tests.system.qemu import CHECKOUT, Rack, build_all, rack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -35,6 +37,9 @@ listen = ["{ADDRESS}"]
 url = "https://{ADDRESS}"
 """
 URL = f"https://{ADDRESS}"
+# A small image is written before a bar would show: while it is looked for, the images come over a wire of 16 Mb/s.
+SLOW = """table bridge slow { chain out { type filter hook output priority 0;
+    tcp sport 8069 limit rate over 2 mbytes/second burst 512 kbytes drop; } }"""
 BOOTS = 600_000.0  # milliseconds that machines may take: emulated processors are slow
 
 
@@ -54,18 +59,15 @@ def stand() -> Iterator[Rack]:
 def owner(stand: Rack, tmp_path: Path) -> Iterator[Page]:
     """The owner's browser, within the lab's network."""
     program = tmp_path / "chromium"
-    program.write_text(f'#!/bin/sh\nexec {inside(stand)} /usr/bin/chromium "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {" ".join(inside(stand))} /usr/bin/chromium "$@"\n')
     program.chmod(0o755)
     with chromium(str(program)) as browser:
-        page = context(browser).new_page()
-        page.set_default_timeout(20_000)
-        expect.set_options(timeout=20_000)
-        yield page
+        yield context(browser).new_page()
 
 
-def inside(stand: Rack) -> str:
+def inside(stand: Rack) -> list[str]:
     """The words that run a command in the lab's network."""
-    return " ".join(network.inside(record.namespace(stand.lab), []))
+    return network.inside(record.namespace(stand.lab), [])
 
 
 def field(page: Page, label: str) -> Any:
@@ -92,9 +94,15 @@ def on_disk(disk: Path, text: str) -> bool:
         return content.find(text.encode()) >= 0
 
 
-def public_key(folder: Path) -> str:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "laptop", "-f", folder / "key"], check=True)
-    return (folder / "key.pub").read_text()
+@contextmanager
+def slow_wire(stand: Rack) -> Iterator[None]:
+    """Images come slowly."""
+    nft = [*inside(stand), "nft"]
+    subprocess.run([*nft, "-f", "-"], input=SLOW, text=True, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*nft, "delete", "table", "bridge", "slow"], check=True)
 
 
 # ---------------------------------------------------------------- the hour
@@ -131,8 +139,8 @@ def uploads_an_image(page: Page) -> None:
     field(page, "Name of the image").fill("hello")
     page.locator("input[type=file]").set_input_files(CHECKOUT / "build/images/hello-a.img")
     press(page, "Upload")
-    expect(page.get_by_role("heading", name="hello")).to_be_visible(timeout=120_000)
-    expect(page.locator("main").get_by_text("ready", exact=True).first).to_be_visible(timeout=180_000)
+    expect(page.get_by_role("heading", name="hello")).to_be_visible()
+    expect(page.locator("main").get_by_text("ready", exact=True).first).to_be_visible(timeout=BOOTS)
     looked_at(page, "image")
 
 
@@ -161,13 +169,42 @@ def asks_for_a_cluster(page: Page) -> None:
     expect(page.get_by_role("heading", name="farm")).to_be_visible()
 
 
-def watches_it_grow(page: Page) -> None:
-    """Without a reload. Writing so small an image is over before a bar would show; booting takes its time."""
-    expect(page.locator("[data-state]", has_text=re.compile("prime|boot")).first).to_be_visible(timeout=BOOTS)
+def watches_a_disk_being_written(page: Page) -> None:
+    """Without a reload."""
+    begun = page.locator("[data-progress] .percent", has_text=re.compile(r"^[1-9]\d? %$"))
+    expect(begun.first).to_be_visible(timeout=BOOTS)
     looked_at(page, "priming")
+
+
+def watches_it_grow(page: Page) -> None:
+    """Without a reload."""
     expect(page.get_by_text("2 active", exact=True).first).to_be_visible(timeout=BOOTS)
     page.reload()
     looked_at(page, "running")
+
+
+def logs_in(page: Page, stand: Rack, key: Key) -> None:
+    """By the words on the page, with the names that COD's name server knows; and nobody else does."""
+    folder = key.path.parent
+    (folder / "resolv.conf").write_text("nameserver 10.77.0.1\n")
+    before = [*inside(stand), "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"',
+              str(folder / "resolv.conf")]
+    stranger, told = Key(folder, "stranger"), set[str]()
+    shown = page.locator("tbody [data-copy]").all_inner_texts()
+    assert sorted(shown) == [f"ssh root@n{number}.farm.cod.demo" for number in (1, 2)]
+    for words in shown:
+        def tried(who: Key, to: str = words.removeprefix("ssh ")) -> subprocess.CompletedProcess[str]:
+            return ssh(who, to, "hostname; cat /run/address; id -u", known=folder / "known", before=before)
+
+        done = stand.wait(lambda: (said := tried(key)) and "refused" not in said.stderr and said, "its SSH server runs")
+        assert done.returncode == 0, done.stderr
+        name, address, user = done.stdout.split()
+        assert (words, user) == (f"ssh root@{name}.farm.cod.demo", "0")
+        assert [node["hostname"] for node in stand.nodes().values() if node["address"] == address] == [name]
+        assert "Permission denied (publickey)" in tried(stranger).stderr
+        told |= set(re.findall(r"SHA256:[\w+/]+", stand.page(address)))
+    assert len(told) == 2, "each node made itself a host key"
+    assert fingerprints(folder / "known") == told
 
 
 def extends_and_shrinks(page: Page) -> None:
@@ -190,27 +227,30 @@ def ends_it(page: Page) -> None:
 def test_from_an_invitation_to_a_running_cluster_and_back(stand: Rack, owner: Page, tmp_path: Path) -> None:
     complaints = Complaints(owner)
     stand.cod("group", "create", "physics", "--priority", "10")
-    key = public_key(tmp_path)
+    key = Key(tmp_path, "laptop")
     signs_up(owner, stand.cod("invite", "group", "physics", "--role", "owner")["link"])
-    adds_a_key(owner, key)
+    adds_a_key(owner, key.line)
     invites_a_member(owner)
     uploads_an_image(owner)
     writes_a_template(owner)
-    asks_for_a_cluster(owner)
+    with slow_wire(stand):
+        asks_for_a_cluster(owner)
+        watches_a_disk_being_written(owner)
     watches_it_grow(owner)
 
     addresses = set(re.findall(r"10\.77\.\d+\.\d+", owner.locator("tbody").first.inner_text()))
     assert addresses == {node["address"] for node in stand.nodes().values() if node["vcluster"] == "farm"}
     served = [re.search("<title>(.*?)</title>", stand.page(address)) for address in addresses]
     assert sorted(found[1] for found in served if found) == ["n1", "n2"]
-    assert all(on_disk(stand.disk(machine.name), key.split()[1]) for machine in MACHINES), "the seed has the key"
+    assert all(on_disk(stand.disk(machine.name), key.line.split()[1]) for machine in MACHINES), "the seed has the key"
+    logs_in(owner, stand, key)
 
     extends_and_shrinks(owner)
     ends_it(owner)
     for machine in MACHINES:
         stand.reaches(machine.name, "inactive")
         assert "wipe" in stand.states(machine.name)
-        assert not on_disk(stand.disk(machine.name), key.split()[1])
+        assert not on_disk(stand.disk(machine.name), key.line.split()[1])
     owner.goto(f"{URL}/vclusters")
     expect(owner.locator("main").get_by_text("farm")).to_have_count(0)
     assert complaints.found == []

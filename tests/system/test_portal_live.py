@@ -18,7 +18,6 @@ from tests.portal_site import Portal
 from tests.system.browser import Complaints, chromium, context
 
 pytestmark = pytest.mark.system
-PATIENCE = 60_000.0  # milliseconds
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,6 @@ def page(portal: Portal, engine: Engine) -> Iterator[Any]:
     in_transaction(engine, _signed_in)
     with chromium() as browser:
         opened = context(browser)
-        opened.set_default_timeout(PATIENCE)
         opened.add_cookies([{"name": "__Host-cod", "value": "the-cookie", "url": portal.url, "secure": True}])
         page = opened.new_page()
         complaints = Complaints(page, ("404 (Not Found)",))  # a link's code that is wrong

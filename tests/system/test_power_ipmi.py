@@ -57,7 +57,7 @@ def test_a_machines_power_through_its_bmc(
     assert in_reactor(driver.status, target) == "on"
     in_reactor(driver.on, target)
     in_reactor(driver.cycle, target)
-    until(lambda: in_reactor(driver.status, target) == "on", "it is on again", 15)
+    until(lambda: in_reactor(driver.status, target) == "on", "it is on again")
     assert switches.said == ["on", "on", "off", "on"]
     assert in_reactor(driver.soft, target) is True
     assert switches.said[-1] == "soft"

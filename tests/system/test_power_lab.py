@@ -48,16 +48,16 @@ def walk(lab: str, driver: PowerDriver, target: Target, ask: Callable[..., Any])
     assert ask(driver.status, target) == "off"
     ask(driver.boot_from_network, target)
     ask(driver.on, target)
-    until(lambda: ask(driver.status, target) == "on", "on shows", 20, 0.3)
+    until(lambda: ask(driver.status, target) == "on", "on shows", every=0.3)
     first = record.load(lab).nodes["n1"]
     assert first.alive()
     ask(driver.cycle, target)
-    until(lambda: ask(driver.status, target) == "on" and "n1" in record.load(lab).nodes, "on again", 20, 0.3)
+    until(lambda: ask(driver.status, target) == "on" and "n1" in record.load(lab).nodes, "on again", every=0.3)
     second = record.load(lab).nodes["n1"]
     assert second != first
     assert not processes.identify(first.pid)
     ask(driver.off, target)
-    until(lambda: ask(driver.status, target) == "off", "off shows", 20, 0.3)
+    until(lambda: ask(driver.status, target) == "off", "off shows", every=0.3)
     assert not second.alive()
 
 

@@ -28,9 +28,14 @@ def outlets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SnmpOutlets]:
 @pytest.fixture
 def driver(reactor: Any, monkeypatch: pytest.MonkeyPatch) -> PduDriver:
     monkeypatch.setattr(pdu, "DARK", 0.1)
+    return PduDriver(reactor)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is waited for long: where there is no answer at all."""
     monkeypatch.setattr(pdu, "TIMEOUT", 0.5)
     monkeypatch.setattr(pdu, "RETRIES", 1)
-    return PduDriver(reactor)
 
 
 @pytest.mark.parametrize("sign_in", [COMMUNITY, USER], ids=["v2c", "v3"])
@@ -58,7 +63,6 @@ def test_any_outlet_by_its_object(outlets: SnmpOutlets, driver: PduDriver, in_re
 
 @pytest.mark.parametrize(("path", "sign_in", "sentence", "lasting"), [
     ("apc/9", COMMUNITY, "has no outlet", True),
-    ("apc/1", SignIn("", "public"), "does not answer .or not to this community", False),
     ("apc/1", SignIn("cod", "wrong-password"), "does not answer", True),
     ("apc/1", SignIn("nobody", "outlet-password"), "does not answer", True),
     ("apc/1", SignIn("cod", ""), "cannot be asked", False),
@@ -74,6 +78,15 @@ def test_what_goes_wrong(
     assert "password" not in str(raised.value)
 
 
+@pytest.mark.usefixtures("hasty")
+def test_a_community_that_the_outlets_do_not_know(
+    outlets: SnmpOutlets, driver: PduDriver, in_reactor: Callable[..., Any]
+) -> None:
+    with pytest.raises(PowerError, match=r"does not answer .or not to this community") as raised:
+        in_reactor(driver.status, Target(f"127.0.0.1:{outlets.port}/apc/1", SignIn("", "public")))
+    assert not raised.value.lasting
+
+
 def test_an_outlet_that_may_not_be_set(
     outlets: SnmpOutlets, driver: PduDriver, in_reactor: Callable[..., Any]
 ) -> None:
@@ -81,6 +94,7 @@ def test_an_outlet_that_may_not_be_set(
         in_reactor(driver.on, Target(f"127.0.0.1:{outlets.port}/apc/3", COMMUNITY))
 
 
+@pytest.mark.usefixtures("hasty")
 def test_outlets_that_are_away(driver: PduDriver, in_reactor: Callable[..., Any], tmp_path: Path) -> None:
     gone = SnmpOutlets(tmp_path)
     with pytest.raises(PowerError, match="does not answer") as raised:

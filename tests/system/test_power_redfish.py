@@ -48,14 +48,14 @@ def test_a_machines_power_through_its_bmc(
     assert in_reactor(driver.boot_from_network, target) is True
     assert bmc.boot == "Pxe"
     in_reactor(driver.on, target)
-    until(lambda: in_reactor(driver.status, target) == "on", "on shows", 15, 0.3)
+    until(lambda: in_reactor(driver.status, target) == "on", "on shows", every=0.3)
     assert board.power == {"n1": "on"}
     in_reactor(driver.cycle, target)  # no PowerCycle here: off, seen to be off, on
-    until(lambda: in_reactor(driver.status, target) == "on", "on shows", 15, 0.3)
+    until(lambda: in_reactor(driver.status, target) == "on", "on shows", every=0.3)
     assert "off" in board.said
     assert board.power == {"n1": "on"}
     assert in_reactor(driver.soft, target) is True
-    until(lambda: in_reactor(driver.status, target) == "off", "off shows", 15, 0.3)
+    until(lambda: in_reactor(driver.status, target) == "off", "off shows", every=0.3)
     assert in_reactor(driver.watts, target) is None
 
 

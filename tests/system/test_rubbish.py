@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("rub
 
 PACKETS = 10_000  # to each port
 GROWTH = 32 << 10  # KiB that a process may grow by
-TRICKLE = 20.0  # seconds in which a client that sends one byte must have been cut off
+TRICKLE = 50.0  # seconds in which a client that sends one byte must have been cut off
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_connections(stand: Stand, vandal: Intruder, port: int, good: list[bytes
 
 def _api(stand: Stand) -> socket.socket:
     line = socket.socket(socket.AF_UNIX)
-    line.settimeout(5)
+    line.settimeout(60)
     line.connect(str(stand.socket_folder / "data/run/api.sock"))
     return line
 
@@ -241,7 +241,7 @@ def test_a_session_ends_at_once_and_says_why(stand: Stand, vandal: Intruder, sec
     with suppress(ConnectionError):
         ATTACKS[attack](line)
     assert line.is_closed()  # long before a silent peer is given up
-    stand.wait(lambda: "m3: closed: " in log.read_text()[start:], 2, "the log says why")
+    stand.wait(lambda: "m3: closed: " in log.read_text()[start:], what="the log says why")
     reason = next(text for text in log.read_text()[start:].splitlines() if "m3: closed: " in text)
     assert len(reason) < 500
     line.socket.close()
@@ -258,4 +258,4 @@ def test_who_only_trickles_is_cut_off(trickles: list[tuple[float, socket.socket]
 
 def test_the_next_machine_goes_its_way(stand: Stand) -> None:
     stand["m2"].on()
-    stand.reaches("m2", "inactive", seconds=30)
+    stand.reaches("m2", "inactive")

@@ -64,7 +64,7 @@ class Head:
         def there() -> bool:
             return words in (self.folder / "log").read_text()
 
-        self.stand.wait(there, 60, f"the VCM on {self.machine} says {words!r}")
+        self.stand.wait(there, 180, f"the VCM on {self.machine} says {words!r}")
 
 
 def offer(stand: Stand) -> None:
@@ -103,7 +103,7 @@ def member(stand: Stand) -> str:
         return next((name for name in stand.hosts if stand.node(name).hostname == "n1"
                      and stand.state(name) == "active"), "")
 
-    return str(stand.wait(there, 120, "the head is active"))
+    return str(stand.wait(there, 180, "the head is active"))
 
 
 def test_its_head_lets_itself_in_and_so_does_the_next_one(stand: Stand) -> None:
@@ -115,7 +115,7 @@ def test_its_head_lets_itself_in_and_so_does_the_next_one(stand: Stand) -> None:
         assert shown(stand)["serial"] == ""
         heads[0].start()
         heads[0].says("connected with")
-        stand.wait(lambda: shown(stand)["server"], 30, "the server says so, too")
+        stand.wait(lambda: shown(stand)["server"], 180, "the server says so, too")
         first = shown(stand)["serial"]
 
         # Stolen, and brought to another machine of the site, its certificate is of no use.
@@ -135,7 +135,7 @@ def test_its_head_lets_itself_in_and_so_does_the_next_one(stand: Stand) -> None:
         assert (heads[1].folder / "invitation").read_text().strip() != secret
         heads[1].start()
         heads[1].says("connected with")
-        stand.wait(lambda: shown(stand)["serial"] not in ("", first), 30, "it has a certificate of its own")
+        stand.wait(lambda: shown(stand)["serial"] not in ("", first), 180, "it has a certificate of its own")
     finally:
         for head in heads:
             head.end()

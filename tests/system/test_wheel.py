@@ -101,7 +101,7 @@ def test_the_api_answers(installed: Installed, site: Path) -> None:
         server = subprocess.Popen(installed.command("--site", f"{site}/site.toml", "serve", "--only", "web"), cwd="/",
                                   stdout=log, stderr=log)
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not (health := _health(site)):
             assert server.poll() is None, (site / "log").read_text()
             assert time.monotonic() < end
@@ -112,7 +112,7 @@ def test_the_api_answers(installed: Installed, site: Path) -> None:
         assert (site / "run/api.sock").stat().st_mode & 0o077 == 0
     finally:
         server.terminate()
-        assert server.wait(15) == 0
+        assert server.wait(60) == 0
 
 
 def _health(site: Path) -> dict[str, object]:
