@@ -5,6 +5,7 @@ to complain of, and kept as a picture. A page without an example here fails.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,6 @@ def test_what_is_typed_is_looked_at(portal: Portal, browser: Browser) -> None:
 
 
 MIB = 2**20
-expect.set_options(timeout=60_000)
 
 
 def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
@@ -163,17 +163,21 @@ def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
     disk = tmp_path / "Disk One.img"
     disk.write_bytes(bytes(range(256)) * (40 * MIB // 256))
     profile = context(browser)
-    profile.set_default_timeout(60_000)
     page = signed_in(portal, profile, "owner")
     page.goto(f"{portal.url}/images/new")
     page.get_by_label("File", exact=True).set_input_files(disk)
     expect(page.get_by_label("Name of the image")).to_have_value("disk-one")
     sent: list[str] = []
-    page.route("**/api/v1/uploads/*", lambda route: _broken(route, sent))
+    still = threading.Event()
+    page.route("**/api/v1/uploads/*", lambda route: _broken(route, sent, still))
     page.get_by_role("button", name="Upload").click()
     status = page.locator("[data-sending] [role=status]")
     expect(status).to_contain_text("it goes on in a moment")  # the second piece: the connection is gone
-    expect(status).to_contain_text("MiB of 40.0 MiB")
+    page.get_by_role("button", name="Pause").click()
+    expect(status).to_contain_text("Paused")
+    still.set()
+    page.get_by_role("button", name="Go on").click()
+    expect(status).to_contain_text("16.0 MiB of 40.0 MiB")
     page.get_by_role("button", name="Pause").click()
     expect(status).to_contain_text("Paused")
     page.unroute("**/api/v1/uploads/*")
@@ -189,11 +193,12 @@ def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
     profile.close()
 
 
-def _broken(route: Any, sent: list[str]) -> None:
-    """Lets the first piece through, breaks the second one, and leaves the next without an answer."""
+def _broken(route: Any, sent: list[str], still: threading.Event) -> None:
+    """Lets the first piece through, breaks the second one, and leaves the next without an answer; so, until it is
+    `still`, also looks at how far it has come: the page goes on saying what has happened."""
     request = route.request
     if request.method != "PATCH":
-        return route.continue_()
+        return route.continue_() if still.is_set() else None
     sent.append(request.headers["upload-offset"])
     if len(sent) == 1:
         return route.continue_()

@@ -86,7 +86,8 @@ class Upload {
         if (this.paused || error instanceof Refused || ++tries === TRIES) throw error;
         show(offset, `${error.message}; it goes on in a moment`);
         await new Promise((done) => setTimeout(done, 500 * 2 ** tries));
-        offset = (await this.where(id).catch(() => offset)) ?? offset;
+        if (!this.paused) offset = (await this.where(id).catch(() => offset)) ?? offset;
+        if (this.paused) throw error;
       }
     }
     localStorage.removeItem(this.mark);
