@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from cod import news
 from cod.model import Energy, Policy, Reclaim, Site
 from cod.policy import plan as policy
 from cod.policy.world import (
@@ -126,7 +127,7 @@ def _wishes(read: Scene, many: bool) -> list[Wish]:
         subnet = (vcluster.subnet or "") if many else ""
         wishes.append(Wish(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet,
                            request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
-                           request.reason))
+                           request.reason, vcluster.lease_time))
     return wishes
 
 
@@ -153,6 +154,7 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
             ends.append(holder.drain_until)
         elif holder.expires_at is not None:
             ends += [holder.expires_at, *(holder.expires_at - ahead for ahead in site.policy.lease_warnings)]
+    ends += [wish.submitted_at + site.policy.hold_after for wish in seen.wishes]
     if seen.wishes:
         ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
     return min((end for end in ends if end > now), default=float("inf"))
@@ -184,7 +186,8 @@ def still(seen: Snapshot, site: Site, now: float) -> Still:
 class Planned:
     """One thing that the next pass would do, with names in place of ids.
 
-    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'reject', 'wait', 'wake' or 'sleep'
+    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'hold', 'reject', 'wait', 'wake' or
+                'sleep'
     vcluster    whom it concerns: for 'take', 'ease' and 'seize' the one that loses nodes; '' for 'wake' and 'sleep'
     request_id  the request that it is done for; None where there is none
     nodes       how many
@@ -209,13 +212,14 @@ def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
     """
     seen = snapshot(tx, site, now)
     seen = replace(seen, wishes=[replace(wish, reason="") for wish in seen.wishes])
-    return list(_Names(tx, seen).lines(decide(seen, site, now)))
+    return list(_Names(tx, seen, now).lines(decide(seen, site, now)))
 
 
 class _Names:
     """Puts names in place of a plan's ids."""
 
-    def __init__(self, tx: Tx, seen: Snapshot) -> None:
+    def __init__(self, tx: Tx, seen: Snapshot, now: float) -> None:
+        self._now = now
         self._types = {each.id: each.name for each in seen.types.values()}
         self._blocks = blocks.names(tx)
         self._vclusters = {each.id: each.name for each in vclusters.every(tx)}
@@ -242,6 +246,9 @@ class _Names:
         for take in plan.takes:
             yield self._line("take", take.kind, take.count, self._vclusters[take.vcluster_id], take.request_id,
                              f"for vcluster {self._of[take.request_id]}, which goes first")
+        for hold in plan.holds:
+            yield self._line("hold", hold.kind, hold.free + hold.coming, self._of[hold.request_id], hold.request_id,
+                             held(hold, self._now))
         for no in plan.noes:
             yield Planned("reject" if no.final else "wait", self._of[no.request_id], no.request_id, about=no.sentence)
         for change in plan.power_changes:
@@ -249,7 +256,7 @@ class _Names:
 
     def _leases(self, plan: Plan) -> Iterator[Planned]:
         for one, seconds in plan.warnings:
-            yield self._of_lease("warn", one, f"its lease ends within {seconds:.0f} s")
+            yield self._of_lease("warn", one, f"its lease ends within {news.span(seconds)}")
         for one in plan.drains:
             yield self._of_lease("drain", one, "its lease has run out")
         for one in plan.expired:

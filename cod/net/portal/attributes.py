@@ -77,14 +77,17 @@ def _number(value: str) -> float:
 
 
 def _text(attribute: _Attribute, number: float, value: str) -> str:
-    """As people say it."""
-    if attribute.name == "memory":
-        value = f"{number / 1024:g} GiB"
-    elif attribute.name == "clock":
-        value = f"{number / 1000:g} GHz"
-    elif attribute.name == "nic" and number >= 1000:
-        value = f"{number / 1000:g} Gb/s"
-    return f"{value} or more"
+    return f"{spoken(attribute.path, value) if number else value} or more"
+
+
+def spoken(path: str, value: str) -> str:
+    """A fact of a type as people say it: '131072 MiB' of 'memory/mib' is '128 GiB'."""
+    number = _number(value)
+    if path == "memory/mib":
+        return f"{number / 1024:g} GiB"
+    if path == "cpu/mhz":
+        return f"{number / 1000:g} GHz"
+    return f"{number / 1000:g} Gb/s" if path == "nic/speed" and number >= 1000 else value
 
 
 def document(fields: Fields, prefix: str = "") -> str:

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 from cod.flows import blocks, types
+from cod.net.portal import attributes
 from cod.net.portal.pages import Action, Page, api, to, together
 from cod.net.routes import ADMINS, Ask, Flow
 
 
 def _types(ask: Ask) -> Flow:
-    return together(types=types.every)
+    return together(types=types.every, spoken=lambda tx: attributes.spoken)
 
 
 def _type(ask: Ask) -> Flow:

@@ -25,11 +25,11 @@ def when(at: float | None, now: float) -> Markup:
 
 
 def clock(at: float | None) -> Markup:
-    """A time as such, UTC."""
+    """A time as such: '2026-11-20 19:30:36 UTC'."""
     if at is None:
         return NONE
     full = datetime.fromtimestamp(at, UTC)
-    return Markup('<time datetime="{}">{}</time>').format(
+    return Markup('<time datetime="{}">{} UTC</time>').format(
         full.strftime("%Y-%m-%dT%H:%M:%SZ"), full.strftime("%Y-%m-%d %H:%M:%S"))
 
 

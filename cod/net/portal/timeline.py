@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from time import gmtime, strftime
 from typing import Any, Literal
 
@@ -64,7 +63,7 @@ def chart(shown: Chart, about: str) -> Markup | None:
     every = max(1, len(middles) // TICKS)
     length = shown.starts[-1] - shown.starts[0]
     ticks = [(at, dated(at, length)) for at in middles[every // 2::every]]
-    return Markup(svg.inline(svg.areas("", stacked, svg.Axis("", ticks), svg.Axis("nodes")), about))
+    return Markup(svg.inline(svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes")), about))
 
 
 def dated(at: float, length: float) -> str:
@@ -79,11 +78,18 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
     ends = [*(row["at"] for row in history[1:]), now]
     spans = [svg.Span(row["at"], end, row["to_state"], f"{row['to_state']} from {dated(row['at'], 0)}: {row['cause']}")
              for row, end in zip(history, ends, strict=True)]
-    moments = [at for at, _ in pairwise(row["at"] for row in history)]
-    every = max(1, len(moments) // TICKS)
     length = now - history[0]["at"]
-    ticks = [(at, dated(at, length)) for at in moments[::every]]
+    ticks = [(at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)]
     return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "Its states in time"))
+
+
+def apart(moments: Sequence[float], least: float) -> list[float]:
+    """Those of the moments, in order, that are not too near to the one before: their texts would lie on each other."""
+    kept: list[float] = []
+    for at in moments:
+        if not kept or at - kept[-1] >= least:
+            kept.append(at)
+    return kept
 
 
 PAGES = (Page("/timeline", "timeline.html", _timeline, api("GET", "/timeline").claims, TimelineQuery),)
