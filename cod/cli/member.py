@@ -81,15 +81,22 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
 
 @member.command()
 @click.argument("group")
+@click.option("--lines", is_flag=True, help="As lines of an authorized_keys file, and nothing else.")
 @as_json
 @click.pass_context
-def keys(ctx: click.Context, group: str, as_json: bool) -> None:
-    """List the SSH keys that nodes of the group's vclusters let in.
+def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
+    """List the SSH keys that nodes of the group's vclusters let in. A node has those of when it was primed; one that
+    runs is told of others by somebody who is in.
 
     \b
     Example:
       cod member keys physics
+      cod member keys physics --lines >keys && ssh root@n1.farm.cod.example.org 'cat >~/.ssh/authorized_keys' <keys
     """
+    if lines and not as_json:
+        for value in client(ctx).get(path("groups", group, "keys"))["items"]:
+            click.echo(value["line"])
+        return
     shown(ctx, client(ctx).get(path("groups", group, "keys"))["items"],
           lambda values: table(("USER", "KEY", "ALGORITHM", "FINGERPRINT"),
                                [(v["user"], v["name"], v["algorithm"], v["fingerprint"]) for v in values]), as_json)

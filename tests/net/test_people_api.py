@@ -235,7 +235,9 @@ def test_keys_are_added_listed_and_removed(served: Served, ann: Client) -> None:
     made = ann.post("/me/keys", {"key": key_line()})
     assert made["name"] == "ann@laptop"
     assert ann.get(f"/me/keys/{made['id']}") == made
-    assert ann.get("/groups/physics/keys")["items"][0]["fingerprint"] == made["fingerprint"]
+    (listed,) = ann.get("/groups/physics/keys")["items"]
+    assert (listed["user"], listed["fingerprint"], listed["line"]) == ("ann", made["fingerprint"], key_line())
+    assert run(served, "member", "keys", "physics", "--lines").stdout == key_line() + "\n"
     bob = user(served, "bob", "physics", "viewer")
     assert refused(bob.get, f"/me/keys/{made['id']}").status == 404
     assert refused(bob.delete, f"/me/keys/{made['id']}").status == 404

@@ -98,6 +98,15 @@ def test_the_groups_keys_are_in_the_seed_and_no_others(lab: Lab) -> None:
     assert lab.order(1) == lab.order(1)
 
 
+def test_who_has_left_and_a_key_that_was_removed_are_not_in_the_next_priming(lab: Lab) -> None:
+    (first, second), bob = person(lab.tx, "ann", "physics", "owner", keys=2), person(lab.tx, "bob", "physics")
+    seeded(lab)
+    assert lab.order(1).seed["authorized_keys"].splitlines() == [first, second, *bob]
+    people.remove(lab.tx, group="physics", user="bob")
+    sshkeys.remove(lab.tx, who=who(lab.tx, "ann"), key_id=sshkeys.mine(lab.tx, who(lab.tx, "ann"))[0].id)
+    assert lab.order(1).seed["authorized_keys"].splitlines() == [second]
+
+
 def test_a_group_without_keys_changes_nothing_in_the_seed(lab: Lab) -> None:
     person(lab.tx, "vera", "physics", "viewer")
     seeded(lab)

@@ -111,17 +111,19 @@ class KeyList(Reply):
 
 
 class GroupKey(Reply):
-    """A key that the nodes of a group's vclusters let in."""
+    """A key that the nodes of a group's vclusters let in. `line` is one of an authorized_keys file."""
 
     user: str
     name: str
     algorithm: str
     fingerprint: str
+    line: str
 
     @classmethod
     def of(cls, parts: tuple[str, model.SshKey]) -> GroupKey:
         """From the user's name and the row."""
-        return cls(user=parts[0], name=parts[1].name, algorithm=parts[1].algorithm, fingerprint=parts[1].fingerprint)
+        user, key = parts
+        return cls(user=user, name=key.name, algorithm=key.algorithm, fingerprint=key.fingerprint, line=key.line)
 
 
 class GroupKeyList(Reply):
