@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.plan import print_explanation, print_match
-from cod.cli.show import as_json, client, print_json, said, shown, table, watched, watching, when
+from cod.cli.show import KIND, as_json, client, print_json, said, shown, table, watched, watching, when
 from cod.client import path
 
 
@@ -82,6 +82,29 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
         print_json(why)
     else:
         print_explanation(why, None if everything else 20)
+
+
+@request.command()
+@click.argument("vcluster")
+@click.argument("nodes", type=KIND, nargs=-1, required=True, metavar="COUNT[:TEMPLATE[:FILE]]...")
+@click.option("--spread", is_flag=True, help="The nodes of one kind may be of several types and blocks.")
+@click.option("--no-wait", "now", is_flag=True, help="Reject it if it cannot be had at once.")
+@click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
+@as_json
+@click.pass_context
+def submit(
+    ctx: click.Context, vcluster: str, nodes: tuple[Any, ...], spread: bool, now: bool, key: str | None, as_json: bool
+) -> None:
+    """Ask for more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a number, a template
+    and a file of requirements (XML); what is left out is as the vcluster was created.
+
+    \b
+    Example:
+      cod request submit batch 8:worker 2::gpu.xml
+    """
+    body = {"tuples": list(nodes), "spread": spread, "wait": not now}
+    shown(ctx, client(ctx).post(path("vclusters", vcluster, "requests"), body, key), lambda v: request_table([v]),
+          as_json)
 
 
 @request.command()

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -185,7 +186,25 @@ class Span(click.ParamType[float]):
         return seconds
 
 
+class Kind(click.ParamType[dict[str, Any]]):
+    """COUNT[:TEMPLATE[:FILE]], nodes of one kind: a tuple of a request as the API has it."""
+
+    name = "COUNT[:TEMPLATE[:FILE]]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """`--also 4:worker:gpu.xml` -> {"count": 4, "template": "worker", "attributes": "<requires>…"}."""
+        count, template, file = (*str(value).split(":", 2), "", "")[:3]
+        if not (count.isascii() and count.isdigit() and int(count[:7])):
+            self.fail(f"{value!r} should begin with a number of nodes: 4, 4:TEMPLATE or 4:TEMPLATE:FILE", param, ctx)
+        try:
+            attributes = Path(file).read_text() if file else ""
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"{file}: {error}", param, ctx)
+        return {"count": int(count), "template": template, "attributes": attributes}
+
+
 SPAN = Span()
+KIND = Kind()
 
 
 class Size(click.ParamType[int]):

@@ -9,6 +9,7 @@ import click
 
 from cod.cli.node import node_table
 from cod.cli.show import (
+    KIND,
     SPAN,
     ago,
     as_json,
@@ -98,6 +99,8 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 @click.option("--lease", type=SPAN, help="Such as 8h or 7d; else the group's default.")
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="What its nodes must have (XML).")
+@click.option("--also", type=KIND, multiple=True, help="Nodes of another kind, granted with the others or not at all; "
+              "what is left out is as for the others. May be repeated.")
 @spread_option
 @now_option
 @click.option("--vcm-inside", is_flag=True, help="Its manager runs on its first node: as `cod vcm enroll --inside`.")
@@ -106,17 +109,19 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 @as_json
 @click.pass_context
 def create(
-    ctx: click.Context, /, name: str, attributes: Path | None, now: bool, key: str | None, wait: bool, timeout: float,
-    as_json: bool, **asked: Any,
+    ctx: click.Context, /, name: str, attributes: Path | None, also: tuple[Any, ...], now: bool, key: str | None,
+    wait: bool, timeout: float, as_json: bool, **asked: Any,
 ) -> None:
     """Create a vcluster. Its nodes are granted, written and booted; --wait shows how far they are.
 
     \b
     Example:
       cod vcluster create web --size 4 --template debian --lease 7d --wait
+      cod vcluster create batch --size 1 --template head --also 8:worker:large.xml
     """
     api = client(ctx)
-    body = {"name": name, "attributes": attributes.read_text() if attributes else "", "wait": not now, **asked}
+    body = {"name": name, "attributes": attributes.read_text() if attributes else "", "also": list(also),
+            "wait": not now, **asked}
     value = api.post("/vclusters", body, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)

@@ -7,6 +7,7 @@ as `flows.views.vcluster` shows it: a view and its nodes' views.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cod import news
@@ -19,6 +20,7 @@ from cod.model import (
     RequestTuple,
     Result,
     Site,
+    Template,
     TypeRules,
     Vcluster,
     VclusterView,
@@ -45,14 +47,25 @@ from cod.store.engine import Tx
 _WAKE = (Effect("wake", "manager"),)
 
 
+@dataclass(frozen=True, slots=True)
+class Also:
+    """Nodes of a new vcluster that are of another kind than its first: other requirements (XML), another template; ''
+    for those of the first."""
+
+    count: int
+    attributes: str = ""
+    template: str = ""
+
+
 def create(
-    tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", lease: float | None = None,
-    spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
+    tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[Also] = (),
+    lease: float | None = None, spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
 ) -> Result:
-    """A new vcluster of `size` nodes, pending until the manager grants its request.
+    """A new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at once.
 
     template    'name' or 'name@revision'
     attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
+    also        nodes of other kinds: all of them count for its size, and for its creation size
     lease       seconds asked for; None for the group's default
     spread      its nodes may be of several types and blocks; wait: False: it is rejected if it cannot be had at once
     key         the client's id for this request: repeated, it changes nothing
@@ -64,11 +77,14 @@ def create(
     owner = groups.named(tx, group, "group")
     wanted = templates.usable(tx, template, owner.id)
     _check(tx, name, attributes, site.types)
+    tuples = [RequestTuple(size, attributes, wanted.id),
+              *(_other(tx, one, f"also.{place}.", wanted, attributes, owner.id, site.types)
+                for place, one in enumerate(also))]
     vcluster = _with_block(
-        tx, site, size, name=name, group_id=owner.id, template_id=wanted.id, attributes=attributes,
-        lease_time=leases.granted_time(lease, owner, site.policy), now=now)
+        tx, site, sum(one.count for one in tuples), name=name, group_id=owner.id, template_id=wanted.id,
+        attributes=attributes, lease_time=leases.granted_time(lease, owner, site.policy), now=now)
     requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key, may_wait=wait,
-                 may_spread=spread, tuples=[RequestTuple(size, attributes, wanted.id)])
+                 may_spread=spread, tuples=tuples)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
 
@@ -218,6 +234,14 @@ def _check(tx: Tx, name: str, attributes: str, rules: TypeRules) -> None:
     if vclusters.by_name(tx, name):
         raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
     match.check(attributes, rules)
+
+
+def _other(
+    tx: Tx, one: Also, field: str, first: Template, attributes: str, group_id: int, rules: TypeRules
+) -> RequestTuple:
+    match.check(one.attributes, rules, field=f"{field}attributes")
+    template = templates.usable(tx, one.template, group_id, f"{field}template") if one.template else first
+    return RequestTuple(one.count, one.attributes or attributes, template.id)
 
 
 def _check_size(size: int, room: int) -> None:

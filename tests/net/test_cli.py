@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import update
 
 from cod import init
 from cod.cli import events, wait
@@ -19,6 +20,7 @@ from cod.cli.show import SPAN, ago, size
 from cod.client import ApiError, Unreachable, _Unix, find_server, path
 from cod.model import ipv4
 from cod.store import conflicts, requests, templates
+from cod.store import tables as t
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -123,6 +125,32 @@ def test_a_vclusters_life(served: Served, tmp_path: Path) -> None:
     assert run(served, "vcluster", "delete", "blue", "--wait").stdout == "blue: ended\n"
     assert as_json(served, "vcluster", "list") == []
     assert [v["name"] for v in as_json(served, "vcluster", "list", "--ended")] == ["blue"]
+
+
+def test_nodes_of_several_kinds(served: Served, tmp_path: Path) -> None:
+    web(served)
+    large = tmp_path / "large:1.xml"
+    large.write_text('<requires><memory><mib min="64GiB"/></memory></requires>')
+    made = as_json(served, "vcluster", "create", "mixed", "--size", "1", "--template", "web", "--also", "8", "--also",
+                   f"2:web@1:{large}")
+    assert (made["size"], made["creation_size"]) == (11, 11)
+    request, = as_json(served, "request", "list", "--vcluster", "mixed")
+    assert [(one["count"], one["template"], one["attributes"]) for one in request["tuples"]] == [
+        (1, "web@1", ""), (8, "web@1", ""), (2, "web@1", large.read_text())]
+    served.tx(requests.decide, request["id"], "granted", "", NOW)
+    served.tx(lambda tx: tx.execute(update(t.vclusters).values(state="active")))
+    asked = ("request", "submit", "mixed", "3", f"2::{large}", "--spread", "--no-wait", "--key", "k1")
+    more = as_json(served, *asked)
+    assert [one["count"] for one in more["tuples"]] == [3, 2]
+    assert (more["may_spread"], more["may_wait"], more["tuples"][1]["attributes"]) == (True, False, large.read_text())
+    assert as_json(served, *asked) == more
+
+
+@pytest.mark.parametrize("words", ["0", "-1", "many", "", ":web", "1.5", "2::/none/such.xml", "0000000001"])
+def test_what_is_no_number_of_nodes_of_a_kind(served: Served, words: str) -> None:
+    refused = run(served, "vcluster", "create", "v", "--size", "1", "--template", "web", "--also", words, code=2)
+    assert "Invalid value for '--also'" in refused.stderr
+    run(served, "request", "submit", "--", "v", words, code=2)
 
 
 def test_waiting_ends_when_the_request_is_rejected(served: Served) -> None:

@@ -16,7 +16,7 @@ from cod.model import Effect, Refused, Result, Site
 from cod.store import groups, nodes, requests, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
-from tests.store.manager_world import OWNER, add_template, arrive, check_world, furnish, members, run_pass
+from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, furnish, members, run_pass
 
 MANAGER = Effect("wake", "manager")
 
@@ -54,6 +54,53 @@ def test_create_makes_rows_and_wakes_the_manager(tx: Tx, site: Site) -> None:
     request = requests.every(tx)[0]
     assert (request.kind, request.state) == ("create", "pending")
     assert (request.tuples[0].count, request.tuples[0].attributes) == (2, "<requires><memory/></requires>")
+
+
+LARGE = '<requires><memory><mib min="64GiB"/></memory></requires>'
+
+
+def test_a_new_one_of_several_kinds_is_granted_whole_and_keeps_them_all(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    also = [flows.Also(1), flows.Also(2, LARGE, "kept")]
+    made = create(tx, site, size=1, also=also).value[0].vcluster
+    assert (made.size, made.creation_size) == (4, 4), "all of them are below its floor"
+    assert [(one.count, one.attributes) for one in requests.every(tx)[0].tuples] == [(1, ""), (1, ""), (2, LARGE)]
+    add_node(tx, 50, mib=65536)
+    add_node(tx, 51, "quarantined", mib=65536)  # so that it waits: all or nothing
+    run_pass(tx, site, 2.0)
+    assert members(tx, made.id) == []
+    add_node(tx, 52, mib=65536)
+    run_pass(tx, site, 3.0)
+    assert members(tx, made.id) == ["node0", "node1", "node50", "node52"]
+    assert {node.name for node in nodes.every(tx) if node.template_id == 2} == {"node50", "node52"}
+    check_world(tx)
+
+
+def test_what_is_left_out_of_further_kinds_is_as_for_the_first(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site, size=1, template="kept", attributes=LARGE, also=[flows.Also(3), flows.Also(1, "<requires/>")])
+    assert [(one.count, one.attributes, one.template_id) for one in requests.every(tx)[0].tuples] == [
+        (1, LARGE, 2), (3, LARGE, 2), (1, "<requires/>", 2)]
+
+
+@pytest.mark.parametrize(("also", "code", "field"), [
+    (flows.Also(1, "<requires><memmory/></requires>"), "invalid", "also.1.attributes"),
+    (flows.Also(1, "", "nosuch"), "not_found", "also.1.template"),
+    (flows.Also(1, "", "theirs"), "conflict", "also.1.template"),
+    (flows.Also(62), "invalid", "size"),
+])
+def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
+    tx: Tx, site: Site, also: flows.Also, code: str, field: str
+) -> None:
+    furnish(tx, 0)
+    theirs = add_template(tx, "theirs")
+    other = groups.add(tx, "other", 0.0).id
+    tx.execute(update(t.config_templates).where(t.config_templates.c.id == theirs).values(group_id=other))
+    with pytest.raises(Refused) as refused:
+        create(tx, site, size=1, also=[flows.Also(1), also])
+    assert (refused.value.code, refused.value.field) == (code, field)
+    assert requests.every(tx) == []
+    assert vclusters.by_name(tx, "one") is None
 
 
 def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Site) -> None:

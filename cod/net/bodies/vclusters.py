@@ -11,6 +11,14 @@ from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reply, Seconds, Tem
 from cod.net.bodies.nodes import NodeReply
 
 
+class TupleAsk(Body):
+    """One (count, attributes, template); '' stands for what the vcluster was created with."""
+
+    count: int = Field(ge=1, le=100_000)
+    attributes: Xml = ""
+    template: str = Field(default="", max_length=80)
+
+
 class VclusterCreate(Body):
     """A new vcluster."""
 
@@ -19,6 +27,8 @@ class VclusterCreate(Body):
     template: TemplateName
     group: str = Field(default="site", min_length=1, max_length=63)
     attributes: Xml = Field(default="", description="requirements for its nodes (XML); empty for any")
+    also: list[TupleAsk] = Field(default=[], max_length=99, description="nodes of other kinds beside the first `size`; "
+                                 "it gets all of them at once, or none")
     lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
     spread: bool = Field(default=False, description="its nodes may be of several types and blocks")
     wait: bool = Field(default=True, description="false: it is rejected if it cannot be had at once")
@@ -119,14 +129,6 @@ class RequestQuery(Paged):
     group: str | None = Field(default=None, max_length=63)
     state: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
     sort: Literal["id", "-id", "priority", "-priority"] = "-id"
-
-
-class TupleAsk(Body):
-    """One (count, attributes, template); '' stands for what the vcluster was created with."""
-
-    count: int = Field(ge=1, le=100_000)
-    attributes: Xml = ""
-    template: str = Field(default="", max_length=80)
 
 
 class RequestSubmit(Body):

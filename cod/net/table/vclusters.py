@@ -15,9 +15,11 @@ from cod.net.table.documents import checked
 
 def _vcluster_wanted(ask: Ask) -> Flow:
     checked(ask.body.attributes, "requires", "attributes")
-    words = ask.body.model_dump()
+    words = ask.body.model_dump(exclude={"also"})
     inside = words.pop("vcm_inside")
-    create: Flow = partial(vclusters.create, key=ask.key, site=ask.site, now=ask.now, **words)
+    also = [vclusters.Also(each.count, checked(each.attributes, "requires", f"also.{place}.attributes"), each.template)
+            for place, each in enumerate(ask.body.also)]
+    create: Flow = partial(vclusters.create, also=also, key=ask.key, site=ask.site, now=ask.now, **words)
     if not inside:
         return create
     if ask.authority is None or not ask.site.nmp_port:
@@ -43,7 +45,8 @@ def _nodes_wanted(ask: Ask) -> Flow:
 def _creates(ask: Ask) -> list[Claim]:
     """Members and owners of the group that it shall belong to, who may look at the template."""
     right = Right.MANAGE if ask.body.vcm_inside else Right.USE  # as for enrolling a VCM
-    return [Claim(right, "group", ask.body.group), Claim(Right.SEE, "template", ask.body.template)]
+    templates = {ask.body.template, *(each.template for each in ask.body.also if each.template)}
+    return [Claim(right, "group", ask.body.group), *(Claim(Right.SEE, "template", name) for name in sorted(templates))]
 
 
 def _asks(ask: Ask) -> list[Claim]:
