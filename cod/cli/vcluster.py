@@ -120,8 +120,9 @@ def create(
       cod vcluster create batch --size 1 --template head --also 8:worker:large.xml
     """
     api = client(ctx)
-    body = {"name": name, "attributes": attributes.read_text() if attributes else "", "also": list(also),
-            "wait": not now, **asked}
+    body = {"name": name, "attributes": attributes.read_text() if attributes else "", "wait": not now, **asked}
+    if also:
+        body["also"] = list(also)
     value = api.post("/vclusters", body, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)
