@@ -4,11 +4,13 @@ rights, whose one piece is the file in the form. What came of it when the connec
 
 from __future__ import annotations
 
+import logging
 import secrets
+from typing import Any
 
 from twisted.internet.defer import ensureDeferred
 
-from cod.model import Upload, Who
+from cod.model import Refused, Upload, Who
 from cod.net import tus
 from cod.net.apibody import Wrong
 from cod.net.apirun import carry_out, checked, permit
@@ -24,6 +26,8 @@ from cod.wire.multipart import BadForm, FileForm, boundary
 
 PATH, PAGE = "/images/upload", "/images/new"
 _ROUTE = find(ROUTES, "POST", tus.PATH)[0]
+
+log = logging.getLogger("cod.uploads")
 
 
 class FormRequest(UploadRequest):
@@ -124,12 +128,39 @@ class FormRequest(UploadRequest):
             return redirect(url("images", upload.name), visits.flash(f"{upload.name} is there, and is taken in."))
         except Exception as error:
             wrong = _bad(error) if isinstance(error, BadForm) else tus.wrong(error, self._upload)
+            if _for_good(wrong):
+                await self._give_up()
         if wrong.status in (401, 403) or asked.visit.who is None:
             return await portal.answer(asked, wrong)
         typed = {name: [text] for name, text in (self._form.fields if self._form else {}).items() if name != "csrf"}
         form = Form(PATH, asked.visit.csrf(), secrets.token_hex(16), Fields(typed), wrong.faults or {
             wrong.field or "": wrong.detail})
         return await portal.page_with(asked, PAGE, form, wrong.status)
+
+
+    def _leave_piece(self, result: Any = None) -> None:
+        if self._piece is not None and self._refusal is not None and self._is_form() and _for_good(self._refusal):
+            ensureDeferred(self._give_up())
+        else:
+            super()._leave_piece(result)
+
+    async def _give_up(self) -> None:
+        """What was refused shall not become an image later, all of it being there, nor be in the way of another try."""
+        piece, self._piece = self._piece, None
+        if piece is None:
+            return
+        await piece.leave()
+        try:
+            await self.api.intake.drop(piece.upload)
+        except Refused:
+            pass  # the refusal itself has given it up
+        except Exception as error:
+            log.error("the upload of %s was refused and stays: %s", piece.upload.name, error)
+
+
+def _for_good(wrong: Wrong) -> bool:
+    """Would the same file be refused again? Not where the server, or another sender, was in the way."""
+    return wrong.status < 500 and wrong.status != 423
 
 
 def _bad(error: BadForm) -> Wrong:

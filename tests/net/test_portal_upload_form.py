@@ -6,8 +6,10 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from twisted.internet.defer import ensureDeferred
+
 from cod.store import images, uploads
-from tests.net.apiserver import Served
+from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser, Shown
 from tests.waiting import until
@@ -58,7 +60,7 @@ def test_what_is_wrong_is_told_at_the_form(there: Served) -> None:
             ({"name": "Not a name"}, 422, "name"),
             ({"name": "execd"}, 409, "execd"),
             ({"name": "mine", "sha256": "0" * 64}, 422, "sha256"),
-            ({"name": "mine", "sha256": "short"}, 422, "pattern")):
+            ({"name": "mine", "sha256": "short"}, 422, "sha256")):
         answer = send(browser, group="physics", **fields)
         assert answer.status == status, answer.words
         assert sentence in "".join(answer.tree.xpath("//*[contains(@class, 'wrong')]//text()"))
@@ -107,3 +109,56 @@ def test_what_came_before_the_connection_broke_stays(there: Served) -> None:
         until(lambda: there.tx(uploads.every), "the upload is not there", 20)
     until(lambda: there.tx(uploads.every)[0].offset > 0, "nothing has been kept", 20)
     assert "mine of physics" in browser.get("/images/new").words
+
+
+# ---------------------------------------------------------------- what is refused when all of it is there
+
+
+def sweep(served: Served, in_reactor: Any) -> None:
+    in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))
+
+
+def test_a_file_that_is_not_the_last_field_leaves_nothing_behind(there: Served, in_reactor: Any) -> None:
+    browser = browse(there)
+    told = {"csrf": token(browser), "name": "mine", "group": "physics"}
+    for body in (form(told, DISK)[:-4] + b"!!\r\n",  # all of the file is there, and another end
+                 form(told, DISK + f"\r\n--{MARK}\r\n\r\nmore".encode())):
+        answer = browser.ask("POST", SENT, body, kind(browser))
+        assert (answer.status, there.tx(uploads.every)) == (400, []), answer.words
+        sweep(there, in_reactor)
+        assert image(there, "mine") is None
+    assert list((there.folder / "incoming").glob("*")) == []
+    assert send(browser, name="mine", group="physics").status == 303, "it is not in the way of another try"
+
+
+def test_a_name_that_was_taken_meanwhile_is_not_taken_later(there: Served, in_reactor: Any) -> None:
+    browser = browse(there)
+    body = form({"csrf": token(browser), "name": "mine", "group": "physics"}, DISK)
+    head = "".join(f"{name}: {value}\r\n" for name, value in {
+        **kind(browser), "Host": browser.host, "Content-Length": str(len(body)), "Connection": "close",
+        "Cookie": f"__Host-cod={browser.cookies['__Host-cod']}"}.items())
+    with socket.create_connection(("127.0.0.1", browser.port), 30) as connection:
+        connection.sendall(f"POST {SENT} HTTP/1.1\r\n{head}\r\n".encode() + body[:len(body) // 2])
+        until(lambda: there.tx(uploads.every), "the upload is not there", 20)
+        other = there.tx(images.add, name="mine", group_id=None, state="ready", format="raw", created_at=NOW)
+        connection.sendall(body[len(body) // 2:])
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 409"), answer[:200]
+    assert b"there is an image" in answer
+    there.tx(images.remove, other.id)
+    sweep(there, in_reactor)
+    assert (image(there, "mine"), there.tx(uploads.every)) == (None, [])
+
+
+def test_what_the_server_was_in_the_way_of_stays(there: Served, in_reactor: Any, monkeypatch: Any) -> None:
+    """The file is all there: nobody shall send it again because the database was away for a moment."""
+    browser, own = browse(there), there.server.intake.complete
+
+    async def away(*_args: Any) -> Any:
+        raise OSError("no room")
+
+    monkeypatch.setattr(there.server.intake, "complete", away)
+    assert send(browser, name="mine", group="physics").status == 507
+    monkeypatch.setattr(there.server.intake, "complete", own)
+    sweep(there, in_reactor)
+    assert image(there, "mine") is not None
