@@ -199,7 +199,7 @@ def _site(file: SiteFile) -> model.Site:
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),
         mail=_mail(file.smtp),
-        images=model.ImageRules(file.images.quota, file.images.keep_uploads * 86400.0),
+        images=model.ImageRules(file.images.quota, file.images.keep_uploads * 86400.0, file.images.open),
         notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file),
                                   tuple(map(str, file.notices.closed_networks))),
         signin=_signin(file),

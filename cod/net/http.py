@@ -4,7 +4,7 @@
 ``/boot/{mac}/script.ipxe``                    the node's boot script
 ``/boot/{mac}/secret.cpio``                    a new secret for its boot, only for the address bound to that MAC
 ``/files/{path}``                              the boot root
-``/images/{digest}/manifest.json``             the image store
+``/images/{digest}/manifest.json``             the image store, for nodes whose template names the image
 ``/images/{digest}/data.zst``, ``.../file``    the same
 ``/captures/{order}``                          disks that are being saved as images: `net.captures`
 =============================================  ==================================================
@@ -25,7 +25,7 @@ import h11
 import prometheus_client as prometheus
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, maybeDeferred
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
@@ -35,6 +35,7 @@ from cod.model import Refused, Site
 from cod.net.bootdocs import BootDocs, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
 from cod.net.captures import Captures
+from cod.net.fetches import Fetches
 from cod.net.httpconn import DEFAULTS, Connection, Limits
 from cod.pool import Pool
 from cod.wire.http import BadTarget, path_parts
@@ -72,6 +73,7 @@ class HttpServer(Service):
         self._files = BootFiles(files_root)
         self._images = BootFiles(images_root)
         self._docs = BootDocs(pool, site, clock)
+        self._site, self._fetches = site, Fetches(pool, reactor.seconds)
         self._captures = captures
         self._addresses = list(addresses) or [""]
         self._clock = clock
@@ -165,9 +167,32 @@ class HttpServer(Service):
         elif kind == "files":
             self._file(connection, kind, self._files.open("/".join(rest)), rest[-1])
         elif kind == "images" and len(rest) == 2 and re.fullmatch("[0-9a-f]{64}", rest[0]) and rest[1] in IMAGE_FILES:
-            self._file(connection, kind, self._images.open("/".join(rest)), rest[1])
+            self._image(connection, self._images.open("/".join(rest)), *rest)
         else:
             self._answer(connection, kind, 404, "no such file\n")
+
+    def _image(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
+        """A file of an image, for those who may have it; for others it is not there."""
+        known = self._site.images.open or self._fetches.known(connection.peer, digest)
+        if known is None:
+            ensureDeferred(self._asked(connection, file, digest, name))
+        elif known:
+            self._file(connection, "images", file, name)
+        else:
+            self._answer(connection, "images", 404, "no such file\n")
+
+    async def _asked(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
+        try:
+            may = await self._fetches.ask(connection.peer, digest)
+        except Exception as error:
+            log.error("http %s: nobody can say who may have images: %s", connection.peer, error)
+            self._answer(connection, "images", 503, "try again\n")
+            return
+        if not may:
+            log.info("http %s: nothing that it is to run names the image %s", connection.peer, digest)
+            self._answer(connection, "images", 404, "no such file\n")
+        elif connection in self._connections:
+            self._file(connection, "images", file, name)
 
     def _file(self, connection: Connection, kind: str, file: OpenFile, name: str) -> None:
         content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")

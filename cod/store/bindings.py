@@ -61,6 +61,15 @@ def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
     return rows[0] if rows else None
 
 
+def mac_at(tx: Tx, address: str) -> str | None:
+    """The client that was last given that address, which nobody else has been given since; None: there is none."""
+    try:
+        number = ipv4(address)
+    except OSError:
+        return None
+    return tx.scalar(select(_b.mac).where(_b.address == number))
+
+
 def of_node(tx: Tx, node_id: int) -> list[Binding]:
     """The node's bindings, by address."""
     return _read(tx, _SELECT.where(_b.node_id == node_id).order_by(_b.address))

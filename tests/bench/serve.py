@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet import reactor
 
-from cod.model import Site, Subnet
+from cod.model import ImageRules, Site, Subnet
 from cod.net.http import HttpServer
 from cod.net.httpconn import Limits
 from cod.net.tftp import Crowd, TftpServer
@@ -18,7 +18,7 @@ from cod.net.tftp import Crowd, TftpServer
 def main(kind: str, root: str, address: str, port: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     subnet = Subnet("bench", f"{address}/24", address, (address, address), (address, address))
-    site = Site("bench", "bench.test", (subnet,))
+    site = Site("bench", "bench.test", (subnet,), images=ImageRules(open=True))
     pool: Any = None  # only static files are asked for
     if kind == "tftp":
         crowd = Crowd(in_all=4096, per_peer=4096)

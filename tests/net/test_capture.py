@@ -24,7 +24,7 @@ from sqlalchemy import Engine, update
 from cod.flows import boot, captures
 from cod.images import deposit, store
 from cod.images.verify import verify
-from cod.model import Binding, Node, Policy, Refused, Site, ipv4
+from cod.model import Binding, ImageRules, Node, Policy, Refused, Site, ipv4
 from cod.net.captures import Captures
 from cod.net.confd import ConfdServer
 from cod.net.http import HttpServer
@@ -59,9 +59,9 @@ class World:
         self.images = folder / "images"
         self.images.mkdir()
         self.port = 0
-        self.site = site
+        self.site = replace(site, images=ImageRules(open=True))
         self.serve()
-        self.site = replace(site, http_port=self.port)
+        self.site = replace(self.site, http_port=self.port)
         self.confd = ConfdServer(reactor, pool, self.site, "one", ["127.0.0.1"], 0)
         in_reactor(self.confd.startService)
         self.running: threading.Thread | None = None

@@ -8,13 +8,14 @@ import random
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
-from cod.model import Binding, Site, ipv4
+from cod.model import Binding, ImageRules, Site, ipv4
 from cod.net.http import HttpServer
 from cod.net.httpconn import Limits
 from cod.pool import Pool, in_transaction
@@ -45,7 +46,8 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, tmp_path: Path)
     (images / DIGEST / "other").write_bytes(b"internal")
 
     def start(**options: Any) -> HttpServer:
-        server = HttpServer(reactor, pool, site, files, images, ["127.0.0.1"], 0, lambda: 1000.0, **options)
+        open_ = replace(site, images=ImageRules(open=True))
+        server = HttpServer(reactor, pool, open_, files, images, ["127.0.0.1"], 0, lambda: 1000.0, **options)
         in_reactor(server.startService)
         servers.append(server)
         return server

@@ -1,0 +1,52 @@
+"""Who may have which image, remembered for a while: one node asks for one image in hundreds of pieces, many at once.
+
+What was allowed stays so for `ALLOWED` seconds, so that a node that loses its place in the middle of a piece still gets
+that piece and is told by its order, not by an error, that it has to stop. Where the database is away, what was allowed
+before is allowed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+from cod.flows import fetches
+from cod.pool import Pool
+
+ALLOWED, REFUSED = 60.0, 1.0  # seconds for which an answer is remembered
+MOST = 50_000  # answers
+
+log = logging.getLogger("cod.http")
+
+Key = tuple[str, str]
+"""(address, digest)."""
+
+
+class Fetches:
+    """The answers of one server. `seconds`: a clock that does not jump."""
+
+    def __init__(self, pool: Pool, seconds: Callable[[], float]) -> None:
+        self._pool, self._seconds = pool, seconds
+        self._known: OrderedDict[Key, tuple[float, bool]] = OrderedDict()  # until when, what
+
+    def known(self, address: str, digest: str) -> bool | None:
+        """The answer, if it is remembered."""
+        until, answer = self._known.get((address, digest), (0.0, False))
+        return answer if until > self._seconds() else None
+
+    async def ask(self, address: str, digest: str) -> bool:
+        """The answer. Raises what the database raises, where nothing was allowed before."""
+        key = address, digest
+        try:
+            answer: bool = await self._pool.read(fetches.may_fetch, address=address, digest=digest)
+        except Exception as error:
+            if not self._known.get(key, (0.0, False))[1]:
+                raise
+            log.warning("%s gets an image as before: nobody can say whether it still may: %s", address, error)
+            answer = True
+        self._known.pop(key, None)
+        self._known[key] = self._seconds() + (ALLOWED if answer else REFUSED), answer
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
+        return answer
