@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import update
 
-from cod.model import Site
+from cod.flows import people, sshkeys, views
+from cod.model import Site, Who
+from cod.net.portal import vclusters
 from cod.store import tables as t
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import signed_in
 
 BATCH = "/vclusters/batch"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ann"
 
 
 def test_the_list_shows_what_ones_groups_have(there: Served) -> None:
@@ -43,11 +48,33 @@ def test_a_page_shows_nodes_with_how_to_log_in(there: Served, site: Site) -> Non
     assert not page.tree.xpath("//main//form"), "a viewer is offered nothing to change"
 
 
+def test_a_page_says_whose_keys_its_nodes_know(there: Served) -> None:
+    assert "Nobody in physics has an SSH key, so its nodes let nobody in." in browse(there).get(BATCH).words
+    ann = there.tx(people.create, "ann", now=NOW)
+    there.tx(people.set_role, group="physics", user="ann", role="member")
+    there.tx(sshkeys.add, who=Who("user:ann", user_id=ann.id), line=KEY, now=NOW)
+    page = browse(there, name="again").get(BATCH)
+    assert "the SSH keys of physics, as they were when it was installed" in page.words
+    assert "Nobody in physics" not in page.words
+
+
+def test_where_no_names_are_answered_one_logs_in_by_address(there: Served, site: Site) -> None:
+    found, nodes = there.tx(views.vcluster, "batch", site.policy)
+    silent = replace(site, dns=replace(site.dns, port=0))
+    assert [vclusters.ssh(one, silent) for one in nodes[:2]] == ["ssh root@10.77.129.1", "ssh root@10.77.129.2"]
+    assert vclusters.ssh(nodes[0], site) == f"ssh root@n1.{found.vcluster.name}.{site.domain}"
+    assert vclusters.ssh(replace(nodes[0], address=None), site) == ""
+
+
 def test_priming_has_a_bar_and_a_badge_that_follow_the_node(there: Served) -> None:
     page = browse(there, group="web").get("/vclusters/farm")
     (bar,) = page.tree.xpath("//*[@data-progress='node14']//progress")
     assert 0 < int(bar.get("value")) < 100
     assert page.tree.xpath("//*[@data-state and @data-node='node14']/text()") == ["prime"]
+    there.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == "node14").values(
+        progress_done=0, progress_total=0)))
+    early = browse(there, group="web", name="eva").get("/vclusters/farm")
+    assert early.tree.xpath("//*[@data-progress='node14']//progress/@value") == ["0"], "it is there from the beginning"
     part = browse(there, group="web", name="zoe").get("/vclusters/farm", part="nodes")
     assert "n14" in part.text
     assert "<html" not in part.text

@@ -34,6 +34,7 @@ How to add a page
        forms(path)         the form that is sent to that path: for `m.form` and the fields in it
        asset('style.css')  where an asset is served
        filters             at|when(now), at|clock, seconds|duration, bytes|size, n|count('node'), done|percent(total)
+       state is at_work    is a node's disk being written or read? Then there is a bar, at first with 0 %
    Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or `on...=` attributes,
    no `<script>` or `<style>` with content: the Content-Security-Policy forbids them.
 4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as `?part=nodes` and

@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from cod import states
 from cod.net.portal import links, shown
 from cod.net.portal.assets import Assets
 
@@ -21,6 +22,7 @@ class Templates:
             lstrip_blocks=True, auto_reload=False, cache_size=-1)
         for name in ("when", "clock", "duration", "size", "count", "percent", "dotted"):
             self._env.filters[name] = getattr(shown, name)
+        self._env.tests["at_work"] = states.WORKING.__contains__
         self._env.globals |= {"url": links.url, "asset": assets.path}
         self._env.globals["m"] = self._env.get_template("_macros.html").module
 

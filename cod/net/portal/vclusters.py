@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cod.flows import groups, notices, reclaims, vcms, views
+from cod.flows import groups, notices, reclaims, sshkeys, vcms, views
 from cod.flows.access import offered
-from cod.model import NodeView, ReclaimView, Right, Who
+from cod.model import NodeView, ReclaimView, Right, Site, Who
 from cod.model import Page as Part
 from cod.net import bodies as b
 from cod.net.portal import forms, shown
@@ -42,7 +42,8 @@ def _one(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         view, nodes = views.vcluster(tx, name, ask.site.policy)
         rest: dict[str, Any] = others(tx)
-        return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, domain=ask.site.domain),
+        return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
+                       "keys": sshkeys.of_group(tx, view.group),
                        "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
 
     return load
@@ -59,11 +60,13 @@ def _history(ask: Ask) -> Flow:
                                   groups=ask.who.groups))
 
 
-def ssh(node: NodeView, domain: str) -> str:
-    """How one logs in to an active node; '' where it has no address. Who `root` is, its image says."""
+def ssh(node: NodeView, site: Site) -> str:
+    """How one logs in to an active node; '' where it has no address. Who `root` is, its image says. Where COD answers
+    no names, nobody may know them."""
     if node.address is None:
         return ""
-    at = f"{node.node.hostname}.{node.vcluster}.{domain}" if node.node.hostname else node.address
+    named = node.node.hostname and site.dns.port
+    at = f"{node.node.hostname}.{node.vcluster}.{site.domain}" if named else node.address
     return f"ssh root@{at}"
 
 
