@@ -1,0 +1,52 @@
+"""'vcluster' is the noun of the API and of what flows say; pages call it a virtual cluster (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "web/templates").glob("*.html"))
+SAYING = [ROOT / "cod/news.py", *sorted(
+    path for folder in ("flows", "policy") for path in (ROOT / "cod" / folder).glob("*.py"))]
+
+
+def prose(template: str) -> Iterator[str]:
+    """What a template says itself: text between tags, and texts of several words that it hands to macros."""
+    template = re.sub(r"\{#.*?#\}", "", template, flags=re.DOTALL)
+    for inside in re.findall(r"\{\{.*?\}\}|\{%.*?%\}", template, flags=re.DOTALL):
+        yield from (text for text in re.findall(r'"([^"]*)"', inside) if " " in text.strip())
+    yield from re.findall(r">([^<]*)", re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", template, flags=re.DOTALL))
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """Texts in a module that are no docstrings."""
+    tree = ast.parse(path.read_text())
+    about = {id(node.body[0].value) for node in ast.walk(tree)
+             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body
+             and isinstance(node.body[0], ast.Expr)}
+    about |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # of attributes
+    yield from (node.value for node in ast.walk(tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_pages_say_virtual_cluster(path: Path) -> None:
+    assert not [text for text in prose(path.read_text()) if re.search(r"\bvclusters?\b(?![./=-])", text, re.IGNORECASE)]
+
+
+def test_flows_say_vcluster() -> None:
+    managers = re.compile("virtual cluster(?!s? manager)", re.IGNORECASE)
+    found = [(path.name, text) for path in SAYING for text in sentences(path) if managers.search(text)]
+    assert not found
+
+
+def test_the_eyes_are_open() -> None:
+    """Else nothing would be found in what is there."""
+    assert list(prose('<p>A {{ m.x(f, help="of the vcluster") }}<b>vcluster {# vcluster #}</b>')) == [
+        "of the vcluster", "A ", "vcluster ", ""]
+    assert any("vcluster" in text for path in SAYING for text in sentences(path))
