@@ -66,15 +66,16 @@ class Ca:
     def _make(self, site: str, now: datetime) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
-        _write(self._folder / "ca.crt", _own_certificate(key, name, now))
+        _write(self._folder / "ca.crt", _own_certificate(key, name, now - EARLY, now))
         _write(self._folder / "ca.key", _pem(key))  # last: it is the sign that the CA is there
 
     def renew(self, now: datetime) -> bool:
-        """Put its end off, if that is near; did it? Key and name stay, so what it has issued stays good, and the old
-        certificate and the new one vouch for the same: those who have the old one get the new one in time."""
+        """Put its end off, if that is near; did it? Key, name and beginning stay (a clock may be wrong), so what it has
+        issued stays good, and the old certificate and the new one vouch for the same: those who have the old one get
+        the new one in time."""
         if now < self._own.not_valid_after_utc - timedelta(days=CA_RENEWED):
             return False
-        self.certificate = _own_certificate(self._key, self._own.subject, now)
+        self.certificate = _own_certificate(self._key, self._own.subject, self._own.not_valid_before_utc, now)
         self._own = x509.load_pem_x509_certificate(self.certificate)
         _write(self._folder / "ca.crt", self.certificate)
         return True
@@ -126,7 +127,7 @@ class Ca:
         key: ec.EllipticCurvePublicKey, private: bytes,
     ) -> Issued:
         certificate = (
-            _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]), self._own.subject, key, now,
+            _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]), self._own.subject, key, now - EARLY,
                      min(now + timedelta(days=days), self._own.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
@@ -146,9 +147,9 @@ def ends_at(folder: Path) -> float:
     return x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()).not_valid_after_utc.timestamp()
 
 
-def _own_certificate(key: ec.EllipticCurvePrivateKey, name: x509.Name, now: datetime) -> bytes:
+def _own_certificate(key: ec.EllipticCurvePrivateKey, name: x509.Name, begin: datetime, now: datetime) -> bytes:
     certificate = (
-        _builder(name, name, key.public_key(), now, now + timedelta(days=CA_DAYS))
+        _builder(name, name, key.public_key(), begin, now + timedelta(days=CA_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_SIGNS, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -162,12 +163,12 @@ def serial_text(serial: int) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, end: datetime
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - EARLY).not_valid_after(end))
+        .not_valid_before(begin).not_valid_after(end))
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import click
 
 from cod.cli.show import ago, as_json, client, console, print_json, shown, table
 from cod.client import path
+
+NEAR = 30 * 86400.0  # seconds before its end in which a certificate should have been renewed long ago
 
 name_argument = click.argument("vcluster")
 
@@ -86,9 +89,25 @@ def _write(file: Path, text: str) -> None:
 
 def vcm_table(values: list[Any]) -> Any:
     """VCMs for people."""
-    return table(("VCLUSTER", "VCM", "SERVER", "SINCE", "OWED", "ADDRESS"),
+    return table(("VCLUSTER", "VCM", "SERVER", "SINCE", "OWED", "ADDRESS", "CERTIFICATE"),
                  [(v["vcluster"], v["about"], v["server"] or "away", ago(v["since"]), str(v["owed"]),
-                   _from(v)) for v in values])
+                   _from(v), _end(v)) for v in values])
+
+
+def _end(vcm: Any) -> str:
+    """Of its certificate."""
+    if vcm["ends_at"] is None:
+        return "-"
+    return f"ends {ago(vcm['ends_at'])}" if vcm["ends_at"] > time.time() else f"ENDED {ago(vcm['ends_at'])} ago"
+
+
+def _warn(values: list[Any]) -> None:
+    """Of certificates that end and were not renewed, on standard error."""
+    for vcm in values:
+        if vcm["ends_at"] is not None and vcm["ends_at"] < time.time() + NEAR:
+            click.echo(f"warning: the certificate of {vcm['vcluster']}'s VCM {_end(vcm)} and was not renewed; see that "
+                       f"the VCM runs and can write its folder, or enrol it anew: cod vcm enroll {vcm['vcluster']}",
+                       err=True)
 
 
 def _from(vcm: Any) -> str:
@@ -113,6 +132,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         print_json(values)
     else:
         console().print(vcm_table(values))
+        _warn(values)
 
 
 @vcm.command()
@@ -126,7 +146,10 @@ def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     Example:
       cod vcm show batch
     """
-    shown(ctx, client(ctx).get(path("vclusters", vcluster, "vcm")), lambda v: vcm_table([v]), as_json)
+    value = client(ctx).get(path("vclusters", vcluster, "vcm"))
+    shown(ctx, value, lambda v: vcm_table([v]), as_json)
+    if not as_json:
+        _warn([value])
 
 
 @vcm.command()

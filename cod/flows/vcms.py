@@ -152,14 +152,15 @@ def greet(
         raise Refused("forbidden", f"nobody is enrolled for a vcluster {vcluster!r}")
     if not (known.serial or known.address):
         raise Refused("forbidden", f"{known.head} of {vcluster} has not fetched its certificate yet")
-    if serial and serial == known.next_serial:
-        known = vcms.succeed(tx, known)
-    if serial != known.serial:
+    follows = bool(serial) and serial == known.next_serial
+    if serial != known.serial and not follows:
         raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted: "
                       "connect by TLS")
     expected = known.address if known.head is None else _address(tx, found.id, known.head)
     if expected not in ("", address):
         raise Refused("forbidden", f"the VCM of {vcluster} comes from {expected}, not from {address}")
+    if follows:
+        known = vcms.succeed(tx, known)
     acked = min(max(seen, known.acked), known.sequence)
     vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about,
                 ends_at=known.ends_at or ends_at)

@@ -13,7 +13,8 @@ from cod.ca import Ca
 from cod.flows import vcms
 from cod.model import Refused, Site
 from cod.pool import Pool
-from tests.net.apiserver import Served, serving
+from cod.store import tables as t
+from tests.net.apiserver import NOW, Served, serving
 from tests.net.ownersite import browse, engine, furnished_sqlite
 
 BATCH = "/vclusters/batch"
@@ -41,6 +42,17 @@ def test_what_it_needs_is_shown_once_and_it_can_be_revoked(there: Served) -> Non
     assert "Nobody speaks for batch any more." in page.send(f"{BATCH}/vcm/revoke").words
     with pytest.raises(Refused, match="nobody is enrolled"):
         there.tx(vcms.show, "batch")
+
+
+def test_a_certificate_that_ends_is_warned_of(there: Served) -> None:
+    browser = browse(there)
+    browser.get(BATCH).send(f"{BATCH}/vcm/enrol")
+    assert "Certificate endsin 397 d" in browser.get(BATCH).words
+    v = t.vcms.c
+    for ends_at, says in ((NOW + 9 * 86400.0, "ends, and it has not renewed it"), (NOW - 1.0, "has ended: it cannot")):
+        there.tx(lambda tx, at=ends_at: tx.execute(t.vcms.update().where(v.serial != "").values(
+            ends_at=at, warned_at=NOW)))
+        assert f"Its certificate {says}" in browser.get(BATCH).words
 
 
 def test_one_inside_gets_what_it_needs_on_its_node(there: Served) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -188,6 +189,28 @@ def test_a_folder_that_a_vcm_can_be_started_with(served: Served, tmp_path: Path)
     assert "PRIVATE" not in said
     read = settings.load(folder / "vcm.toml", settings.Settings)
     assert (read.vcluster, read.servers, read.tls) == ("pool", ("10.77.0.1:8071",), True)
+
+
+def test_the_end_of_its_certificate_is_shown_and_warned_of(served: Served, tmp_path: Path) -> None:
+    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    certificate = x509.load_pem_x509_certificate((tmp_path / "vcm.crt").read_bytes())
+    shown = served.local.get("/vclusters/pool/vcm")
+    assert (shown["ends_at"], shown["warned_at"]) == (certificate.not_valid_after_utc.timestamp(), None)
+    for left, says, warns in ((100, "ends in 100 d", False), (12, "ends in 12 d", True), (-3, "ENDED 3 d ago", True)):
+        end = time.time() + left * 86400 + 60
+        served.tx(lambda tx, end=end: tx.execute(t.vcms.update().values(ends_at=end)))
+        for words in (("vcm", "list"), ("vcm", "show", "pool")):
+            result = CliRunner().invoke(cod, ["--server", str(served.socket), *words], env={"COLUMNS": "200"})
+            assert says in " ".join(result.stdout.split())
+            assert (f"warning: the certificate of pool's VCM {says} and was not renewed" in result.stderr) == warns
+    served.tx(lambda tx: tx.execute(t.vcms.update().values(ends_at=None)))
+    assert run(served, "vcm", "list").split()[-1] == "-"
+
+
+def test_enrolled_anew_what_was_renewed_before_is_removed(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "vcm.crt.renewed").write_text("a key that is worth nothing now")
+    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    assert not (tmp_path / "vcm.crt.renewed").exists()
 
 
 def test_enrolling_anew_leaves_the_configuration(served: Served, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from cryptography import x509
 
 from cod.ca import SERVER_NAME, Ca, Issued, ends_at
 
@@ -111,6 +112,9 @@ def test_its_own_end_is_put_off_and_what_it_has_issued_stays_good(tmp_path: Path
     both = tmp_path / "both.crt"
     both.write_bytes((tmp_path / "old.crt").read_bytes() + ca.certificate)
     assert handshake((server, server_key), (vcm, key), both) == "pool"
+    begins = [x509.load_pem_x509_certificate(each.read_bytes()).not_valid_before_utc
+              for each in (tmp_path / "old.crt", tmp_path / "ca/ca.crt")]
+    assert begins[0] == begins[1], "a clock that was wrong must not make it begin tomorrow"
     assert stat.S_IMODE((tmp_path / "ca/ca.crt").stat().st_mode) == 0o600
     assert sorted(file.name for file in (tmp_path / "ca").iterdir()) == ["ca.crt", "ca.key"]
 

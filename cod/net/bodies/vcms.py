@@ -25,7 +25,9 @@ class VcmEnrol(Body):
 
 class VcmReply(Reply):
     """A VCM. `server` holds its connection, null while it is away; `owed` messages are not acknowledged yet. `head`:
-    the node of the vcluster that it runs on, which has no certificate yet where `serial` is empty."""
+    the node of the vcluster that it runs on, which has no certificate yet where `serial` is empty. `ends_at`: when its
+    certificate ends (null: it has none, or one from before ends were written down); `warned_at`: when its group was told
+    that it does, because the VCM, which renews it by itself months before, has not."""
 
     vcluster: str
     serial: str
@@ -36,6 +38,8 @@ class VcmReply(Reply):
     enrolled_at: float
     owed: int
     head: str | None
+    ends_at: float | None
+    warned_at: float | None
 
     @classmethod
     def of(cls, view: VcmView) -> VcmReply:
@@ -43,7 +47,7 @@ class VcmReply(Reply):
         vcm = view.vcm
         return cls(vcluster=view.vcluster, serial=vcm.serial, address=vcm.address or None, about=vcm.about,
                    server=vcm.server, since=vcm.connected_at, enrolled_at=vcm.enrolled_at, owed=view.owed,
-                   head=vcm.head)
+                   head=vcm.head, ends_at=vcm.ends_at, warned_at=vcm.warned_at)
 
 
 class VcmQuery(Paged):
