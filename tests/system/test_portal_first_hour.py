@@ -38,8 +38,13 @@ url = "https://{ADDRESS}"
 """
 URL = f"https://{ADDRESS}"
 # A small image is written before a bar would show: while it is looked for, the images come over a wire of 16 Mb/s.
-SLOW = """table bridge slow { chain out { type filter hook output priority 0;
-    tcp sport 8069 limit rate over 2 mbytes/second burst 512 kbytes drop; } }"""
+SLOW = """table bridge slow {
+    chain out {
+        type filter hook output priority 0
+        tcp sport 8069 limit rate over 2 mbytes/second burst 512 kbytes drop
+    }
+}
+"""
 BOOTS = 600_000.0  # milliseconds that machines may take: emulated processors are slow
 
 
