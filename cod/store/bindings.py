@@ -3,8 +3,7 @@
 Two kinds live in one table, because one primary key on the address is what makes two holders impossible. A *boot*
 binding is lent for minutes to firmware and trampoline, from the subnet's boot pool; a *vcluster* binding is reserved
 for a node when it is assigned and is its operating system's address until it leaves. A row is offered, bound, reserved
-(kept for a node), declined, or left (its node was taken away from a system that may still be up); the last two are
-nobody's.
+(kept for a node), declined, or left (taken from a system that nobody can switch off); the last two are nobody's.
 
 Rows are read for update where they are about to be written: MariaDB then holds them until the commit (SQLite has one
 writer anyway), so a row that was seen free stays free. A row that did not exist is inserted plainly: if another server
@@ -116,7 +115,7 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
     """
     if vcluster.subnet is None or vcluster.first_address is None or vcluster.last_address is None:
         raise Refused("conflict", f"vcluster {vcluster.name} has no block of addresses yet")
-    _delete(tx, node.id)
+    release(tx, node.id)
     block = range(vcluster.first_address, vcluster.last_address + 1)
     address = _free(tx, block, now)
     if address is None:
@@ -139,15 +138,12 @@ def _free(tx: Tx, block: range, now: float) -> int | None:
     return min(left, key=attrgetter("expires_at", "address")).address if left else None
 
 
-def release(tx: Tx, node_id: int, until: float) -> None:
-    """The node leaves its vcluster. An address that its system has asked for is given on only where nothing else is
-    free, until the time `until`: where nobody can switch the machine off, that system may still be using it."""
-    tx.execute(update(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
-               .values(mac=None, node_id=None, hostname=None, client_id=None, state="left", expires_at=until))
-    _delete(tx, node_id)
-
-
-def _delete(tx: Tx, node_id: int) -> None:
+def release(tx: Tx, node_id: int, until: float | None = None) -> None:
+    """The node leaves its vcluster: its address is free again. Where nobody can switch it off, its system may still use
+    the address `until` a time: if that has asked for it, it is given on only where nothing else is free."""
+    if until is not None:
+        tx.execute(update(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
+                   .values(mac=None, node_id=None, hostname=None, client_id=None, state="left", expires_at=until))
     tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster"))
 
 

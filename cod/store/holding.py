@@ -47,12 +47,12 @@ def take(
     return held
 
 
-def give_back(tx: Tx, node: Node, *, left_until: float, keep_disk: bool = False) -> Node:
+def give_back(tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: bool = False) -> Node:
     """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left as it is.
 
-    left_until  when its system cannot be using its address any more: its lease of it is over then
-    keep_disk   its disk holds its template, written whole, and may be kept for the same group; otherwise the disks
-                count as dirty, whatever they held: its holder may have written anywhere
+    up_until   nobody can switch its system off: it may be using its address until its lease of it is over
+    keep_disk  its disk holds its template, written whole, and may be kept for the same group; otherwise the disks count
+               as dirty, whatever they held: its holder may have written anywhere
     Raises `Stale` when the node has moved on.
     """
     if node.vcluster_id is None:
@@ -64,7 +64,7 @@ def give_back(tx: Tx, node: Node, *, left_until: float, keep_disk: bool = False)
         t.nodes.c.id == node.id, t.nodes.c.generation == node.generation))
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    bindings.release(tx, node.id, left_until)
+    bindings.release(tx, node.id, up_until)
     _clear_rights(tx, node.id)
     return replace(node, **columns)
 

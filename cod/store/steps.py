@@ -41,7 +41,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         reservations.drop(tx, [node.id])
         requests.replace(tx, node, now)
         dues.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
-        node = holding.give_back(tx, node, left_until=now + policy.binding_time)
+        node = holding.give_back(tx, node, up_until=_up_until(node, now, policy))
     moved = nodes.move(
         tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
     if step.power and nodes.wish_power(tx, moved, step.power, now):
@@ -80,16 +80,25 @@ def release(
     """
     effects = {Effect("wake", "manager")}
     for node in held:
-        stuck = node.power_driver in CANNOT_SWITCH_OFF and node.state in OWN_SYSTEM
+        stuck = _stuck(node)
         step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": BY_HAND if stuck else ""}, "cycle")
         runs = wanted(tx, node)
         dues.moved(tx, node, node.vcluster_id, "lost", cause, now)
         kept = runs is not None and may_keep(node, runs.document)
-        given = holding.give_back(tx, node, left_until=now + policy.binding_time, keep_disk=kept)
+        given = holding.give_back(tx, node, up_until=_up_until(node, now, policy), keep_disk=kept)
         if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:
             moved = apply(tx, given, step, now=now, actor=actor, policy=policy)
             effects.update(wakes(node, moved))
     return tuple(sorted(effects, key=lambda effect: effect.what))
+
+
+def _stuck(node: Node) -> bool:
+    """Does it run a system that only somebody by hand can end?"""
+    return node.power_driver in CANNOT_SWITCH_OFF and node.state in OWN_SYSTEM
+
+
+def _up_until(node: Node, now: float, policy: Policy) -> float | None:
+    return now + policy.binding_time if _stuck(node) else None
 
 
 def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:

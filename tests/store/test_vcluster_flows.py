@@ -13,7 +13,7 @@ from cod.flows import requests as request_flows
 from cod.flows import vclusters as flows
 from cod.flows.requests import Asked
 from cod.model import Effect, Refused, Result, Site
-from cod.store import groups, nodes, requests, vclusters
+from cod.store import bindings, groups, holding, nodes, requests, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, furnish, members, run_pass
@@ -254,8 +254,7 @@ def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, s
         assert node is not None
         requests.replace(tx, node, 4.0)
         requests.replace(tx, node, 4.0)
-        from cod.store import holding
-        holding.give_back(tx, node, left_until=1.0)
+        holding.give_back(tx, node)
     assert pending(tx) == [("replace", 1), ("replace", 1)]
     flows.resize(tx, name="one", size=2, site=site, now=5.0, actor=OWNER)
     assert pending(tx) == [("replace", 1)]
@@ -288,7 +287,11 @@ def test_a_released_node_that_nothing_switches_off_says_that_somebody_must_reboo
     furnish(tx, 2)
     running(tx, site, 2)
     tx.execute(update(t.nodes).where(t.nodes.c.name == "node0").values(power_driver=driver))
+    tx.execute(update(t.bindings).values(state="bound"))  # both systems are up
+    address = bindings.of_node(tx, next(node.id for node in nodes.every(tx) if node.name == "node0"))[0].address
     flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    left = tx.execute(select(t.bindings.c.address, t.bindings.c.state, t.bindings.c.expires_at)).all()
+    assert left == [(address, "left", 5.0 + site.policy.binding_time)]  # that system may be using it still
     reasons = {node.name: node.reason for node in nodes.every(tx)}
     assert "until somebody reboots it" in reasons["node0"]
     assert reasons["node1"] == ""

@@ -150,17 +150,13 @@ class Cell:
 
     def know_hosts(self, count: int) -> None:
         """Put names and addresses into the hosts file as COD gives them out: the lowest free name, the lowest free
-        address. Of a name that was not there the master thinks so for a minute, and stand-ins boot in a second. Names
-        keep their addresses: that of a node which was given back is free at once, for a stand-in's system ends then."""
+        address. Of a name that was not there the master thinks so for a minute, and stand-ins boot in a second."""
         block = self.stand.cod("vcluster", "show", self.vcluster)
         addresses = [address for address in range(ipv4(block["first_address"]), ipv4(block["last_address"]) + 1)
                      if address & 0xFF not in (0, 0xFF)]
         with open(self.folder / "etc/hosts", "a") as file:
             for number, address in enumerate(addresses[:count], 1):
                 file.write(f"{dotted(address)} n{number}.{self.vcluster}.{self.domain} n{number}\n")
-        with self.stand.engine.begin() as tx:
-            tx.exec_driver_sql("CREATE TRIGGER gone AFTER UPDATE OF state ON bindings WHEN NEW.state = 'left' "
-                               "BEGIN DELETE FROM bindings WHERE address = NEW.address; END")
 
     def configure(self) -> None:
         """Once the master answers: quick schedules, the queue, a placeholder for an empty pool."""
