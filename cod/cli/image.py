@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cod.cli.owner import group_option, owner
 from cod.cli.show import SPAN, as_json, client, print_json, progress_bar, said, shown, size, table, when
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, path
@@ -68,14 +69,14 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--sha256", help="What the file's sha256 must be.")
 @click.option("--upload/--no-upload", default=None, help="Send the file, or name it to a server on this host. "
               "[default: send it unless the server is reached through its UNIX socket]")
-@click.option("--group", default="", help="Whose it is; else the site's.")
+@group_option
 @click.option("--plain", is_flag=True, help="Serve it as it is: a kernel or ramdisk for a diskless template.")
 @click.option("--wait", is_flag=True, help="Wait until it can be served; exit code 1 if it cannot.")
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
 @as_json
 @click.pass_context
 def add(
-    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, group: str, plain: bool,
+    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, group: str | None, plain: bool,
     wait: bool, timeout: float, as_json: bool,
 ) -> None:
     """Add FILE as the image NAME. What was broken off goes on where it was when the same command is given again.
@@ -85,6 +86,7 @@ def add(
       cod image add debian ./debian-12.qcow2 --group physics --wait
     """
     api = client(ctx)
+    group = owner(api, group)
     if upload if upload is not None else api.server.startswith("http"):
         value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain)
     else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.cli.owner import owner
 from cod.cli.plan import print_explanation, print_match
 from cod.cli.show import KIND, as_json, client, print_json, said, shown, table, watched, watching, when
 from cod.client import path
@@ -123,7 +124,7 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.option("--count", type=click.IntRange(1, 100_000), required=True, help="How many nodes.")
-@click.option("--group", default="site", show_default=True, help="For a new vcluster of this group.")
+@click.option("--group", help="For a new vcluster of this group; left out: as for `cod vcluster create`.")
 @click.option("--vcluster", help="For this one, beside the nodes that it has.")
 @click.option("--template", help="NAME or NAME@REVISION; any, if it is left out.")
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
@@ -131,7 +132,7 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.option("--spread", is_flag=True, help="They may be of several types and blocks.")
 @as_json
 @click.pass_context
-def match(ctx: click.Context, /, attributes: Path | None, as_json: bool, **asked: Any) -> None:
+def match(ctx: click.Context, /, group: str | None, attributes: Path | None, as_json: bool, **asked: Any) -> None:
     """Say what would come of a request, without making it. Exit code 1 unless it would be granted now.
 
     \b
@@ -139,7 +140,10 @@ def match(ctx: click.Context, /, attributes: Path | None, as_json: bool, **asked
       cod request match --count 8 --group physics --template debian
     """
     body = {key: value for key, value in asked.items() if value is not None}
-    found = client(ctx).post("/match", body | ({"attributes": attributes.read_text()} if attributes else {}))
+    api = client(ctx)
+    if "vcluster" not in body:
+        body["group"] = owner(api, group, "site")
+    found = api.post("/match", body | ({"attributes": attributes.read_text()} if attributes else {}))
     if as_json:
         print_json(found)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cod.cli.owner import group_option, owner
 from cod.cli.show import as_json, client, print_json, said, shown, table, when
 from cod.client import path
 
@@ -64,37 +65,41 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @template.command()
 @file_argument
+@group_option
 @as_json
 @click.pass_context
-def add(ctx: click.Context, file: Path, as_json: bool) -> None:
+def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
     """Add the template in FILE; its name is in the document. A changed one becomes a new revision.
 
     \b
     Example:
-      cod template add web.xml
+      cod template add web.xml --group physics
     """
-    value = client(ctx).post("/templates", {"document": _text(file)})
+    api = client(ctx)
+    value = api.post("/templates", {"document": _text(file), "group": owner(api, group)})
     shown(ctx, value, lambda v: template_table([v]), as_json)
 
 
 @template.command()
 @file_argument
+@group_option
 @as_json
 @click.pass_context
-def check(ctx: click.Context, file: Path, as_json: bool) -> None:
+def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
     """Say what is wrong with the template in FILE, by line; exit code 1 if anything is. Nothing is stored.
 
     \b
     Example:
       cod template check web.xml
     """
-    value = client(ctx).post("/templates/check", {"document": _text(file)})
+    api = client(ctx)
+    value = api.post("/templates/check", {"document": _text(file), "group": owner(api, group)})
     if as_json:
         print_json(value)
     elif value["ok"]:
         click.echo(f"{file}: good")
     for fault in () if as_json else value["faults"]:
-        click.echo(f"{file}:{fault['line']}: {fault['sentence']}", err=True)
+        click.echo(f"{file}:{fault['line'] or 1}: {fault['sentence']}", err=True)  # 0: of no line of its own
     sys.exit(0 if value["ok"] else 1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.node import node_table
+from cod.cli.owner import group_option, owner
 from cod.cli.show import (
     KIND,
     SPAN,
@@ -95,7 +96,7 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 @name_argument
 @click.option("--size", type=click.IntRange(1), required=True, help="Nodes.")
 @click.option("--template", required=True, help="NAME, or NAME@REVISION.")
-@click.option("--group", default="site", show_default=True, help="The group that owns it.")
+@group_option
 @click.option("--lease", type=SPAN, help="Such as 8h or 7d; else the group's default.")
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="What its nodes must have (XML).")
@@ -109,8 +110,8 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 @as_json
 @click.pass_context
 def create(
-    ctx: click.Context, /, name: str, attributes: Path | None, also: tuple[Any, ...], now: bool, key: str | None,
-    wait: bool, timeout: float, as_json: bool, **asked: Any,
+    ctx: click.Context, /, name: str, group: str | None, attributes: Path | None, also: tuple[Any, ...], now: bool,
+    key: str | None, wait: bool, timeout: float, as_json: bool, **asked: Any,
 ) -> None:
     """Create a vcluster. Its nodes are granted, written and booted; --wait shows how far they are.
 
@@ -120,7 +121,8 @@ def create(
       cod vcluster create batch --size 1 --template head --also 8:worker:large.xml
     """
     api = client(ctx)
-    body = {"name": name, "attributes": attributes.read_text() if attributes else "", "wait": not now, **asked}
+    body = {"name": name, "group": owner(api, group, "site"), "wait": not now,
+            "attributes": attributes.read_text() if attributes else "", **asked}
     if also:
         body["also"] = list(also)
     value = api.post("/vclusters", body, key)

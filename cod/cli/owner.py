@@ -1,0 +1,24 @@
+"""Whose something shall be that is made: `--group`; else the site's where an administrator asks, and for everybody else
+the one group that they work in."""
+
+from __future__ import annotations
+
+import click
+
+from cod.client import Client
+
+group_option = click.option(
+    "--group", help="Whose it is; left out: the one group that one works in, or, for administrators, the site.")
+
+
+def owner(api: Client, group: str | None, site: str = "") -> str:
+    """The group's name; `site` stands for the site. Raises UsageError where somebody works in several groups."""
+    if group is not None:
+        return group
+    me = api.get("/me")
+    own = [each["group"] for each in me["groups"] if each["role"] in ("owner", "member")]
+    if me["admin"] or not own:
+        return site
+    if len(own) > 1:
+        raise click.UsageError(f"say for which group: --group {' or --group '.join(own)}")
+    return str(own[0])
