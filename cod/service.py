@@ -159,11 +159,13 @@ class Running:
     def start(self) -> None:
         """Start all; what cannot start ends the process, which its supervisor (or systemd) starts again."""
         signal.signal(signal.SIGHUP, lambda *_: self._ground.reactor.callFromThread(self.reread))
+        from cod.net.socketservice import why
+
         for service in self._services:
             try:
                 service.startService()
             except Exception as error:
-                log.error("%s cannot start: %s", type(service).__name__, error, exc_info=not _is_expected(error))
+                log.error("%s cannot start: %s", type(service).__name__, why(error), exc_info=not _is_expected(error))
                 self.status = 1
                 self._ground.reactor.stop()
                 return

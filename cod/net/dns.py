@@ -55,7 +55,7 @@ class DnsServer(SocketService):
         self, reactor: Any, pool: Pool, site: Site, address: str, *, port: int = 53, forward: Sequence[str] = (),
         forward_port: int = 53, clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(reactor, f"dns {address}")
+        super().__init__(reactor, f"dns {address} port {port}")
         self.port = port
         self._pool, self._site, self._address, self._clock = pool, site, address, clock
         self._forward = [(server, forward_port) for server in forward]

@@ -1,12 +1,16 @@
-"""What the edges that read from one socket of their own do alike: open it, have the reactor watch it, close it."""
+"""What the edges that read from one socket of their own do alike: open it, have the reactor watch it, close it, and say
+why it cannot be opened."""
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from abc import ABC, abstractmethod
 from typing import Any
 
 from twisted.application.service import Service
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -37,7 +41,11 @@ class SocketService(Service, ABC):
     def startService(self) -> None:
         """Open the socket. Raises OSError when that is not allowed, or somebody else has it."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._socket = self._open()
+        try:
+            self._socket = self._open()
+        except OSError as error:
+            error.filename = error.filename or self._name  # which of the site's sockets it is
+            raise
         self._reactor.addReader(self)
 
     def stopService(self) -> None:
@@ -59,3 +67,26 @@ class SocketService(Service, ABC):
     def connectionLost(self, reason: Failure) -> None:
         """The reactor found the socket broken, or is shutting down."""
         self.stopService()
+
+
+# ---------------------------------------------------------------- what may be in the way
+
+_ADVICE = {
+    errno.EADDRINUSE: "another program has that port, or `cod serve` runs here already: `ss -lnp` shows who",
+    errno.EADDRNOTAVAIL: "this host has no such address: see [[subnet]] and [api] in the site file",
+    errno.ENODEV: "this host has no such interface: see [[subnet]] in the site file",
+    errno.EACCES: "it wants root, or the capabilities that docs/systemd/cod.service gives",
+    errno.EPERM: "it wants root, or the capabilities that docs/systemd/cod.service gives",
+}
+
+
+def why(error: Exception) -> str:
+    """Why a service cannot start: which port or socket, and what to do about it."""
+    cause, text = error, str(error)
+    if isinstance(error, CannotListenError):
+        cause = error.socketError
+        port = error.port
+        where = port.decode(errors="replace") if isinstance(port, bytes) else f"{error.interface}:{port}"
+        text = f"{where}: {os.strerror(cause.errno) if getattr(cause, 'errno', None) else cause}"
+    advice = _ADVICE.get(getattr(cause, "errno", None) or 0)
+    return f"{text}; {advice}" if advice else text
