@@ -53,7 +53,7 @@ class Served:
         return self.folder / "api.sock"
 
     def remote(self, token: str | None) -> Client:
-        return Client(f"http://127.0.0.1:{self.server.ports[0]}", token, timeout=20)
+        return Client(f"http://127.0.0.1:{self.server.ports[0]}", token, timeout=60)
 
     def tx(self, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return in_transaction(self.pool.engine, flow, *args, **kwargs)
@@ -75,7 +75,7 @@ def serving(
     in_transaction(pool.engine, groups.ensure, groups.SITE, NOW)
     (folder / "images").mkdir()
     in_reactor(server.startService)
-    served = Served(server, pool, folder, Client(str(folder / "api.sock"), timeout=20), clock, effects)
+    served = Served(server, pool, folder, Client(str(folder / "api.sock"), timeout=60), clock, effects)
     try:
         yield served
     finally:

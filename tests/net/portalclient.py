@@ -89,9 +89,9 @@ class Browser:
         if self.cookies:
             own["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         if self._tls:
-            connection: Any = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=self._tls)
+            connection: Any = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls)
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, own | dict(headers or {}))
             reply = connection.getresponse()

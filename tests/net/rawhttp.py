@@ -17,7 +17,7 @@ def ask(
     if token is None:
         connection = served.local._connect()
     else:
-        connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     sent = {"Content-Type": "application/json"} if body is not None else {}
     if token is not None:
         sent["Authorization"] = f"Bearer {token}"

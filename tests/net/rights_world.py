@@ -55,7 +55,7 @@ def standing(
     pool = Rehearsal(engine, reactor)
     with serving(pool, reactor, in_reactor, site) as served:
         world = in_transaction(engine, made)
-        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
         yield served, world, line
         line.close()
     pool.close()

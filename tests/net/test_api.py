@@ -31,7 +31,7 @@ TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
 
 def raw(served: Served, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, Any]:
     """(status, headers, JSON body) of a request by the administrator's token over TCP."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     headers.setdefault("Authorization", f"Bearer {ADMIN}")
     connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items() if value})
     reply = connection.getresponse()
@@ -175,7 +175,7 @@ def test_a_bug_is_not_told_to_the_client(served: Served, monkeypatch: pytest.Mon
 
 
 def test_chunked_bodies_have_the_same_limit(served: Served) -> None:
-    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 20) as peer:
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
         peer.sendall(f"POST /api/v1/groups HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
                      "Transfer-Encoding: chunked\r\n\r\n".encode())
         for _ in range(40):
@@ -190,7 +190,7 @@ def test_a_body_without_end_is_cut_off(served: Served) -> None:
         for _ in range(10_000):
             peer.sendall(b" " * 2**20)
 
-    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 20) as peer, \
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer, \
             pytest.raises((BrokenPipeError, ConnectionResetError)):
         send_for_ever(peer)
 
@@ -199,7 +199,7 @@ def test_a_body_without_end_is_cut_off(served: Served) -> None:
     b"nonsense\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"GET / HTTP/1.1\r\nHost\r\n\r\n",
     b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"])
 def test_what_is_not_http_does_no_harm(served: Served, lines: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 20) as peer:
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
         peer.sendall(lines)
         peer.shutdown(socket.SHUT_WR)
         assert not peer.recv(1000).startswith(b"HTTP/1.1 5")
@@ -391,7 +391,7 @@ def test_stopping_ends_the_streams(served: Served, in_reactor: Callable[..., Any
 
 def test_metrics_count_what_is_in_the_database(served: Served) -> None:
     add_node(served, "n1", 1)
-    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {READER}"})
     reply = connection.getresponse()
     text = reply.read().decode()

@@ -131,7 +131,7 @@ def test_every_change_of_a_thing_that_can_be_seen_has_its_twin() -> None:
 
 def test_headers_may_be_any_bytes(served: Served) -> None:
     for header in (b"If-Match", b"If-None-Match", b"Idempotency-Key", b"Content-Type", b"Accept"):
-        with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=20) as line:
+        with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=60) as line:
             line.sendall(b"GET /api/v1/groups/site HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer cod_admin\r\n"
                          + header + b": \x9a\xff\r\n\r\n")
             reply = http.client.HTTPResponse(line)
@@ -154,7 +154,7 @@ def test_tags() -> None:
     b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
     b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"])
 def test_what_is_no_http_gets_a_problem_document(served: Served, rubbish: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=60) as line:
         line.sendall(rubbish)
         reply = http.client.HTTPResponse(line)
         reply.begin()

@@ -38,7 +38,7 @@ def test_a_proxy_s_places_are_everybody_s(monkeypatch: pytest.MonkeyPatch) -> No
 
 def is_answered(port: int) -> bool:
     """Is a request answered that comes on a connection of its own?"""
-    line = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=ssl._create_unverified_context())
+    line = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=ssl._create_unverified_context())
     try:
         line.request("GET", "/sign-in")
         return line.getresponse().status == 200
@@ -56,7 +56,7 @@ def test_one_too_many_is_cut_off_and_there_is_room_again_when_one_leaves(
     tls = WebTls(partial(webcert.self_signed, tmp_path / "web", ["127.0.0.1"]))
     with serving(pool, reactor, in_reactor, site, tls=tls) as served:
         port, crowd = served.server.ports[0], served.server._apis[1].crowd
-        first, second = (socket.create_connection(("127.0.0.1", port), 20) for _ in range(2))
+        first, second = (socket.create_connection(("127.0.0.1", port), 60) for _ in range(2))
         until(lambda: crowd._by_peer.total() == 2, "both are counted")
         assert not is_answered(port)
         first.close()

@@ -78,7 +78,7 @@ def far() -> Iterator[Far]:
 
 
 def client(far: Far, slept: list[float]) -> Client:
-    return Client(f"http://127.0.0.1:{far.port}", timeout=20, sleep=slept.append)
+    return Client(f"http://127.0.0.1:{far.port}", timeout=60, sleep=slept.append)
 
 
 # ---------------------------------------------------------------- lists and tags
@@ -170,9 +170,9 @@ def test_a_certificate_by_who_signed_it_or_by_itself(tmp_path: Path) -> None:
     pin = fingerprint(pem).upper()
     with serving(pem) as far:
         url = f"https://localhost:{far.port}"
-        assert Client(url, ca_file=str(authority.ca), timeout=20).get("/health") == {}
-        assert Client(url, pin=":".join(pin[n:n + 2] for n in range(0, 64, 2)), timeout=20).get("/health") == {}
-        for stranger in (Client(url, timeout=20), Client(url, pin="0" * 64, timeout=20)):
+        assert Client(url, ca_file=str(authority.ca), timeout=60).get("/health") == {}
+        assert Client(url, pin=":".join(pin[n:n + 2] for n in range(0, 64, 2)), timeout=60).get("/health") == {}
+        for stranger in (Client(url, timeout=60), Client(url, pin="0" * 64, timeout=60)):
             with pytest.raises(Unreachable, match="cannot be trusted"):
                 stranger.post("/groups", {"name": "x"})
         assert len(far.got) == 2, "nothing is said to who is not trusted"

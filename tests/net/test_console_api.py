@@ -126,7 +126,7 @@ def test_whoever_follows_gets_every_byte_once(served: Served, say: Said) -> None
 
 def test_as_text_alone(served: Served, say: Said) -> None:
     say(b"<script>alert(1)</script>\r\n")
-    line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=30)
+    line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     line.request("GET", f"/api/v1/nodes/{NODE}/console?format=text", headers={"Authorization": "Bearer cod_admin"})
     reply = line.getresponse()
     assert reply.read() == b"<script>alert(1)</script>\n"

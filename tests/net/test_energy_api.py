@@ -84,7 +84,7 @@ def test_the_metrics_tell_energy_and_the_reserve(served: Served) -> None:
     served.tx(book, TODAY)
     add_node(served, "n1", 1, state="inactive", type_id=1)
     add_node(served, "n2", 2, state="off", type_id=1)
-    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {READER}"})
     lines = connection.getresponse().read().decode().splitlines()
     assert {

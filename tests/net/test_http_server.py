@@ -67,10 +67,10 @@ def bind(engine: Engine, address: str) -> None:
 
 def curl(server: HttpServer, path: str, *options: str) -> bytes:
     command = ["curl", "-s", "--path-as-is", *options, f"http://127.0.0.1:{server.port}{path}"]
-    return subprocess.run(command, check=True, timeout=20, capture_output=True).stdout
+    return subprocess.run(command, check=True, timeout=60, capture_output=True).stdout
 
 
-def raw(server: HttpServer, request: bytes, source: str = "127.0.0.1", timeout: float = 5) -> bytes:
+def raw(server: HttpServer, request: bytes, source: str = "127.0.0.1", timeout: float = 60) -> bytes:
     """Everything the server answers until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout, (source, 0)) as sock:
         sock.sendall(request)
@@ -162,7 +162,7 @@ def test_a_slow_reader_gets_everything_while_others_are_served(start: Start) -> 
     server = start()
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.settimeout(5)
+        slow.settimeout(60)
         slow.connect(("127.0.0.1", server.port))
         slow.sendall(b"GET /files/large HTTP/1.0\r\n\r\n")
         assert curl(server, "/files/large") == LARGE
@@ -174,7 +174,7 @@ def test_a_file_truncated_meanwhile_ends_the_connection(start: Start, tmp_path: 
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", server.port))
-        slow.settimeout(5)
+        slow.settimeout(60)
         slow.sendall(b"GET /files/large HTTP/1.1\r\nHost: h\r\n\r\n")
         slow.recv(100)
         os.truncate(tmp_path / "boot" / "large", 10)
@@ -232,14 +232,14 @@ def test_random_bytes_do_no_harm(start: Start) -> None:
         data = bytearray(good if number % 2 else rng.randbytes(200))
         for _ in range(3):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        with socket.create_connection(("127.0.0.1", server.port), 5) as sock:
+        with socket.create_connection(("127.0.0.1", server.port), 60) as sock:
             sock.sendall(data)
     assert curl(server, "/files/large") == LARGE
 
 
 def test_connections_of_one_peer_are_limited(start: Start) -> None:
     server = start(limits=Limits(per_peer=2))
-    held = [socket.create_connection(("127.0.0.1", server.port), 5, ("127.0.0.2", 0)) for _ in range(2)]
+    held = [socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.2", 0)) for _ in range(2)]
     assert raw_or_reset(server, "127.0.0.2") == b""
     assert status(get(server, "/files/empty", source="127.0.0.3")) == 200
     for sock in held:

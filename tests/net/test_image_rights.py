@@ -47,7 +47,7 @@ class Lab:
         """What whoever is at `source` gets."""
         if source not in self.line:
             self.line[source] = http.client.HTTPConnection(
-                "127.0.0.1", self.server.port, timeout=30, source_address=(source, 0))
+                "127.0.0.1", self.server.port, timeout=60, source_address=(source, 0))
         line = self.line[source]
         line.request(method, f"/images/{digest}/{name}", headers={name.title(): text for name, text in headers.items()})
         reply = line.getresponse()

@@ -114,7 +114,7 @@ def test_one_that_is_stopped_in_the_middle_is_begun_anew(
 
     def stop_here(self: edge.Ingester, done: int, total: int) -> None:
         reached.set()
-        self._stopping.wait(10)
+        self._stopping.wait(60)
         raise edge.Stopping
 
     with monkeypatch.context() as patched:

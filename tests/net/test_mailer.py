@@ -51,7 +51,7 @@ def speaking(*replies: bytes, stall: bool = False, asked: threading.Event | None
         thread.start()
         yield server.getsockname()[1]
         over.set()
-        thread.join(5)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")

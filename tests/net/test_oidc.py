@@ -54,7 +54,7 @@ def provider(rules: Oidc) -> Provider:
 
 def signs_in(url: str, sub: str = "1001") -> dict[str, str]:
     """What somebody's browser comes back with."""
-    reply = requests.post(url, data={"sub": sub}, allow_redirects=False, timeout=20)
+    reply = requests.post(url, data={"sub": sub}, allow_redirects=False, timeout=60)
     location = reply.headers["Location"]
     assert location.startswith(f"{SITE}/sign-in/oidc?")
     return dict(parse_qsl(urlsplit(location).query))

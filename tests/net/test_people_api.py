@@ -210,7 +210,7 @@ def test_a_password_is_changed_by_the_one_who_knows_it(served: Served, ann: Clie
 def test_who_guesses_is_told_how_long_to_wait(served: Served) -> None:
     answers = []
     for _ in range(2):
-        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
         line.request("POST", "/api/v1/sign-in", json.dumps({"name": "ann", "password": "x", "token": "t"}),
                      {"Content-Type": "application/json"})
         reply = line.getresponse()

@@ -76,13 +76,13 @@ def test_one_image_is_read_again_at_a_time(served: Served, monkeypatch: pytest.M
 
     def slow(root: Path, digest: str) -> Checked:
         begun.set()
-        assert goes_on.wait(20)
+        assert goes_on.wait(60)
         return Checked(1, ())
 
     monkeypatch.setattr(software, "verify", slow)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(served.remote(ADMIN).post, "/images/one/verify")
-        assert begun.wait(20)
+        assert begun.wait(60)
         with pytest.raises(ApiError) as refused:
             served.remote(ADMIN).post("/images/two/verify")
         goes_on.set()

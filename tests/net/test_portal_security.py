@@ -89,7 +89,7 @@ def test_old_tls_and_no_tls_get_nothing(tls: Served, certificate: webcert.WebCer
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionError)):
         Browser(tls.server.ports[0], old).get("/sign-in")
-    with socket.create_connection(("127.0.0.1", tls.server.ports[0]), 20) as plain:
+    with socket.create_connection(("127.0.0.1", tls.server.ports[0]), 60) as plain:
         plain.sendall(b"GET /sign-in HTTP/1.1\r\nHost: portal.example\r\n\r\n")
         said = b""
         try:
@@ -121,7 +121,7 @@ def test_a_new_certificate_is_taken_over_and_a_spoilt_one_is_not(
 
 
 def test_a_connection_is_kept(tls: Served, certificate: webcert.WebCertificate) -> None:
-    connection = HTTPSConnection("127.0.0.1", tls.server.ports[0], timeout=20, context=trusting(certificate))
+    connection = HTTPSConnection("127.0.0.1", tls.server.ports[0], timeout=60, context=trusting(certificate))
     for _ in range(3):
         connection.request("GET", "/sign-in")
         reply = connection.getresponse()

@@ -316,7 +316,7 @@ def test_a_magic_packet_is_broadcast_three_times(reactor: Any, in_reactor: InRea
     mac = "52:54:00:ab:cd:ef"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as card:
         card.bind(("0.0.0.0", 0))
-        card.settimeout(5)
+        card.settimeout(60)
         target = Target(f"{mac}@127.255.255.255:{card.getsockname()[1]}")
         in_reactor(WolDriver(reactor).on, target)
         packets = [card.recv(1000) for _ in range(3)]

@@ -88,7 +88,7 @@ def test_no_question_is_answered_out_of_the_document(served: Served, token: str)
         @given(case=operation.as_strategy(GenerationMode.POSITIVE) | operation.as_strategy(GenerationMode.NEGATIVE))
         def ask(case: Any) -> None:
             asked = about(case, there, chance)
-            reply = asked.call(base_url=base, headers={"Authorization": f"Bearer {token}"}, timeout=20)
+            reply = asked.call(base_url=base, headers={"Authorization": f"Bearer {token}"}, timeout=60)
             case.validate_response(reply, checks=CHECKS)
 
         ask()

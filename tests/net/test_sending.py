@@ -41,7 +41,7 @@ class Breaking(Client):
     """A client whose connection breaks before, in the middle of, or after those of its pieces."""
 
     def __init__(self, served: Served, breaks: dict[int, str]) -> None:
-        super().__init__(f"http://127.0.0.1:{served.server.ports[0]}", ADMIN, timeout=20)
+        super().__init__(f"http://127.0.0.1:{served.server.ports[0]}", ADMIN, timeout=60)
         self.pieces = served.server.intake._pieces
         self.breaks, self.sent, self.offsets = breaks, 0, []  # type: dict[int, str], int, list[int]
 

@@ -103,7 +103,7 @@ def test_behind_a_proxy_the_proxy_says_where_people_are(served: Served) -> None:
     for proxied, told, seen in ((True, "203.0.113.9, 192.0.2.7", "192.0.2.7"), (True, "rubbish", "127.0.0.1"),
                                 (True, "", "127.0.0.1"), (False, "192.0.2.7", "127.0.0.1")):
         api.proxied = proxied
-        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
         body = json.dumps({"name": "ann", "password": PASSWORD, "token": f"t{served.clock.now:.0f}"})
         line.request("POST", "/api/v1/sign-in", body, {"Content-Type": "application/json", "X-Forwarded-For": told})
         assert line.getresponse().status == 201

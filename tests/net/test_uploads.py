@@ -58,7 +58,7 @@ def asked(
     served: Served, method: str, path: str, body: bytes | None = None, token: str = ADMIN, **headers: object
 ) -> Answer:
     """One request by TCP; a header that is None is left out."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     named = {"Authorization": f"Bearer {token}", "Tus-Resumable": "1.0.0"}
     named |= {name.replace("_", "-"): str(value) for name, value in headers.items() if value is not None}
     connection.request(method, path if path.startswith("/") else f"/api/v1/uploads/{path}", body, named)
@@ -109,7 +109,7 @@ def received(served: Served) -> None:
 
 def sending(served: Served, upload: str, offset: int, length: int = len(DATA)) -> socket.socket:
     """A connection on which a piece of `length` bytes has been announced."""
-    peer = socket.create_connection(("127.0.0.1", served.server.ports[0]), 20)
+    peer = socket.create_connection(("127.0.0.1", served.server.ports[0]), 60)
     peer.sendall(f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
                  f"Tus-Resumable: 1.0.0\r\nContent-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: {offset}\r\n"
                  f"Content-Length: {length - offset}\r\n\r\n".encode())
@@ -243,7 +243,7 @@ def test_a_piece_that_does_not_fit_is_refused(served: Served) -> None:
 
 def test_a_body_without_a_length_is_cut_at_the_upload_s(served: Served) -> None:
     upload = begun(served, size=100)
-    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 20) as peer:
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
         peer.sendall(f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
                      f"Content-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: 0\r\nTransfer-Encoding: chunked\r\n\r\n"
                      .encode() + b"40\r\n" + bytes(64) + b"\r\n40\r\n" + bytes(64) + b"\r\n0\r\n\r\n")
@@ -362,7 +362,7 @@ def test_half_a_piece_with_a_checksum_counts_for_nothing(served: Served) -> None
     broken_off(served, upload, DATA[:2_000_000], 0)
     before = where(served, upload)
     assert before == 2_000_000
-    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 20) as peer:
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
         peer.sendall(f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
                      f"Content-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: {before}\r\nUpload-Checksum: sha1 AAAA\r\n"
                      f"Content-Length: 900000\r\n\r\n".encode() + bytes(100_000))
@@ -516,7 +516,7 @@ def test_a_slow_disk_holds_the_sender(served: Served, monkeypatch: pytest.Monkey
     upload = begun(served)
 
     def slow(file: int, data: Any, at: int) -> int:
-        gate.wait(20)
+        gate.wait(120)
         return real(file, data, at)
 
     monkeypatch.setattr(os, "pwrite", slow)
@@ -529,7 +529,7 @@ def test_a_slow_disk_holds_the_sender(served: Served, monkeypatch: pytest.Monkey
                      "the connection is held")
         assert here._count < 1 << 20
         gate.set()
-        sender.join(20)
+        sender.join(60)
         assert peer.recv(100).startswith(b"HTTP/1.1 204 ")
     assert served.local.get("/images/debian")["sha256"] == SHA
 

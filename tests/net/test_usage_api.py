@@ -67,7 +67,7 @@ def test_who_held_what_when(served: Served) -> None:
     ("", "*/*", False), ("&format=json", "text/csv", False)])
 def test_numbers_as_a_table(served: Served, query: str, accept: str, is_csv: bool) -> None:
     served.tx(book)
-    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     connection.request("GET", f"/api/v1/timeline?from={START}&to={START + 1}{query}",
                        headers={"Authorization": f"Bearer {ADMIN}", "Accept": accept})
     reply = connection.getresponse()
@@ -81,7 +81,7 @@ def test_numbers_as_a_table(served: Served, query: str, accept: str, is_csv: boo
 
 
 def test_energy_as_a_table(served: Served) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     connection.request("GET", "/api/v1/energy?format=csv", headers={"Authorization": f"Bearer {ADMIN}"})
     assert connection.getresponse().read() == b"group,node_hours,kwh,kwh_saved\r\n"
     connection.close()

@@ -69,7 +69,7 @@ def speaking(
         thread.start()
         yield server.getsockname()[1]
         over.set()
-        thread.join(5)
+        thread.join(60)
 
 
 @pytest.fixture
@@ -299,3 +299,19 @@ def test_of_several_addresses_only_the_allowed_are_tried(post: Callable[..., Any
         unsent(post, site, listener.url("innocent.test"), resolve=resolve)
     assert listener.got == []
     assert asked == [listener.port], "resolved once: what it means a moment later plays no part"
+
+
+def test_an_address_of_the_machine_is_its_own_whatever_the_site_file_says(
+    post: Callable[..., Any], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The management address of the server, say, which is in none of the site's subnets."""
+    assert webhooks._is_ours(socket.AF_INET, "127.0.0.9")
+    assert not webhooks._is_ours(socket.AF_INET, "192.0.2.1")  # TEST-NET-1
+    monkeypatch.setattr(webhooks, "_is_ours", lambda family, address: address == "192.0.2.1")
+
+    def resolve(_host: str, port: int, *_rest: Any) -> list[Any]:
+        return [(socket.AF_INET, 0, 0, "", ("192.0.2.1", port))]
+
+    error = unsent(post, site, "http://innocent.test/", resolve=resolve)
+    assert error.dead
+    assert "an address of this server itself" in error.sentence

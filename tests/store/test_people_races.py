@@ -51,7 +51,7 @@ def at_once(engine: Engine, first: Callable[[Tx], Any], second: Callable[[Tx], A
         thread.start()
         until(lambda: outcome or waiting(engine), "the second waits for a lock, or has done it",
               every=APART)
-    thread.join(20)
+    thread.join(60)
     return outcome[0]
 
 
@@ -89,6 +89,6 @@ def test_of_two_first_attempts_at_once_both_count(two: Engine) -> None:
         thread.start()
         until(lambda: outcome or waiting(two), "the second waits for a lock, or has done it", every=APART)
         signins.put(tx, {place: (1, NOW, NOW)})
-    thread.join(20)
+    thread.join(60)
     with two.begin() as tx:
         assert (len(outcome), signins.counts(tx, [place])[place][0]) == (1, 2)

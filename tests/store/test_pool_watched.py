@@ -44,7 +44,7 @@ def test_on_sqlite_a_read_does_not_wait_for_a_writer_elsewhere(empty_sqlite: Pat
     pool = Pool(engine, calls)
     with other.begin() as writer:
         writer.execute(text("INSERT INTO groups (name, priority, created_at) VALUES ('a', 0, 0)"))
-        assert calls.result(pool.read(groups.every), timeout=5) == []
+        assert calls.result(pool.read(groups.every), timeout=25) == []  # SQLite would wait for the writer for 30 s
     assert [group.name for group in calls.result(pool.read(groups.every))] == ["a"]
     pool.close()
     other.dispose()

@@ -42,11 +42,11 @@ def test_of_two_at_once_the_second_waits_for_the_firsts_answer(engine: Engine, c
         second.join(0.3)  # it cannot end before this transaction has
         return value
 
-    second = threading.Thread(target=lambda: (begun.wait(20), answers.append(in_transaction(
+    second = threading.Thread(target=lambda: (begun.wait(60), answers.append(in_transaction(
         engine, lambda tx: once(tx, flow=bump)))))
     second.start()
     first = in_transaction(engine, lambda tx: once(tx, flow=slow))
-    second.join(30)
+    second.join(60)
     assert (first, answers, counted()) == (1, [flow.Repeated(201, "1")], 1)
 
 
@@ -79,7 +79,7 @@ def test_a_change_of_what_was_seen(engine: Engine, counted: Callable[[], int]) -
     for each in threads:
         each.start()
     for each in threads:
-        each.join(30)
+        each.join(60)
     assert sorted(map(str, results)) == ["1", "None", "None", "None"]
     assert counted() == 1
 

@@ -15,7 +15,7 @@ from cod.store.engine import Tx
 @pytest.mark.mariadb
 def test_equal_machines_that_report_at_once_make_one_type(mariadb_engine: Engine) -> None:
     """Both look before either has written: the second finds out by the unique key, and takes what is there."""
-    both_looked = threading.Barrier(2, timeout=20)
+    both_looked = threading.Barrier(2, timeout=60)
     waited: set[int] = set()
 
     @event.listens_for(mariadb_engine, "before_cursor_execute")
@@ -31,7 +31,7 @@ def test_equal_machines_that_report_at_once_make_one_type(mariadb_engine: Engine
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     event.remove(mariadb_engine, "before_cursor_execute", meet)
     assert len(made) == 2
     assert made[0] == made[1]

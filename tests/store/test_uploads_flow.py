@@ -136,7 +136,7 @@ def test_of_two_uploads_at_once_one_gets_the_last_of_a_quota(mariadb_engine: Eng
         thread = threading.Thread(target=second)
         thread.start()
         until(lambda: waiting(mariadb_engine), "the second waits for a lock", every=APART)
-    thread.join(20)
+    thread.join(60)
     assert outcome == ["quota"]
     with mariadb_engine.begin() as tx:
         image = completed(tx, first).value  # and the whole way works there, too

@@ -73,7 +73,7 @@ def handshake(server: tuple[Path, Path], client: tuple[Path, Path], ca: Path) ->
             subject: dict[str, str] = dict(part[0] for part in (stream.getpeercert() or {})["subject"])
             return subject["commonName"]
     finally:
-        asker.join(5)
+        asker.join(60)
 
 
 def test_a_handshake_tells_the_vcluster(tmp_path: Path) -> None:
