@@ -46,7 +46,7 @@ node.add_command(console)
 
 
 @node.command("list")
-@click.option("--state", help="Only nodes in this state.")
+@click.option("--state", help="Only nodes in this state, or in these with commas between (`cod states`).")
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--type", help="Only nodes of this type.")
 @click.option("--block", help="Only nodes in this block.")

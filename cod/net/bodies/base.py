@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from cod.model import LONGEST, Page
 
@@ -16,6 +17,18 @@ Seconds = Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)]
 Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="of the file; checked")]
 Xml = Annotated[str, Field(max_length=2**20)]
+
+
+def one_or_several(states: type[StrEnum]) -> AfterValidator:
+    """Of a filter by state: 'off', or 'off,inactive'. What is no state is refused: a list without anything would be no
+    answer to a slip of the pen."""
+
+    def known(text: str | None) -> str | None:
+        if text and not {each.strip() for each in text.split(",") if each.strip()} <= set(states):
+            raise ValueError(f"should be {', '.join(states)}, or several of them with commas between")
+        return text
+
+    return AfterValidator(known)
 
 
 class Body(BaseModel):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reason, Reply
+from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reason, Reply, one_or_several
 from cod.net.bodies.server import ConflictReply
+from cod.states import NodeState
 
 
 class NodeQuery(Paged):
     """Which nodes to list."""
 
-    state: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    state: Annotated[str | None, one_or_several(NodeState)] = Field(
+        default=None, max_length=200, description="one, or several with commas between")
     vcluster: str | None = Field(default=None, max_length=63)
     type: str | None = Field(default=None, max_length=63)
     block: str | None = Field(default=None, max_length=63)

@@ -15,7 +15,7 @@ class ReclaimQuery(Paged):
     """Which reclaims to list."""
 
     vcluster: str | None = Field(default=None, max_length=63, description="only those that take nodes from it")
-    state: str | None = Field(default=None, max_length=16, description="open, done or cancelled")
+    state: Literal["open", "done", "cancelled"] | None = None
     sort: Literal["id", "-id", "deadline", "-deadline"] = "-id"
 
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reply, Seconds, TemplateName, Xml
+from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reply, Seconds, TemplateName, Xml, one_or_several
 from cod.net.bodies.nodes import NodeReply
+from cod.states import RequestState, VclusterState
 
 
 class TupleAsk(Body):
@@ -40,7 +41,8 @@ class VclusterQuery(Paged):
     """Which vclusters to list."""
 
     group: str | None = Field(default=None, max_length=63)
-    state: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    state: Annotated[str | None, one_or_several(VclusterState)] = Field(
+        default=None, max_length=200, description="one, or several with commas between")
     sort: Literal["name", "-name", "group", "-group", "state", "-state", "size", "-size", "created_at", "-created_at",
                   "expires_at", "-expires_at"] = "name"
 
@@ -127,7 +129,8 @@ class RequestQuery(Paged):
 
     vcluster: str | None = Field(default=None, max_length=63)
     group: str | None = Field(default=None, max_length=63)
-    state: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    state: Annotated[str | None, one_or_several(RequestState)] = Field(
+        default=None, max_length=200, description="one, or several with commas between")
     sort: Literal["id", "-id", "priority", "-priority"] = "-id"
 
 
