@@ -126,6 +126,7 @@ def test_killed_at_some_steps(lab: Make, who: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)  # thousands of lives: minutes, and many more beside others
 @pytest.mark.parametrize("who", ["vcm", "cod"])
 def test_killed_at_every_step(lab: Make, who: str) -> None:
     for k in range(1, steps(lab, who)):
