@@ -146,7 +146,7 @@ class Stage:
         with suppress(ProcessLookupError):
             os.killpg(self._server.pid, signal.SIGKILL)
             self._server.wait()
-            until = time.monotonic() + 5  # its parts are not our children: they end when their group does
+            until = time.monotonic() + 60  # its parts are not our children: they end when their group does
             while time.monotonic() < until:
                 os.killpg(self._server.pid, 0)
                 time.sleep(0.02)
@@ -157,7 +157,7 @@ class Stage:
             self._server = control.run_inside(
                 self.lab, [sys.executable, "-m", "cod", "--site", str(self.site_file), "serve"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while True:
             try:
                 with self.client() as client:

@@ -22,7 +22,7 @@ from cod.lab.record import Record
 from cod.lab.spec import LabSpec, completed
 from cod.model import Refused
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 SWITCH_SECONDS = 60.0
 
 

@@ -31,7 +31,7 @@ from cod.lab.processes import identify
 from cod.lab.record import Record
 from cod.model import Refused
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 LINE_LIMIT = 1 << 16
 
 

@@ -101,7 +101,7 @@ def line(lab: str, node: str, boots: int = 1) -> dict[str, str]:
         words = [dict(word.split("=", 1) for word in hello.split() if "=" in word) for hello in hellos]
         return next((each for each in words if each.get("boots") == str(boots)), None)
 
-    found: dict[str, str] = until(search, f"{node} says hello", 300)
+    found: dict[str, str] = until(search, f"{node} says hello", 600)
     return found
 
 
@@ -111,7 +111,7 @@ def test_the_opaque_image_says_hello_with_its_own_boot_code(lab: str) -> None:
 
     control.power(lab, "o1", "on")
     # SeaBIOS writes to the same port behind the boot code's back: its progress dot may fall between the two texts.
-    until(lambda: "all bits arrived" in text(), "the opaque image says hello", 300)
+    until(lambda: "all bits arrived" in text(), "the opaque image says hello", 600)
     assert "opaque: image=opaque version=1 hello from my own boot code" in text()
     assert "cannot read" not in text()
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cod.lab import control
-from tests.system.pool_story import MACHINES, story
+from tests.system.pool_story import IN_QUEUE, MACHINES, story
 from tests.system.qemu import CHECKOUT, build_all
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("pool"), pytest.mark.timeout(2400)]
@@ -19,6 +19,18 @@ STATES = ["trampoline", "prime", "boot", "active", "trampoline", "wipe", "trampo
 SEEN = ["loader runs", "trampoline runs", "loader runs", "disk boots", "system has its address", "has reported",
         "takes jobs", "runs a job", "no longer runs a job", "no longer takes jobs", "no longer is in the queue",
         "loader runs", "trampoline runs"]
+
+
+def settled(what: list[str]) -> list[str]:
+    """The queue's facts when they were first seen, and their ends when they were last: a daemon on a starved processor
+    is silent for some seconds now and then, and its master takes the host for lost until it speaks again."""
+    return [each for at, each in enumerate(what) if not (
+        (each in IN_QUEUE and each in what[:at]) or (each.startswith("no longer") and each in what[at + 1:]))]
+
+
+def test_what_flickers_is_seen_once() -> None:
+    assert settled(["x", "takes jobs", "no longer takes jobs", "takes jobs", "x", "no longer takes jobs"]) == [
+        "x", "takes jobs", "x", "no longer takes jobs"]
 
 
 def test_qsub_wakes_machines_and_they_sleep_again() -> None:
@@ -39,7 +51,7 @@ def test_qsub_wakes_machines_and_they_sleep_again() -> None:
         for name, line in lines.items():
             what = [each for each, _ in line]
             assert [each for each in what if each in STATES] == STATES, name
-            assert [each for each in what if each in SEEN] == SEEN, name
+            assert [each for each in settled(what) if each in SEEN] == SEEN, name
             assert not any(pool.rack.disk(name).read_bytes()), "nothing is left of the group's on the disk"
         listed = control.status(pool.rack.lab)["nodes"]
         assert {node["name"]: node["power"] for node in listed} == dict.fromkeys(MACHINES, "off")
