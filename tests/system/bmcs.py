@@ -98,7 +98,7 @@ set_working_mc 0x20
     allowed_auths_admin none md2 md5 straight
     guid a123456789abcdefa123456789abcdef
   endlan
-  chassis_control "{python} -S {program} {socket} {node} {folder} 0x20"
+{sol}  chassis_control "{python} -S {program} {socket} {node} {folder} 0x20"
   user 1 true "" "test" user 10 none md2 md5 straight
   user 2 true "admin" "secret" admin 10 none md2 md5 straight
 """
@@ -111,14 +111,16 @@ mc_enable 0x20
 
 
 class IpmiSim:
-    """A BMC that speaks IPMI 2.0 (cipher suite 3): user admin, password secret."""
+    """A BMC that speaks IPMI 2.0 (cipher suite 3): user admin, password secret. `serial`: the terminal that is its
+    machine's serial port, for Serial-over-LAN; '': it has none."""
 
-    def __init__(self, folder: Path, switches: Path, node: str) -> None:
+    def __init__(self, folder: Path, switches: Path, node: str, serial: str = "") -> None:
         self.folder, self.port = folder, free_port(socket.SOCK_DGRAM)
         (folder / "state").mkdir(parents=True)
         program = Path(__file__).with_name("chassis.py")
         (folder / "lan.conf").write_text(LAN.format(
-            node=node, port=self.port, python=sys.executable, program=program, socket=switches, folder=folder))
+            sol=f'  sol "{serial}" 115200\n' if serial else "", node=node, port=self.port, python=sys.executable,
+            program=program, socket=switches, folder=folder))
         (folder / "emulated").write_text(EMULATED)
 
     @property
