@@ -10,6 +10,9 @@ from cod.policy import delivery, signin
 from cod.store import audit, groups, invitations, people, signins
 from cod.store.engine import Tx
 
+MOST = 200
+"""Links into one group that can be used at a time."""
+
 
 def invite(
     tx: Tx, *, digest: str, group: str | None = None, role: str = "", email: str = "", lifetime: float | None = None,
@@ -17,9 +20,11 @@ def invite(
 ) -> Invitation:
     """Invite somebody, into a group as `role` or to the site alone. `lifetime` in seconds; None: the site's."""
     into = None if group is None else groups.named(tx, group)
+    if into is not None and len(invitations.open_ones(tx, now, frozenset({into.id}))) >= MOST:
+        raise Refused("conflict", f"{MOST} links into group {group} can still be used: take some back first")
     return invitations.add(
         tx, digest, now, group_id=into.id if into else None, role=Role(role).value if into else "",
-        email=delivery.check_email(email), invited_by=who, expires_at=now + (lifetime or rules.invitation))
+        email=delivery.check_address(email), invited_by=who, expires_at=now + (lifetime or rules.invitation))
 
 
 def renew(tx: Tx, *, digest: str, user: str, lifetime: float | None = None, rules: SignInRules, who: str,
@@ -61,9 +66,9 @@ def accept(
     if found.user_id is not None:
         return _renewed(tx, found.user_id, password, address, now)
     signin.check_name(name)
-    if people.by_name(tx, name) or audit.was_deleted(tx, name):  # nobody shall be taken for who had the name before
+    if people.by_name(tx, name) or signin.is_reserved(name) or audit.was_deleted(tx, name):
         raise Refused("conflict", f"there is or was a user {name!r}: choose another name, or sign in", "name")
-    user = people.add(tx, name, now, full_name=full_name, email=delivery.check_email(email or found.email),
+    user = people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email or found.email),
                       password=password)
     _joined(tx, found, user, address, now)
     return user

@@ -34,7 +34,7 @@ def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | No
     """Change full_name and email of the one who asks. Raises `Refused`."""
     user_id, columns = rights.account(who), dict(changes)
     if "email" in columns:
-        columns["email"] = delivery.check_email(columns["email"])
+        columns["email"] = delivery.check_address(columns["email"])
     people.change(tx, user_id, **columns)
     return me(tx, who)
 
@@ -44,7 +44,7 @@ def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bo
     signin.check_name(name)
     if people.by_name(tx, name):
         raise Refused("conflict", f"there is a user {name!r} already", "name")
-    return people.add(tx, name, now, full_name=full_name, email=delivery.check_email(email), admin=admin)
+    return people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email), admin=admin)
 
 
 def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tuple[User, list[Member]]:
@@ -53,7 +53,7 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
     user = people.named(tx, name)
     columns = dict(changes)
     if "email" in columns:
-        columns["email"] = delivery.check_email(columns["email"])
+        columns["email"] = delivery.check_address(columns["email"])
     if "disabled" in columns:
         off = columns.pop("disabled")
         columns["disabled_at"] = (user.disabled_at or now) if off else None

@@ -113,13 +113,14 @@ def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: floa
 def _free(tx: Tx, wanted: str) -> str:
     """A sign-in name that nobody has or had, like `wanted`."""
     stem = signin.name_like(wanted)
+    stem = f"user-{stem}" if signin.is_reserved(stem) else stem
     names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
     return next(name for name in names if people.by_name(tx, name) is None and not audit.was_deleted(tx, name))
 
 
 def _address(email: str) -> str:
     try:
-        return delivery.check_email(email)
+        return delivery.check_address(email)
     except Refused:
         return ""
 

@@ -16,6 +16,7 @@ from cod.store import audit, groups, people, tokens
 from cod.store.engine import Tx
 
 DEFAULTS = SignInRules()
+MOST = 100  # tokens of one user
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
 
 
@@ -102,6 +103,8 @@ def make(
     full = f"{name}@{user.name}"
     if tokens.by_name(tx, full):
         raise Refused("conflict", f"there is a token {full!r} already: revoke it first, or choose another name", "name")
+    if len(tokens.every(tx, user.id)) >= MOST:
+        raise Refused("conflict", f"you have {MOST} tokens: revoke some first", "name")
     into = groups.by_name(tx, group) if group else None
     if group and (into is None or (not who.admin and into.id not in who.roles)):
         raise Refused("not_found", f"there is no group {group!r}", "group")

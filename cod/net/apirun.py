@@ -16,6 +16,7 @@ from twisted.internet.threads import deferToThreadPool
 from cod.ca import Ca
 from cod.flows.access import guarded, noted
 from cod.model import Result, Site, Who
+from cod.net import routes
 from cod.net.apibody import READS_ONLY, Wrong
 from cod.net.apicondition import Conditions
 from cod.net.bodies.wording import sentence
@@ -86,7 +87,7 @@ async def reply(ground: Ground, route: Route, ask: Ask, value: Any) -> BaseModel
     """The reply for the flow's value; None where there is nothing to say."""
     if route.work is not None:
         worked: BaseModel = await in_thread(ground, route.work, ask, value)
-        return worked
+        return routes.open_to(worked, ask.who)
     return route.shown(value, ask.who)
 
 

@@ -136,8 +136,12 @@ class Route:
 
     def shown(self, value: Any, who: Who) -> BaseModel | None:
         """The reply for the flow's value, with what `who` may know of it; None where there is nothing to say."""
-        made = None if self.shape is None else self.shape(value)
-        return made.for_others() if isinstance(made, Reply) and not who.admin else made
+        return None if self.shape is None else open_to(self.shape(value), who)
+
+
+def open_to(reply: BaseModel, who: Who) -> BaseModel:
+    """The reply without what `who` may not know of it."""
+    return reply.for_others() if isinstance(reply, Reply) and not who.admin else reply
 
 
 def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Ask], Flow], **rest: Any) -> Route:

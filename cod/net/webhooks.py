@@ -89,7 +89,8 @@ class Webhooks:
             raise Unsent(f"{host} cannot be found: {brief(error)}", dead=True) from None
         rules, own = self._site.notices, [subnet.server for subnet in self._site.subnets]
         allowed = [(family, where[0]) for family, _, _, _, where in found
-                   if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)]
+                   if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)
+                   and (rules.local_webhooks or not _is_ours(family, where[0]))]
         if not allowed:
             raise Unsent(f"{host} is an address of this server itself, or in a network that is closed to webhooks, or "
                          "no host's: webhooks may not be there", dead=True)
@@ -143,6 +144,16 @@ class Way:
         """Let the connection go, whatever it still has to say."""
         if self._line is not None:
             self._line.transport.abortConnection()
+
+
+def _is_ours(family: int, address: str) -> bool:
+    """Has this machine that address? Then it can be bound to."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _authorities(ca_file: str) -> list[Any]:

@@ -51,6 +51,14 @@ def check_email(text: str) -> str:
         raise Refused("invalid", str(error), "email") from None
 
 
+def check_address(text: str) -> str:
+    """One person's address, or ''. Raises `Refused`."""
+    found = check_email(text)
+    if "," in found:
+        raise Refused("invalid", "one address, not several", "email")
+    return found
+
+
 def check_webhook(url: str, rules: NoticeRules) -> str:
     """A group's `webhook`; '' for none. Raises `Refused`.
 

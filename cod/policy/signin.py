@@ -39,6 +39,7 @@ COUNTED_OF_A_PLACE = 3
 SHORTEST, LONGEST = 12, 1000  # characters of a password
 LONGEST_NAME = 200
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,31}")
+_OF_THE_SERVER = re.compile(r"root|uid[0-9]*")
 _ROWS = ("abcdefghijklmnopqrstuvwxyz", "01234567890123456789", "qwertyuiopasdfghjklzxcvbnm",
          "qwertzuiopasdfghjklyxcvbnm")
 
@@ -139,6 +140,12 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise Refused("invalid", f"{name[:64]!r} is no sign-in name: a letter, then a-z, 0-9, '.', '_', '-'; "
                                  "at most 32 of them", "name")
+
+
+def is_reserved(name: str) -> bool:
+    """Does the server call somebody else so: whoever asks on its own UNIX socket, in histories and in the audit? Nobody
+    takes such a name by a link or from a directory; an administrator may give it."""
+    return _OF_THE_SERVER.fullmatch(name) is not None
 
 
 def name_like(text: str) -> str:
