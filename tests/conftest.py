@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine, event
 from twisted.internet.threads import blockingCallFromThread
 
 from cod.model import Policy, Site, Subnet
 from cod.store import tables
 from cod.store.engine import Tx, connect
+from tests.leftovers import Before, process
 
-settings.register_profile("cod", deadline=None)  # how long an example takes is the machine's affair
-settings.register_profile("fast", deadline=None)  # of `make test-fast`: see `pytest_itemcollected`
+# How long an example takes, and how long to think of one, is the machine's affair. A change is judged by the same
+# examples as the last one was; who looks for others says --hypothesis-profile search.
+_STEADY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True}
+settings.register_profile("cod", **_STEADY)
+settings.register_profile("fast", **_STEADY)  # of `make test-fast`: see `pytest_itemcollected`
+settings.register_profile("search", **_STEADY | {"derandomize": False})
 settings.load_profile("cod")
 
 LONGEST_NAME = 80  # characters of a parameter in its test's name
@@ -32,18 +38,45 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A quick answer comes from a quarter of the examples, also of those tests that say how many they want."""
-    if item.config.getoption("--hypothesis-profile", None) != "fast":
-        return
+    """What holds for all examples also holds for those tests that have settings of their own; and a quick answer comes
+    from a quarter of the examples."""
+    fewer = 4 if item.config.getoption("--hypothesis-profile", None) == "fast" else 1
     for of, name in ((getattr(item, "obj", None), "_hypothesis_internal_use_settings"),
                      (getattr(item, "cls", None), "settings")):
         wanted = getattr(of, name, None)
-        if isinstance(wanted, settings) and of not in _fewer:
-            setattr(of, name, settings(wanted, max_examples=-(-wanted.max_examples // 4)))
-            _fewer.add(of)
+        if isinstance(wanted, settings) and of not in _settled:
+            setattr(of, name, settings(
+                wanted, max_examples=-(-wanted.max_examples // fewer), derandomize=settings().derandomize,
+                suppress_health_check={*wanted.suppress_health_check, HealthCheck.too_slow}))
+            _settled.add(of)
 
 
-_fewer = set[object]()
+_settled = set[object]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """See `tests.leftovers`; what starts foreign programs and machines is left out."""
+    if item.get_closest_marker("system"):
+        return (yield)
+    before = item.stash[_before] = Before()
+    try:
+        return (yield)
+    finally:
+        before.ended = process()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that leaves something behind fails itself, and not one after it, now and then."""
+    result = yield
+    before = item.stash.get(_before, None)
+    if before is not None and (left := before.left()):
+        pytest.fail(f"it leaves behind: {', '.join(left)}", pytrace=False)
+    return result
+
+
+_before = pytest.StashKey[Before]()
 
 SUBNET = Subnet(
     name="lab",
@@ -99,6 +132,15 @@ def tx(engine: Engine) -> Iterator[Tx]:
     """A transaction that is committed when the test passes its end."""
     with engine.begin() as tx:
         yield tx
+
+
+@pytest.fixture
+def log_levels() -> Iterator[None]:
+    """What is logged from which level on is put back: the product sets it for its whole process."""
+    found = {name: logging.getLogger(name).level for name in (None, "alembic", "sqlalchemy")}
+    yield
+    for name, level in found.items():
+        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -182,6 +182,7 @@ class Rereading:
         self.site, self.settings, self.reactor = site, settings, None
 
 
+@pytest.mark.usefixtures("log_levels")
 @pytest.mark.parametrize(("table", "line", "why"), CONTRADICTIONS)
 def test_a_contradictory_policy_changes_nothing_on_reread(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, line: str, why: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cod import config
 from cod.service import Ground, Running
 from tests.unit.test_config import GOOD
@@ -20,6 +22,7 @@ class Service:
         self.reads += 1
 
 
+@pytest.mark.usefixtures("log_levels")
 def test_services_read_their_files_again_with_the_site_file(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(GOOD)
