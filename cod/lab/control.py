@@ -23,7 +23,7 @@ from cod.lab.spec import LabSpec, completed
 from cod.model import Refused
 
 START_SECONDS = 60.0
-SWITCH_SECONDS = 60.0
+SWITCH_SECONDS = 90.0
 
 
 def up(spec: LabSpec) -> dict[str, Any]:
