@@ -8,7 +8,21 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, ago, as_json, client, count, password_option, print_json, said, shown, table, when
+from cod.cli.show import (
+    SPAN,
+    ago,
+    as_json,
+    client,
+    count,
+    duration,
+    password_option,
+    print_json,
+    said,
+    shown,
+    size,
+    table,
+    when,
+)
 from cod.client import path
 
 # ---------------------------------------------------------------- keys
@@ -189,11 +203,19 @@ def _change(row: Any) -> str:
     """'size 2 -> 4'; what is new or gone, shortly."""
     before, after = row["before"] or {}, row["after"] or {}
     if before and after:
-        return ", ".join(f"{name} {_brief(before.get(name))} -> {_brief(after.get(name))}"
+        return ", ".join(f"{name} {_brief(name, before.get(name))} -> {_brief(name, after.get(name))}"
                          for name in {**before, **after})
-    return ", ".join(f"{name} {_brief(value)}" for name, value in (after or before).items() if value not in (None, ""))
+    return ", ".join(
+        f"{name} {_brief(name, value)}" for name, value in (after or before).items() if value not in (None, ""))
 
 
-def _brief(value: Any) -> str:
+def _brief(name: str, value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if name.endswith("_at") or name == "drain_until":
+            return when(value)
+        if name in ("default_lease", "max_lease", "lease_time", "lease", "lifetime"):
+            return duration(value)
+        if name == "image_quota":
+            return size(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:39]}…"

@@ -27,6 +27,32 @@ def test_a_time_as_such_says_that_it_is_utc() -> None:
     assert shown.clock(None) == shown.NONE
 
 
+@pytest.mark.parametrize(("name", "value", "text"), [
+    ("default_lease", 259200.0, "3 d"), ("image_quota", 200 * 2**30, "200.0 GiB"), ("expires_at", 1e9,
+     "2001-09-09 01:46:40 UTC"), ("size", 4, "4"), ("admin", True, "true"), ("name", "ann", "ann"), ("group", None, ""),
+    ("events", ["notices"], '["notices"]'), ("lifetime", None, "")])
+def test_what_the_audit_says(name: str, value: object, text: str) -> None:
+    assert shown.said(name, value) == text
+
+
+def test_the_size_of_an_image_is_in_bytes_and_of_a_vcluster_in_nodes() -> None:
+    assert shown.said("size", 4 * 2**30, of_image=True) == "4.0 GiB"
+    assert shown.said("size", 40) == "40"
+
+
+@pytest.mark.parametrize(("agent", "text"), [
+    ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0 Safari/537.36",
+     "Chrome on Linux"),
+    ("Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126 Safari/537 Edg/126.0",
+     "Edge on Windows"),
+    ("Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605 Version/17.5 Mobile/15E Safari/604.1",
+     "Safari on iPhone"),
+    ("Mozilla/5.0 (X11; Linux x86_64; rv:127.0) Gecko/20100101 Firefox/127.0", "Firefox on Linux"),
+    ("Lynx/2.9", "Lynx/2.9"), ("", "a browser")])
+def test_browsers_by_their_names(agent: str, text: str) -> None:
+    assert shown.browser(agent) == text
+
+
 @given(st.lists(st.floats(0, 1e6), max_size=60).map(sorted), st.floats(0, 1e5))
 def test_what_is_written_below_a_chart_does_not_lie_on_each_other(moments: list[float], least: float) -> None:
     kept = timeline.apart(moments, least)

@@ -8,6 +8,7 @@ from typing import Any
 from cod.flows import people, signin, sshkeys, tokens
 from cod.net.portal.forms import seconds
 from cod.net.portal.pages import Action, Page, api, to, together
+from cod.net.portal.shown import count
 from cod.net.routes import Ask, Flow
 
 PATH = "/account"
@@ -21,8 +22,8 @@ def _account(ask: Ask) -> Flow:
 
 
 def _ended(ask: Ask, reply: Any) -> str:
-    return f"The new password is set; {reply.ended} other browsers were signed out." if reply.ended else (
-        "The new password is set.")
+    return "The new password is set" + (
+        f"; {count(reply.ended, 'other browser')} signed out." if reply.ended else ".")
 
 
 def _action(path: str, method: str, route: str, said: str, **rest: Any) -> Action:

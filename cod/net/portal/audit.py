@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import Any
 
 from cod.flows import audit
 from cod.net.bodies import AuditQuery, AuditReply
 from cod.net.portal.pages import Page
+from cod.net.portal.shown import said
 from cod.net.routes import Ask, Flow
 
 
@@ -22,11 +23,8 @@ def _audit(ask: Ask) -> Flow:
 def differences(row: AuditReply) -> list[tuple[str, str, str]]:
     """(what, before, after) of everything that the change has changed; '' for what was not there."""
     before, after = row.before or {}, row.after or {}
-    return [(name, _text(before.get(name)), _text(after.get(name))) for name in {**before, **after}]
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = partial(said, of_image=row.action.startswith(("image", "upload")))
+    return [(name, text(name, before.get(name)), text(name, after.get(name))) for name in {**before, **after}]
 
 
 PAGES = (Page("/audit", "audit.html", _audit, query=AuditQuery),)

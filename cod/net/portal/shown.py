@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from typing import Any
 
 from markupsafe import Markup
 
 from cod.model import dotted
 
-__all__ = ["clock", "count", "dotted", "duration", "percent", "size", "when"]
+__all__ = ["browser", "clock", "count", "dotted", "duration", "percent", "said", "size", "when"]
 
 NONE = Markup("&ndash;")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -68,3 +70,34 @@ def percent(done: float, total: float) -> int:
 def count(number: int, one: str, many: str = "") -> str:
     """'1 node', '2 nodes'."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+_LENGTHS = {"default_lease", "max_lease", "lease_time", "lease", "lifetime"}  # seconds
+_SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images
+
+
+def said(name: str, value: Any, *, of_image: bool = False) -> str:
+    """A value of the audit, by what it is called: times as times, lengths of time and bytes in people's units."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if name.endswith("_at") or name == "drain_until":
+            return clock(value).striptags()
+        if name in _LENGTHS:
+            return duration(value)
+        if name == "image_quota" or (of_image and name in _SIZES):
+            return size(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+# What browsers call themselves is a row of all those that they want to be taken for: the first that is there is meant.
+_BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Windows", "Windows"),
+            ("Mac OS X", "macOS"), ("Linux", "Linux"))
+
+
+def browser(agent: str) -> str:
+    """'Firefox on Linux' of a User-Agent; as it is where that is not known."""
+    name = next((name for mark, name in _BROWSERS if mark in agent), "")
+    system = next((name for mark, name in _SYSTEMS if mark in agent), "")
+    return f"{name} on {system}" if name and system else name or agent or "a browser"
