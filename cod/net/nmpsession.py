@@ -198,14 +198,30 @@ class Session(Line):
     async def _acknowledged(self, ack: b.Ack, speaker: Speaker) -> None:
         if ack.sequence > self.sent:
             raise Fault("out-of-state", f"{ack.sequence} was not sent yet")
-        if ack.sequence <= self.acked or (self._heard and self._heard[0].verb == "ack"):
-            return  # the next one says so, too
+        upto = max(ack.sequence, *self._acks_behind())
+        if upto <= self.acked:
+            return
         await self._server.pool.run(
-            vcms.spoken, speaker.id, self.epoch, lambda tx: vcms.acknowledge(tx, speaker.id, ack.sequence))
+            vcms.spoken, speaker.id, self.epoch, lambda tx: vcms.acknowledge(tx, speaker.id, upto))
         had_room = self.has_room()
-        self.acked = max(self.acked, ack.sequence)
+        self.acked = max(self.acked, upto)
         if not had_room:
             self._server.poll()
+
+    def _acks_behind(self) -> list[int]:
+        """What the acknowledgements say that were heard right after: one transaction does for all. What is wrong with
+        one is found when its turn comes. Never empty."""
+        found = [0]
+        while self._heard and self._heard[0].verb == "ack":
+            try:
+                body = nmpxml.read(self._heard[0])
+            except Fault:
+                break
+            if not isinstance(body, b.Ack) or body.sequence > self.sent:
+                break
+            self._heard.popleft()
+            found.append(body.sequence)
+        return found
 
     # ------------------------------------------------------------ telling
 

@@ -10,7 +10,7 @@ from typing import Any
 from cod.flows import reclaims, requests, vclusters, vcms, views
 from cod.flows.access import Claim, guarded
 from cod.flows.vcms import Picture, own_key, request_key
-from cod.model import Owed, RequestView, Right, Site
+from cod.model import Owed, RequestView, Result, Right, Site
 from cod.model import Reclaim as ReclaimRow
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
@@ -58,8 +58,7 @@ def _viewed(key: str, view: RequestView) -> b.Request:
 def _request_status(body: b.RequestStatus, speaker: Speaker, site: Site, now: float) -> Any:
     def ask(tx: Any) -> tuple[str, RequestView]:
         vcms.request(tx, speaker.id, body.request)
-        key = vcms.own_keys(tx, [body.request]).get(body.request)
-        return own_key(key), views.request(tx, body.request)
+        return _key(tx, body.request), views.request(tx, body.request)
 
     return ask, lambda found: _viewed(*found)
 
@@ -67,11 +66,17 @@ def _request_status(body: b.RequestStatus, speaker: Speaker, site: Site, now: fl
 def _withdraw(body: b.Withdraw, speaker: Speaker, site: Site, now: float) -> Any:
     def ask(tx: Any) -> Any:
         there = vcms.request(tx, speaker.id, body.request)
+        key = _key(tx, body.request)
         if there.state != "pending":  # said twice, or overtaken by its grant
-            return views.request(tx, body.request)
-        return requests.withdraw(tx, request_id=body.request, reason="its VCM does not need it any more", now=now)
+            return key, views.request(tx, body.request)
+        done = requests.withdraw(tx, request_id=body.request, reason="its VCM does not need it any more", now=now)
+        return Result((key, done.value), done.effects)
 
-    return ask, partial(_viewed, "")
+    return ask, lambda found: _viewed(*found)
+
+
+def _key(tx: Any, request: int) -> str:
+    return own_key(vcms.own_keys(tx, [request]).get(request))
 
 
 def _release(body: b.ReleaseNodes, speaker: Speaker, site: Site, now: float) -> Any:

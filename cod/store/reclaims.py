@@ -93,13 +93,15 @@ def fits(reclaim: Reclaim, node: Node) -> bool:
 def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Reclaim:
     """`given`, which fit and are no more than it wants, leave their vcluster for it; the reclaim as it is now.
 
-    Nodes that were chosen and are not needed now may stay: as many as others were given instead.
+    Nodes that were chosen and are not needed now may stay: as many as others were given instead, of those that are
+    promised the last.
     """
     chosen = [node for node, one in reservations.of_reclaims(tx, [reclaim.id]).items() if one == reclaim.id]
     instead = [node.id for node in given if node.id not in chosen]
     held = set(tx.scalars(select(t.nodes.c.id).where(t.nodes.c.vcluster_id == reclaim.vcluster_id,
                                                      t.nodes.c.id.in_(chosen))))
-    spared = sorted(held - {node.id for node in given})[:len(instead)]
+    promised = reservations.promises(tx, reclaim.id)
+    spared = sorted(held - {node.id for node in given}, key=lambda one: (one in promised, one))[:len(instead)]
     reservations.drop(tx, [*spared, *instead])
     reservations.add(tx, instead, reclaim.request_id, reclaim.id, now)
     whole = reclaim.given + len(given) >= reclaim.count
@@ -151,8 +153,8 @@ def ease(
 ) -> int:
     """`count` of what is open in it is not wanted any more, only `left`; returns how many, 0 if it was done before.
 
-    Of the nodes that were chosen those may stay that are last by `order` (`policy.leases.victims`). Where nothing is
-    left the reclaim is over. Raises `Stale` when something else is open than both.
+    Of the nodes that were chosen those may stay that are last by `order` (`policy.leases.victims`), of those that are
+    promised the last. Where nothing is left the reclaim is over. Raises `Stale` when something else is open than both.
     """
     there = get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
@@ -169,8 +171,9 @@ def ease(
     if not left:
         close(tx, eased, now)
         return count
-    held = chosen(tx, reclaim)
-    reservations.drop(tx, [node.id for node in order(held, len(held))[left:]])
+    held, promised = chosen(tx, reclaim), reservations.promises(tx, reclaim.id)
+    first = sorted(order(held, len(held)), key=lambda node: node.id not in promised)
+    reservations.drop(tx, [node.id for node in first[left:]])
     would_do = [node for node in nodes.every(tx, vcluster_id=vcluster.id) if fits(reclaim, node)]
     dues.reclaimed(tx, eased, f"request {reclaim.request_id} is short of fewer", would_do, now)
     return count

@@ -58,6 +58,11 @@ def promise(tx: Tx, reclaim_id: int, times: Mapping[int, float]) -> None:
                    .values(promised_at=at))
 
 
+def promises(tx: Tx, reclaim_id: int) -> set[int]:
+    """The nodes that are promised for that reclaim."""
+    return set(tx.scalars(select(_r.node_id).where(_r.reclaim_id == reclaim_id, _r.promised_at.is_not(None))))
+
+
 def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
     """What VCMs have promised for a request and their vclusters still hold, by reclaim: how many nodes, and by when the
     last of them."""

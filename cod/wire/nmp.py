@@ -114,12 +114,12 @@ class Decoder:
         return self._whole(self._head)
 
     def _line(self) -> bytes | None:
-        end = self._rest.find(b"\n", 0, LONGEST_LINE + 1)
+        end = self._rest.find(b"\n", 0, LONGEST_LINE + 2)
+        line = bytes(self._rest[:end if end >= 0 else LONGEST_LINE + 2]).removesuffix(b"\r")
+        if len(line) > LONGEST_LINE:
+            raise Fault("malformed", f"a line is longer than {LONGEST_LINE} bytes", fatal=True)
         if end < 0:
-            if len(self._rest) > LONGEST_LINE:
-                raise Fault("malformed", f"a line is longer than {LONGEST_LINE} bytes", fatal=True)
             return None
-        line = bytes(self._rest[:end]).removesuffix(b"\r")
         del self._rest[:end + 1]
         return line
 

@@ -18,6 +18,7 @@ from cod.wire import xmldoc
 from cod.wire.nmp import LONGEST_TOLD, Fault, Message
 from cod.wire.nmpbodies import Body
 
+LONGEST_SENTENCE = 2000  # as the schema has it; what COD says of the world may be longer
 _EMBEDDED = ("requires", "attributes")  # documents; the latter is a hardware report's `node`
 
 
@@ -79,8 +80,12 @@ def _written(record: Any) -> etree._Element:
         elif kind is bool:
             element.set(name, "yes" if value else "no")
         else:
-            element.set(name, _clean(value) if kind is str else f"{value:.6f}" if kind is float else str(value))
+            element.set(name, _words(name, value) if kind is str else f"{value:.6f}" if kind is float else str(value))
     return element
+
+
+def _words(name: str, text: str) -> str:
+    return _clean(text)[:LONGEST_SENTENCE] if name in ("reason", "sentence") else _clean(text)
 
 
 def _clean(text: str) -> str:

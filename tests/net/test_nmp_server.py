@@ -157,6 +157,7 @@ def test_a_request_is_made_once_however_often_it_is_said(client: Callable[..., C
     assert vcm.answer(b.RequestStatus(first.request)) == first
     withdrawn = vcm.answer(b.Withdraw(first.request))
     assert isinstance(withdrawn, b.Request)
+    assert (withdrawn.key, withdrawn.state) == ("k1", "withdrawn")
     assert vcm.answer(b.Withdraw(first.request)) == replace(withdrawn, state="withdrawn", reason=withdrawn.reason)
 
 

@@ -250,6 +250,25 @@ def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no
     assert promised() == {}, "what was seized is promised by nobody"
 
 
+def test_what_is_promised_goes_before_what_was_only_chosen(tx: Tx, quiet: Site) -> None:
+    """Where others are given, or fewer are wanted, that may stay which nobody has spoken of."""
+    one = contended(tx, quiet)
+    assert set(kept(tx)) == {"node1", "node2"}
+    flow.answer(tx, reclaim_id=one.id, nodes_=[], later={"node1": 110.0}, site=quiet, now=101.0, actor=OWNER)
+    flow.answer(tx, reclaim_id=one.id, nodes_=["node3"], site=quiet, now=102.0, actor="user:ann")
+    assert set(kept(tx)) == {"node1", "node3"}
+    check_world(tx)
+
+
+def test_where_fewer_are_wanted_what_is_promised_is_still_taken(tx: Tx, quiet: Site) -> None:
+    one = contended(tx, quiet)
+    flow.answer(tx, reclaim_id=one.id, nodes_=[], later={"node2": 110.0}, site=quiet, now=101.0, actor=OWNER)
+    add_node(tx, 20)
+    assert run_pass(tx, quiet, 105.0)[0] == "ease reclaim"
+    assert kept(tx) == {"node2": one.id}
+    check_world(tx)
+
+
 # ---------------------------------------------------------------- eased
 
 

@@ -189,6 +189,17 @@ def test_a_question_is_answered_once() -> None:
         vcm.hears(Message("vcluster", "a2", answers="q1"))
 
 
+def test_an_error_may_name_what_was_no_question() -> None:
+    """Or what the other side does not know as one: the speaker of a newer version has its answer all the same."""
+    vcm, cod = greeted()
+    with pytest.raises(Fault, match="there is no verb"):
+        cod.hears(Message("dance", "q7"))
+    assert say(cod, vcm, Message("error", "e1", answers="q7")) == ""
+    say(vcm, cod, Message("status", "q8"))
+    assert say(cod, vcm, Message("error", "e2", answers="q8")) == "status"
+    assert (vcm.waiting(), say(cod, vcm, Message("error", "e3", answers="q8"))) == (0, "")
+
+
 def test_an_answer_is_of_the_question_s_kind() -> None:
     vcm, cod = greeted()
     say(vcm, cod, Message("status", "q1"))

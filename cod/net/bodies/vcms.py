@@ -26,8 +26,8 @@ class VcmEnrol(Body):
 class VcmReply(Reply):
     """A VCM. `server` holds its connection, null while it is away; `owed` messages are not acknowledged yet. `head`:
     the node of the vcluster that it runs on, which has no certificate yet where `serial` is empty. `ends_at`: when its
-    certificate ends (null: it has none, or one from before ends were written down); `warned_at`: when its group was told
-    that it does, because the VCM, which renews it by itself months before, has not."""
+    certificate ends (null: it has none, or has not shown it since ends are written down); `warned_at`: when its group
+    was told that it does, because the VCM, which renews it by itself months before, has not."""
 
     vcluster: str
     serial: str
