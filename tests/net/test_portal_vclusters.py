@@ -66,6 +66,12 @@ def test_where_no_names_are_answered_one_logs_in_by_address(there: Served, site:
     assert vclusters.ssh(replace(nodes[0], address=None), site) == ""
 
 
+def test_a_page_says_up_to_where_it_knows_what_happened(there: Served) -> None:
+    newest = there.tx(views.last_event)
+    assert newest > 0
+    assert browse(there).get(BATCH).tree.xpath("//body/@data-after") == [str(newest)]
+
+
 def test_priming_has_a_bar_and_a_badge_that_follow_the_node(there: Served) -> None:
     page = browse(there, group="web").get("/vclusters/farm")
     (bar,) = page.tree.xpath("//*[@data-progress='node14']//progress")

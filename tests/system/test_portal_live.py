@@ -76,6 +76,23 @@ def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine,
     page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")  # its part was fetched again
 
 
+def test_nothing_is_missed_between_a_page_and_its_stream(portal: Portal, engine: Engine, page: Any) -> None:
+    page.goto(f"{portal.url}/vclusters/farm")
+    name = page.locator("[data-node]", has_text="prime").last.get_attribute("data-node")
+    late = []
+
+    def happens_first(route: Any) -> None:
+        if not late:
+            in_transaction(engine, _boots, name)
+        late.append(route.request.url)
+        route.continue_()
+
+    page.route("**/api/v1/events*", happens_first)
+    page.reload()
+    page.locator(f"[data-node='{name}']", has_text="boot").first.wait_for()
+    assert "?after=" in late[0]
+
+
 def test_a_part_is_fetched_again_and_what_is_open_stays_open(portal: Portal, engine: Engine, page: Any) -> None:
     with page.expect_response(lambda reply: "/events" in reply.url):
         page.goto(f"{portal.url}/")

@@ -151,9 +151,10 @@
     state.textContent = text;
   }
 
-  function follow() {
+  function follow() { // from what the page knows on; after an interruption everything is looked at anyway
     if (stream || document.hidden) return;
-    stream = new EventSource(body.dataset.live);
+    const { live, after } = body.dataset;
+    stream = new EventSource(lost || after === undefined ? live : `${live}?after=${after}`);
     stream.onopen = () => {
       if (lost) refresh();
       lost = false;
@@ -162,10 +163,9 @@
     stream.onerror = () => {
       lost = true;
       show("Not live: the server does not answer");
-      if (stream && stream.readyState === EventSource.CLOSED) { // refused: signed out, or too many pages
-        leave();
-        setTimeout(follow, 15000 + Math.random() * 15000);
-      }
+      const refused = stream?.readyState === EventSource.CLOSED; // signed out, or too many pages
+      leave();
+      setTimeout(follow, (refused ? 15000 : 3000) * (1 + Math.random()));
     };
     for (const kind of Object.keys(told)) {
       stream.addEventListener(kind, (event) => {

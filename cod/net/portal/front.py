@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from cod import data
+from cod.flows import views
 from cod.flows.access import guarded, offered
 from cod.flows.replies import Repeated
 from cod.model import Right, Who
@@ -26,7 +27,7 @@ from cod.net.portal.assets import Assets
 from cod.net.portal.forms import Fields, Form, body_of
 from cod.net.portal.pages import Action, Door, Page
 from cod.net.portal.render import Templates
-from cod.net.routes import Ask, Route
+from cod.net.routes import Ask, Flow, Route
 
 # Statuses with which a form is shown again. 404: what a field names is not there; where the page itself is not to be
 # seen, that is found out when it is loaded.
@@ -112,7 +113,7 @@ class Portal:
         query = None if page.query is None else apirun.checked(page.query, pairs if asked.method == "GET" else {})
         ask = self._ask(asked, names, query=query)
         value = await self.ground.pool.read(
-            partial(guarded, flow=page.load(ask), who=ask.who, claims=page.claims(ask)))
+            partial(guarded, flow=_dated(page.load(ask)), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         if part:
             return self._parts(page, list(dict.fromkeys(part.split(","))), values, status)
@@ -146,7 +147,8 @@ class Portal:
             "now": self.ground.clock(), "path": asked.path, "place": place,
             "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
             "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
-            "part": "", "apart": round(self.ground.hub.apart(), 1), "can": partial(_can, visit.who), "reply": None,
+            "part": "", "apart": round(self.ground.hub.apart(), 1), "last_event": None,
+            "can": partial(_can, visit.who), "reply": None,
         }
 
     def _with_cookies(self, asked: Asked, answer: Answer) -> Answer:
@@ -248,6 +250,12 @@ class Portal:
         title = responses.get(wrong.status, "Error")
         values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
         return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
+
+
+def _dated(load: Flow) -> Flow:
+    """What a page loads, and the last event that it knows of: its stream tells of those that come while it is on its
+    way."""
+    return lambda tx: {"last_event": views.last_event(tx)} | dict(load(tx))
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
