@@ -81,7 +81,7 @@ def serving(
     finally:
         served.local.close()
         in_reactor(server.stopService)
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # a thread of an upload may still be at a file
 
 
 def add_node(served: Served, name: str, number: int, **columns: Any) -> Any:
