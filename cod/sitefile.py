@@ -196,6 +196,8 @@ class ImagesTable(Table):
     quota: int | None = Field(None, ge=0, description="bytes that a group's images, in their served form, and its open "
                               "uploads may take where the group has no quota of its own; not set: no limit")
     keep_uploads: Positive = Field(3.0, description="days after which an upload that nothing more comes of is given up")
+    largest: int = Field(1 << 42, ge=1, le=1 << 50, description="bytes that an image may have on a disk: a small file "
+                         "can stand for a very large one, which takes as long to be taken in")
     open: bool = Field(False, description="nodes fetch images without being known by their addresses: where a cache, "
                        "or a router that translates addresses, stands between them and the server")
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +29,7 @@ Progress = Callable[[int, int], None]
 """progress(done, total): bytes of the added file. Called for each chunk; an exception that it raises ends it all."""
 
 LARGEST = 1 << 42  # bytes of an image, where the caller sets no limit
+ROOM = 1 << 30  # bytes that are left for others while a qcow2 file is unpacked
 _ZEROS = bytes(CHUNK)
 _LEVEL = 3  # higher levels cost the server minutes and save the network little
 _HEAD = 8192  # bytes in which formats and partition tables show themselves
@@ -138,11 +141,18 @@ def _qcow2(job: _Job) -> _Made:
     formats.check_qcow2(os.pread(job.added.file.fileno(), _HEAD, 0), job.limit)
     job.added.rest()
     raw = job.folder / "raw"
-    formats.convert_qcow2(job.source, raw, job.added.still)
+    formats.convert_qcow2(job.source, raw, partial(_still, job))
     with raw.open("rb", buffering=0) as file:
         made = _compress(_extents(file, lambda data: None), job)
     raw.unlink()
     return made
+
+
+def _still(job: _Job) -> None:
+    """What is small as a qcow2 file may be anything as a disk: it shall not take the last room, which others need."""
+    if shutil.disk_usage(job.folder).free < ROOM:
+        raise Refused("invalid", "the server's disk has no room for what the qcow2 file becomes", "file")
+    job.added.still()
 
 
 _FORMS: dict[str, Callable[[_Job], _Made]] = {

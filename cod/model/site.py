@@ -159,11 +159,13 @@ class ImageRules:
     quota         bytes of a group's images and open uploads, where the group says nothing; None: no limit
     keep_uploads  seconds after which an upload that nothing more comes of is given up
     open          the image server gives images to whoever knows their digests
+    largest       bytes that an image may have on a disk
     """
 
     quota: int | None = None
     keep_uploads: float = 3 * 86400.0
     open: bool = False
+    largest: int = 1 << 42
 
 
 @dataclass(frozen=True, slots=True)

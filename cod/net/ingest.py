@@ -39,14 +39,15 @@ class Stopping(Exception):
 
 
 class Ingester(Service):
-    """One server's ingester. `root` holds the images; files below `uploads` are removed once they were taken in."""
+    """One server's ingester. `root` holds the images; files below `uploads` are removed once they were taken in.
+    `largest`: bytes that an image may have on a disk, by the site's rules at that moment."""
 
     def __init__(
         self, reactor: Any, pool: Pool, root: Path, uploads: Path, server: str, clock: Callable[[], float],
-        limit: int = ingest.LARGEST,
+        largest: Callable[[], int] = lambda: ingest.LARGEST,
     ) -> None:
         self._pool, self._root, self._uploads, self._server, self._clock = pool, root, uploads, server, clock
-        self._reactor, self._limit = reactor, limit
+        self._reactor, self._largest = reactor, largest
         self._stopping = threading.Event()
         self._swept = 0.0
         self._loop = LoopingCall(lambda: ensureDeferred(self._look()))
@@ -117,7 +118,7 @@ class Ingester(Service):
     def _ingest(self, image: Image) -> Ingested:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # Linux: of this thread and those it starts
         return ingest.ingest(Path(image.source), self._root, sha256=image.sha256, plain=image.content == "file",
-                             limit=self._limit, progress=self._go_on)
+                             limit=self._largest(), progress=self._go_on)
 
     def _go_on(self, done: int, total: int) -> None:
         if self._stopping.is_set():

@@ -21,7 +21,7 @@ from twisted.python.threadpool import ThreadPool
 
 from cod.flows import uploads
 from cod.flows.access import Change, Claim, noted
-from cod.images import formats, ingest
+from cod.images import formats
 from cod.images.incoming import Busy, Incoming, Sum, boot_id
 from cod.model import Image, Refused, Result, Right, Site, Upload, Who
 from cod.net.piece import Connection, Piece
@@ -138,7 +138,7 @@ class Intake:
         if upload.plain:
             return "plain", upload.size
         try:
-            return formats.look(await self.in_thread(file.head), upload.size, ingest.LARGEST)
+            return formats.look(await self.in_thread(file.head), upload.size, self.site.images.largest)
         except Refused:
             await self.drop(upload)
             raise

@@ -59,7 +59,7 @@ def pool(engine: Engine, loop: Loop) -> Iterator[Pool]:
 def ingester(pool: Pool, loop: Loop, tmp_path: Path) -> Iterator[edge.Ingester]:
     root = tmp_path / "images"
     (root / "incoming").mkdir(parents=True)
-    ingester = edge.Ingester(loop, pool, root, root / "incoming", "server", loop.seconds, limit=32 << 20)
+    ingester = edge.Ingester(loop, pool, root, root / "incoming", "server", loop.seconds, largest=lambda: 32 << 20)
     yield ingester
     if ingester.running:
         ended = ingester.stopService()

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from cod import webcert
-from cod.client import Client
+from cod.client import ApiError, Client
 from cod.flows import groups, images, uploads
-from cod.model import Effect, Refused, Site
+from cod.model import Effect, ImageRules, Refused, Site
 from cod.net import intake, piece
 from cod.net.apirequest import ApiRequest
 from cod.net.webtls import WebTls
@@ -623,3 +623,15 @@ def test_uploads_that_nothing_more_comes_of_are_swept_up(served: Served, in_reac
     in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))
     assert {file.name for file in files(served)} == {young, done}
     assert [one["name"] for one in served.local.get("/uploads")["items"]] == ["young"]
+
+
+def test_a_qcow2_file_that_is_larger_than_the_site_wants_is_given_up_at_once(served: Served, tmp_path: Path) -> None:
+    """By its header, before the rest of it is sent."""
+    object.__setattr__(served.server.intake.site, "images", ImageRules(largest=1 << 20))
+    header = bytearray(8192)
+    header[:32] = struct.pack(">4sIQIIQ", b"QFI\xfb", 3, 0, 0, 16, 2 << 20)
+    (tmp_path / "large").write_bytes(bytes(header) + bytes(100_000))
+    with (tmp_path / "large").open("rb") as file, pytest.raises(ApiError) as caught:
+        Sender(served.local).add("large", file, group="site")
+    assert caught.value.status == 422
+    assert served.local.get("/uploads")["items"] == []

@@ -278,8 +278,8 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
 
 def test_what_groups_may_keep_of_images(tmp_path: Path) -> None:
     assert loaded(tmp_path, GOOD)[0].images == model.ImageRules(None, 3 * 86400.0)
-    given = loaded(tmp_path, GOOD + "[images]\nquota = 1000\nkeep_uploads = 0.5\n")[0].images
-    assert given == model.ImageRules(1000, 43200.0)
+    given = loaded(tmp_path, GOOD + "[images]\nquota = 1000\nkeep_uploads = 0.5\nlargest = 5000\nopen = true\n")[0]
+    assert given.images == model.ImageRules(1000, 43200.0, open=True, largest=5000)
     assert problems(GOOD + "[images]\nquota = -1\n") == [
         "images.quota: should be greater than or equal to 0, not -1"]
 

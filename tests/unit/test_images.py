@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -427,3 +428,24 @@ def test_the_lock_of_a_folder_is_a_real_one(tmp_path: Path) -> None:
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(other)
+
+
+def test_a_small_file_that_becomes_a_large_disk_leaves_others_their_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compressed clusters of a qcow2 file unpack to a thousand times as much on the server's own disk."""
+    (tmp_path / "raw").write_bytes(os.urandom(1 << 20))
+    qemu("convert", "-f", "raw", "-O", "qcow2", tmp_path / "raw", tmp_path / "image")
+    started: list[bool] = []
+
+    def slow(source: Path, target: Path, go_on: Callable[[], None]) -> None:
+        target.write_bytes(b"much")
+        go_on()
+        started.append(True)
+        monkeypatch.setattr("cod.images.ingest.ROOM", 1 << 60)
+        go_on()
+
+    monkeypatch.setattr(formats, "convert_qcow2", slow)
+    assert "no room" in refused(tmp_path / "image", tmp_path / "root")
+    assert started, "not before the room went"
+    assert list((tmp_path / "root").glob("**/raw")) == [], "what was unpacked is gone"
