@@ -78,7 +78,7 @@ def test_a_foreign_client_hears_what_is_refused(served: Served, client: TusClien
 def test_curl_sends_a_file_in_one_request(served: Served, file: Path) -> None:
     """As docs/uploads.md has it."""
     said = subprocess.run(
-        ["curl", "-sS", "-m", "30", "--fail-with-body", "-X", "POST",
+        ["curl", "-sS", "-m", "120", "--fail-with-body", "-X", "POST",
          f"http://127.0.0.1:{served.server.ports[0]}/api/v1/uploads", "-H", f"Authorization: Bearer {ADMIN}",
          "-H", "Tus-Resumable: 1.0.0", "-H", f"Upload-Length: {len(DATA)}", "-H", "Upload-Metadata: name ZGViaWFu",
          "-H", "Content-Type: application/offset+octet-stream", "-T", str(file)], capture_output=True, text=True)
