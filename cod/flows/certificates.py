@@ -12,17 +12,19 @@ AUTHORITY = "authority"
 MOST = 100  # VCMs whose groups are told in one transaction
 
 
-def renew(tx: Tx, *, vcluster_id: int, serial: str, ends_at: float, address: str, now: float) -> None:
+def renew(tx: Tx, *, vcluster_id: int, epoch: int, serial: str, ends_at: float, address: str, now: float) -> None:
     """The certificate `serial`, until `ends_at`, is to take the place of the one that the vcluster's VCM shows. Raises
     `Refused`.
 
     That one counts until the new one is shown for the first time: should the answer be lost, or the VCM die before it
     has written it, it asks again, and what it did not get is worth nothing any more.
+
+    epoch  of the connection that asks: whoever was revoked, or enrolled anew, a moment ago gets no successor
     """
     known = vcms.get(tx, vcluster_id, lock=True)
     found = vclusters.get(tx, vcluster_id)
-    if known is None or found is None:
-        raise Refused("forbidden", "nobody is enrolled for this vcluster any more")
+    if known is None or found is None or known.epoch != epoch:
+        raise Refused("forbidden", "a newer connection, or another certificate, has taken its place")
     if not known.serial:
         raise Refused("conflict", "this VCM is known by its address: it has no certificate to renew")
     if not policy.is_worth(ends_at, known.ends_at):

@@ -6,7 +6,6 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from functools import partial
 from math import inf
 from typing import Any, Protocol
 
@@ -125,11 +124,13 @@ class Session(Line):
             ends_at=None if shown.until == inf else shown.until)
         if self._closing:  # it has gone while we looked
             return self._gone(greeted.vcluster_id, greeted.epoch)
+        older = server.sessions.get(greeted.vcluster_id)
+        if older is not None and older.epoch > greeted.epoch:  # it came later and was looked up sooner
+            return self.leave("a newer connection has taken its place")
         self._speaker = Speaker(hello.vcluster, greeted.vcluster_id)
         self.opened(server.rations.of(greeted.vcluster_id))
         self._until = shown.until
         self.epoch, self.sent, self.acked = greeted.epoch, greeted.acked, greeted.acked
-        older = server.sessions.get(greeted.vcluster_id)
         server.sessions[greeted.vcluster_id] = self
         if older is not None:
             older.leave("a newer connection has taken its place")
@@ -161,9 +162,9 @@ class Session(Line):
         if server.authority is None:
             raise Fault("refused", "this server issues no certificates")
         issued = _certified(server.authority, speaker.vcluster, asked.request, now)
-        renew = partial(certificates.renew, vcluster_id=speaker.id, serial=issued.serial, ends_at=issued.ends_at,
-                        address=self.address, now=now)
-        await server.pool.run(vcms.spoken, speaker.id, self.epoch, renew)
+        await server.pool.run(
+            certificates.renew, vcluster_id=speaker.id, epoch=self.epoch, serial=issued.serial,
+            ends_at=issued.ends_at, address=self.address, now=now)
         log.info("the VCM of %s has renewed its certificate", speaker.vcluster)
         ours = server.authority.der()
         self.answer(b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from cod.flows import vcms
+from cod.flows.vcms import Greeted
 from cod.model import Refused, Site
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
@@ -146,6 +150,31 @@ def test_one_before_a_wrong_one_counts(line: Line, wrong: bytes) -> None:
     held.pop().callback(None)
     held.pop().callback(None)
     assert (line.session.acked, len(line.errors())) == (5 + WINDOW, 1)
+
+
+# ---------------------------------------------------------------- the newest connection
+
+
+def test_who_came_first_and_was_looked_up_last_gives_way(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads of the pool may finish in any order."""
+    host = Line(site, hello=False).host
+    waiting: list[Deferred[Greeted]] = []
+
+    def run(flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        if flow is not vcms.greet:
+            return succeed(None)
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    monkeypatch.setattr(host, "run", run)
+    first, second = (Line(site, hello=False, host=host) for _ in range(2))
+    for line in (first, second):
+        line.say(b.Hello("pool", "test", 0))
+    waiting[1].callback(Greeted(1, 8, 0))
+    waiting[0].callback(Greeted(1, 7, 0))
+    assert [type(body) for _, body in first.heard()] == [b.Bye]
+    assert [type(body) for _, body in second.heard()] == [b.Welcome]
+    assert (host.sessions, first.transport.disconnecting) == ({1: second.session}, True)
 
 
 # ---------------------------------------------------------------- silence

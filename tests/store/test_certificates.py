@@ -39,8 +39,9 @@ def greet(tx: Tx, serial: str, ends_at: float | None = None, address: str = "10.
 
 
 def renew(tx: Tx, serial: str, ends_at: float = END + 300 * DAY) -> None:
-    one = row(tx).vcluster_id
-    certificates.renew(tx, vcluster_id=one, serial=serial, ends_at=ends_at, address="10.77.9.9", now=NOW)
+    one = row(tx)
+    certificates.renew(tx, vcluster_id=one.vcluster_id, epoch=one.epoch, serial=serial, ends_at=ends_at,
+                       address="10.77.9.9", now=NOW)
 
 
 def test_the_old_one_counts_until_the_new_one_is_shown(tx: Tx) -> None:
@@ -81,11 +82,21 @@ def test_enrolled_anew_the_successor_is_worth_nothing(tx: Tx) -> None:
 def test_revoked_there_is_nothing_to_renew(tx: Tx) -> None:
     vcluster_id, epoch = row(tx).vcluster_id, greet(tx, "old").epoch
     vcms.revoke(tx, vcluster="pool")
-    with pytest.raises(Refused, match="nobody is enrolled") as refused:
-        certificates.renew(tx, vcluster_id=vcluster_id, serial="new", ends_at=FAR, address="", now=NOW)
+    with pytest.raises(Refused, match="has taken its place") as refused:
+        certificates.renew(tx, vcluster_id=vcluster_id, epoch=epoch, serial="new", ends_at=FAR, address="", now=NOW)
     assert refused.value.code == "forbidden"
     with pytest.raises(Refused, match="has taken its place"):
         vcms.spoken(tx, vcluster_id, epoch, lambda tx: pytest.fail("it was listened to"))
+
+
+def test_who_was_enrolled_anew_meanwhile_gets_no_successor(tx: Tx) -> None:
+    """It would shut the new one out with its first hello."""
+    before = greet(tx, "old")
+    vcms.enrol(tx, vcluster="pool", serial="anew", address="", now=NOW, ends_at=END)
+    with pytest.raises(Refused, match="has taken its place"):
+        certificates.renew(tx, vcluster_id=before.vcluster_id, epoch=before.epoch, serial="new", ends_at=FAR,
+                           address="", now=NOW)
+    assert row(tx).next_serial is None
 
 
 def test_by_address_there_is_nothing_to_renew(tx: Tx) -> None:

@@ -1,0 +1,152 @@
+"""What COD owes a VCM while its vcluster lives its life: every message that docs/nmp.md promises, by the flows that
+cause it, and each of them fit to be said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cod.flows import nodes as node_flows
+from cod.flows import requests, vclusters, vcms
+from cod.model import Owed, Site
+from cod.net import nmpverbs
+from cod.store import groups
+from cod.store import tables as t
+from cod.store import vcms as store
+from cod.store.engine import Tx
+from cod.wire import nmpxml
+from cod.wire.nmp import Message
+from tests.store import manager_world as world
+
+NOW = 1_000_000.0
+SPEAKER = nmpverbs.Speaker("pool", 1)
+
+
+@pytest.fixture
+def pool(tx: Tx, site: Site) -> int:
+    """The vcluster 'pool' of two of three nodes, with a VCM that has heard of all that was before; its id."""
+    world.furnish(tx, 3)
+    vclusters.create(tx, name="pool", size=2, template="debian", group="site", site=site, now=NOW)
+    vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
+    world.run_pass(tx, site, NOW)
+    world.arrive(tx, NOW)
+    found: int = tx.scalars(select(t.vclusters.c.id)).one()
+    heard(tx, found)
+    return found
+
+
+def heard(tx: Tx, pool: int) -> list[Owed]:
+    """What it is owed, each checked as it would be said; acknowledged."""
+    rows = store.owed(tx, {pool: 0}, limit=1000)
+    for row in rows:
+        said = nmpxml.write(nmpverbs.owed(row))
+        assert nmpxml.write(nmpxml.read(Message(row.verb, "1", said, sequence=row.sequence))) == said
+    if rows:
+        store.acknowledge(tx, pool, rows[-1].sequence)
+    return rows
+
+
+def told(tx: Tx, pool: int, verb: str, *names: str) -> list[tuple[Any, ...]]:
+    """Of the messages of that verb that it is owed these fields."""
+    return [tuple(row.body[name] for name in names) for row in heard(tx, pool) if row.verb == verb]
+
+
+def ask(tx: Tx, key: str, count: int, site: Site, *, wait: bool = True) -> Any:
+    return requests.submit(tx, vcluster="pool", wanted=[requests.Asked(count)], key=vcms.request_key(1, key), wait=wait,
+                           now=NOW).value
+
+
+def test_a_lease_is_warned_of_extended_drained_and_ended(tx: Tx, site: Site, pool: int) -> None:
+    end = NOW + site.policy.default_lease
+    steps = [(end - 3599.0, [("warning", end)]), (end - 3000.0, []), (end, [("draining", end)])]
+    for now, says in steps:
+        world.run_pass(tx, site, now)
+        assert told(tx, pool, "lease", "event", "expires")[-1:] == says
+    vclusters.extend(tx, name="pool", lease=7200.0, site=site, now=end + 10)
+    assert told(tx, pool, "lease", "event", "expires") == [("extended", end + 7210)]
+    vclusters.extend(tx, name="pool", lease=60.0, site=site, now=end + 20)
+    assert told(tx, pool, "lease", "event") == [], "it never becomes shorter: nothing has happened"
+    for now in (end + 7211, end + 7212 + site.policy.drain_grace):
+        world.run_pass(tx, site, now)
+    rows = heard(tx, pool)
+    assert [row.body["event"] for row in rows if row.verb == "lease"] == ["draining", "ended"]
+    assert sorted(row.body["hostname"] for row in rows if row.body.get("state") == "lost") == ["n1", "n2"]
+
+
+def test_a_node_that_breaks_is_lost_and_its_replacement_has_no_key(tx: Tx, site: Site, pool: int) -> None:
+    node = world.members(tx, pool)[0]
+    node_flows.quarantine(tx, name=node, reason="its fan is loud", site=site, now=NOW, actor="user:ann")
+    world.run_pass(tx, site, NOW + 1)
+    rows = heard(tx, pool)
+    (lost,) = [row.body for row in rows if row.body.get("state") == "lost"]
+    assert (lost["node"], "its fan is loud" in lost["reason"]) == (node, True)
+    (grant,) = [row.body for row in rows if row.verb == "grant"]
+    assert (grant["key"], len(grant["members"])) == ("", 1)
+    world.arrive(tx, NOW + 2)
+    assert ("active",) in told(tx, pool, "node-state", "state")
+
+
+def test_a_request_that_cannot_wait_is_refused_with_its_key(tx: Tx, site: Site, pool: int) -> None:
+    asked = ask(tx, "now", 2, site, wait=False)
+    world.run_pass(tx, site, NOW + 1)
+    ((number, key, reason),) = told(tx, pool, "refusal", "request", "key", "reason")
+    assert (number, key) == (asked.request.id, "now")
+    assert reason
+    assert ask(tx, "now", 2, site, wait=False).request.state == "rejected", "the same key again is the same request"
+
+
+@pytest.mark.parametrize("who", ["an owner withdraws it", "the vcluster is resized", "the VCM withdraws it"])
+def test_a_request_that_is_withdrawn_by_whomever_is_told(tx: Tx, site: Site, pool: int, who: str) -> None:
+    asked = ask(tx, "k", 2, site)
+    if who == "the vcluster is resized":
+        vclusters.resize(tx, name="pool", size=3, site=site, now=NOW, actor="user:ann")
+    elif who == "an owner withdraws it":
+        requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
+    else:
+        flow, shape = nmpverbs.flow(nmpverbs.b.Withdraw(asked.request.id), SPEAKER, site, NOW)
+        answer = shape(flow(tx).value)
+        assert (answer.key, answer.state) == ("k", "withdrawn")  # type: ignore[union-attr]
+    assert told(tx, pool, "refusal", "request", "key") == [(asked.request.id, "k")]
+
+
+def test_a_grant_says_until_when_and_names_its_request(tx: Tx, site: Site, pool: int) -> None:
+    asked = ask(tx, "one-more", 1, site)
+    world.run_pass(tx, site, NOW + 1)
+    ((number, key, expires, members),) = told(tx, pool, "grant", "request", "key", "expires", "members")
+    assert (number, key, expires) == (asked.request.id, "one-more", NOW + site.policy.default_lease)
+    assert [(one["hostname"], one["state"], one["template"]) for one in members] == [("n3", "prime", "debian@1")]
+    assert members[0]["attributes"].startswith("<node")
+
+
+def test_a_reclaim_runs_from_its_beginning_to_its_end(tx: Tx, site: Site, pool: int) -> None:
+    """It wants what the vcluster has beyond its creation size, and is over when that was given, or is not wanted."""
+    groups.add(tx, name="top", priority=9, default_lease=None, max_lease=None, now=NOW)
+    ask(tx, "more", 1, site)
+    world.run_pass(tx, site, NOW)
+    world.arrive(tx, NOW)
+    heard(tx, pool)
+    late = NOW + site.policy.inertia + 1
+    for name, ends in (("web", "cancelled"), ("farm", "done")):
+        vclusters.create(tx, name=name, size=1, template="debian", group="top", site=site, now=late)
+        world.run_pass(tx, site, late)
+        ((number, count, deadline, reason, nodes),) = told(
+            tx, pool, "reclaim", "reclaim", "count", "deadline", "reason", "nodes")
+        assert (count, deadline, len(nodes)) == (1, late + site.policy.reclaim_grace, 3)
+        assert "has priority 9" in reason
+        if ends == "cancelled":
+            vclusters.delete(tx, name=name, site=site, now=late, actor="user:ann")
+        else:
+            vclusters.release(tx, name="pool", nodes_=["n3"], site=site, now=late, actor="vcm:pool")
+        assert told(tx, pool, "reclaim-over", "reclaim", "state") == [(number, ends)]
+
+
+def test_a_vcluster_that_is_deleted_tells_of_its_nodes_and_then_nobody_speaks_for_it(
+    tx: Tx, site: Site, pool: int
+) -> None:
+    vclusters.delete(tx, name="pool", site=site, now=NOW, actor="user:ann")
+    assert told(tx, pool, "node-state", "state") == [("lost",), ("lost",)]
+    world.rest(tx, site, NOW + 10)
+    assert vcms.find(tx, "pool") is None
+    assert tx.execute(select(t.outbox)).all() == []
