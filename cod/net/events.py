@@ -30,6 +30,7 @@ KEEPALIVE = 15.0
 CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
 MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
 AT_ONCE = 500  # rows of one look, of which `happenings.OVERLAP` were looked at before
+BEHIND = 50_000  # transitions
 HELD = 2**18
 SELDOM = 4.0  # seconds
 log = logging.getLogger("cod.api")
@@ -134,10 +135,12 @@ class EventStream:
         return self.who.groups
 
     async def start(self, after: int | None) -> None:
-        """Send what happens after the event `after` (None: from now on) until the client leaves."""
+        """Send what happens after the event `after` (None: from now on) until the client leaves; of what is past, the
+        last `BEHIND` at most: looking through years of it for everybody who comes would keep all others waiting."""
         pool = self._hub.pool
         told = await pool.read(views.told_until, after)
-        floor = await pool.read(views.last_event) if after is None else after
+        newest = await pool.read(views.last_event)
+        floor = newest if after is None else max(after, newest - BEHIND)
         self._floors = (floor, told)
         self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
         self._request.setHeader("Content-Type", "text/event-stream")

@@ -105,6 +105,18 @@ def _vcluster(tx: Tx, group: str) -> int:
     return int(made[0])
 
 
+def test_who_comes_from_long_ago_hears_of_the_last_things(
+    site_with_people: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = site_with_people
+    for number in range(1, 7):
+        served.tx(held, f"n{number}", number, "physics")
+    monkeypatch.setattr(events, "BEHIND", 2)
+    stream = Stream(served, "physics", after=0)
+    assert [each["node"] for each in stream.until_node("n6")] == ["n5", "n6"]
+    stream.close()
+
+
 def test_everybody_hears_of_what_is_theirs_alone(site_with_people: Served) -> None:
     served = site_with_people
     streams = {name: Stream(served, name, after=0) for name in ("physics", "web", "admin")}
