@@ -40,13 +40,15 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes `start` to `start` + len(`data`) of a console. `at`: when the newest were written; None: there are none.
+    """Bytes `start` to `stop` of a console, but for those between that are of other tenures.
 
-    first, end  where what is kept begins and ends (of those that may be read)
+    first, end  where what is kept begins and ends, of what may be read
+    at          when the newest were written; None: there are none
     """
 
     start: int
     data: bytes
+    stop: int
     first: int
     end: int
     at: float | None
@@ -92,27 +94,39 @@ def read(root: Path, node_id: int, tenure: str | None, since: int | None, most: 
     that is later; None: the last. A count that the console has not come to yet is as good as 0."""
     kept = [each for each in stretches(_folder(root, node_id)) if tenure in (None, each.tenure)]
     if not kept:
-        return Piece(0, b"", 0, 0, None)
+        return Piece(0, b"", 0, 0, 0, None)
     first, end = kept[0].start, kept[-1].end
-    start = max(first, end - most) if since is None else first if since > end else max(first, since)
+    if since is None:
+        since = _begin_of_last(kept, most)
+    start = stop = max(first, since) if since <= end else first
     data = b""
     for each in kept:
-        part = _part(each, start + len(data), min(end, start + most))
+        if len(data) == most or each.end <= stop:
+            continue
+        part = _part(each, max(each.start, stop), most - len(data))
         if part is None:  # deleted meanwhile, with all before it
-            start, data = each.end, b""
+            data, stop = b"", each.end
         else:
-            data += part
-    return Piece(start, data, first, end, kept[-1].at)
+            start = max(each.start, stop) if not data else start
+            data, stop = data + part, max(each.start, stop) + len(part)
+    return Piece(start if data else stop, data, stop, first, end, kept[-1].at)
 
 
-def _part(stretch: Stretch, start: int, end: int) -> bytes | None:
-    """What of bytes `start` to `end` is in the file; None where that has gone."""
-    if start >= stretch.end or end <= stretch.start:
-        return b""
+def _begin_of_last(kept: list[Stretch], count: int) -> int:
+    """The count of the byte that so many are from the end on."""
+    for each in reversed(kept):
+        if each.size >= count:
+            return each.end - count
+        count -= each.size
+    return kept[0].start
+
+
+def _part(stretch: Stretch, start: int, most: int) -> bytes | None:
+    """At most `most` bytes from the count `start` on that are in the file; None where it has gone."""
     try:
         with open(stretch.path, "rb") as file:
             file.seek(start - stretch.start)
-            return file.read(min(end, stretch.end) - start)
+            return file.read(min(most, stretch.end - start))
     except FileNotFoundError:
         return None
 

@@ -37,6 +37,9 @@ domain = "cod.demo"
 [server]
 data_dir = "{data}"
 
+[console]
+record = true    # costs nothing where consoles are files
+
 [policy]
 auto_approve = true    # a demo has no administrator to ask
 patience = {patience}    # emulated processors are slow

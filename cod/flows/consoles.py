@@ -54,6 +54,8 @@ def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float)
     return [each for each in found if not console.unrecorded(rules, each.node, each.driver)]
 
 
+FREE = console.FREE
+"""The tenure of what is nobody's: for administrators alone."""
 pause = console.pause
 """Seconds until a console that was lost is tried again."""
 

@@ -13,16 +13,15 @@ from cod.wire import terminal
 
 def shown(folder: Path | None, found: Readable, since: int | None, most: int) -> ConsoleReply:
     """At most `most` bytes of it, from the byte `since` on or the last of it. `folder`: where consoles are kept."""
-    piece = consolefiles.Piece(0, b"", 0, 0, None)
+    piece = consolefiles.Piece(0, b"", 0, 0, 0, None)
     if folder is not None:
         piece = consolefiles.read(folder, found.node_id, found.tenure, since, most)
     cut = terminal.from_line(piece.data) if since is None and piece.start > piece.first else 0
     data = piece.data[cut:]
     whole = terminal.whole(data)
-    start = piece.start + cut
     state, about = _state(folder, found)
-    return ConsoleReply(node=found.node, state=state, about=about, first=piece.first, start=start, end=start + whole,
-                        at=piece.at, text=terminal.plain(data[:whole]))
+    return ConsoleReply(node=found.node, state=state, about=about, first=piece.first, start=piece.start + cut,
+                        end=piece.stop - len(data) + whole, at=piece.at, text=terminal.plain(data[:whole]))
 
 
 def _state(folder: Path | None, found: Readable) -> tuple[Literal["recording", "lost", "off"], str]:

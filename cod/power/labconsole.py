@@ -47,11 +47,11 @@ class LabLine:
 
     def close(self) -> None:
         """Read no more."""
+        if not self.ended.called:
+            self.ended.callback(None)
         self._asking.cancel()
         if self._loop.running:
             self._loop.stop()
-        if not self.ended.called:
-            self.ended.callback(None)
 
     def _begin(self, path: str) -> None:
         self._path = path

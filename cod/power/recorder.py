@@ -4,8 +4,9 @@ Every few seconds it looks which consoles are to be followed and who holds their
 again, at growing intervals; no more than eight a second are begun and no more than `OPENING` are on their way at a
 time, so that a thousand BMCs which come back together are asked one after the other. What comes is held in memory for
 half a second and written by a thread, under the tenure that was known when it came: between a change of holder and the
-next look what is said counts as said before it. So it may be hidden from somebody whose it is, never shown to somebody
-whose it is not.
+next look what is said counts as said before it. A BMC may also keep what was said while nobody listened, and hand it
+over first: unless the console was heard under the same tenure before, that counts as nobody's. So something may be
+hidden from somebody whose it is; nothing is shown to somebody whose it is not.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ TICK = 0.5  # seconds that what is heard is held, and between beginnings
 AT_ONCE = 4  # consoles begun at a time: eight a second
 OPENING = 16  # begun and not heard yet
 PATIENCE = 60.0  # seconds until a console that was begun is heard
+DOUBT = 3.0  # seconds in which what is heard may have been kept by the BMC since before the node's present holder
 STEADY = 60.0  # seconds for which a console is heard, after which earlier failures are forgotten
 HELD = 1 << 18  # bytes of one console held until they are written; a serial line brings six thousand meanwhile
 SWEEP = 3600.0  # seconds between looks for files that are too old
@@ -56,6 +58,8 @@ class Console:
     failures: int = 0
     about: str | None = None
     given_up: str = field(default="", repr=False)
+    known: str = ""  # the tenure under which it was heard last
+    doubt_until: float = 0.0
 
     @property
     def where(self) -> tuple[str, str, str | None]:
@@ -142,6 +146,7 @@ class Recorder(Service):
             what = wanted.get(node_id)
             if what is not None and (what.driver, what.address, what.account) == console.where:
                 console.what = what
+                console.known = what.tenure if console.heard_at is not None else console.known
             else:
                 del self._consoles[node_id]
                 self._close(console)
@@ -204,7 +209,9 @@ class Recorder(Service):
         line.ended.addCallbacks(lambda _: self._gave_up(console), lambda failure: self._over(console, failure))
 
     def _opened(self, console: Console) -> None:
-        console.heard_at, console.about = self._reactor.seconds(), ""
+        now, tenure = self._reactor.seconds(), console.what.tenure
+        console.doubt_until = now + DOUBT if console.known != tenure else 0.0
+        console.heard_at, console.about, console.known = now, "", tenure
         self._states[console.what.node_id] = State("recording", "", self._clock())
         log.info("%s: its console is recorded", console.what.node, extra={"node": console.what.node})
 
@@ -238,7 +245,8 @@ class Recorder(Service):
     # ------------------------------------------------ what is heard
 
     def _heard(self, console: Console, data: bytes) -> None:
-        key = (console.what.node_id, console.what.tenure)
+        doubtful = self._reactor.seconds() < console.doubt_until
+        key = (console.what.node_id, flows.FREE if doubtful else console.what.tenure)
         held = self._held.setdefault(key, bytearray())
         room = HELD - len(held)
         held += data[:room]

@@ -39,8 +39,8 @@ def test_what_is_put_down_can_be_read(root: Path) -> None:
 
 
 def test_of_a_node_that_never_said_anything_there_is_nothing(root: Path) -> None:
-    assert files.read(root, 8, None, None, 100) == files.Piece(0, b"", 0, 0, None)
-    assert files.read(root, 8, "free", 50, 100) == files.Piece(0, b"", 0, 0, None)
+    assert files.read(root, 8, None, None, 100) == files.Piece(0, b"", 0, 0, 0, None)
+    assert files.read(root, 8, "free", 50, 100) == files.Piece(0, b"", 0, 0, 0, None)
     assert files.noted(root, 8) is None
 
 
@@ -57,6 +57,28 @@ def test_each_holder_reads_their_own_stretch(root: Path) -> None:
     assert (own.start, own.first, own.end, own.data) == (32, 32, 40, b"second's")
     assert got(root, "v1-5", since=12) == b"st's "
     assert got(root, "v1-5", since=12, most=2) == b"st"
+
+
+def test_what_is_anothers_between_is_passed_over(root: Path) -> None:
+    """As when the server begins anew: what it hears first is nobody's."""
+    for data, tenure in ((b"one ", "v1-5"), (b"doubtful ", "free"), (b"two ", "v1-5"), (b"again ", "free"),
+                         (b"three", "v1-5")):
+        put(root, data, tenure)
+    whole = files.read(root, 7, "v1-5", 0, 100)
+    assert (whole.start, whole.data, whole.stop, whole.end) == (0, b"one two three", 28, 28)
+    last = files.read(root, 7, "v1-5", None, 7)
+    assert (last.start, last.data, last.stop) == (15, b"o three", 28)
+    for most in range(1, 14):
+        seen, at = b"", 0
+        while at < 28:
+            piece = files.read(root, 7, "v1-5", at, most)
+            assert 0 < len(piece.data) <= most
+            seen, at = seen + piece.data, piece.stop
+        assert seen == b"one two three"
+        assert files.read(root, 7, "v1-5", None, most).data == b"one two three"[-most:]
+    assert files.read(root, 7, "v1-5", 28, 10).data == b""
+    assert files.read(root, 7, "v1-5", 6, 10).data == b"two three"
+    assert got(root) == b"one doubtful two again three"
 
 
 def test_nobody_else_can_read_the_files(root: Path) -> None:
@@ -88,7 +110,7 @@ def test_follow(root: Path) -> None:
         put(root, f"turn {turn} {'x' * 90}\n".encode(), "free" if turn < 20 else "v3-1")
         piece = files.read(root, 7, None, at, 10**6)
         assert piece.start == at
-        seen, at = seen + piece.data, piece.start + len(piece.data)
+        seen, at = seen + piece.data, piece.stop
     assert [line.split()[1] for line in seen.splitlines()] == [str(turn).encode() for turn in range(40)]
     old = files.read(root, 7, None, 0, 10**6)
     assert old.start == old.first > 0, "the oldest has gone, and what is given begins with what is left"

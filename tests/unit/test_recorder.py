@@ -154,6 +154,39 @@ def test_what_was_heard_before_a_change_is_not_written_after_it_as_the_new_holde
     assert bench.read(tenure="v1-5") == b"first's"
 
 
+def test_what_a_bmc_kept_since_before_the_holder_is_not_the_holders(bench: Bench) -> None:
+    """The line was away while the node changed hands, or this server was: what the BMC hands over first is nobody's."""
+    bench.follow(node(tenure="v1-5"))
+    bench.lines[0].opened()
+    bench.lines[0].heard(b"said while the server was away ")
+    bench.pass_time(r.DOUBT)
+    bench.lines[0].heard(b"first's ")
+    bench.lines[0].lose()
+    bench.follow(node(tenure="v2-9"))
+    bench.pass_time(5)
+    bench.lines[1].opened()
+    bench.lines[1].heard(b"first's last words ")
+    bench.pass_time(r.DOUBT)
+    bench.lines[1].heard(b"second's ")
+    bench.pass_time(1)
+    assert bench.read(tenure="v1-5") == b"first's "
+    assert bench.read(tenure="v2-9") == b"second's "
+    assert bench.read(tenure="free") == b"said while the server was away first's last words "
+
+
+def test_a_line_that_was_away_for_a_moment_loses_its_holder_nothing(bench: Bench) -> None:
+    bench.follow(node())
+    bench.lines[0].opened()
+    bench.follow(node(tenure="v1-5"))
+    bench.lines[0].heard(b"one ")
+    bench.lines[0].lose()
+    bench.pass_time(6)
+    bench.lines[1].opened()
+    bench.lines[1].heard(b"two")
+    bench.pass_time(1)
+    assert bench.read(tenure="v1-5") == b"one two"
+
+
 def test_a_lost_line_is_tried_again_ever_more_seldom(bench: Bench) -> None:
     bench.follow(node())
     begun = []
