@@ -219,6 +219,16 @@ def test_what_may_not_be_taken(columns: dict[str, int], mobile: int) -> None:
     assert (codes(done), done.takes) == ({1: "busy"}, ())
 
 
+@pytest.mark.parametrize("columns", [{"drain_until": NOW + 50}, {"expires_at": NOW - 1}])
+def test_nothing_is_taken_whose_lease_is_over(columns: dict[str, float]) -> None:
+    """It comes anyway: it is waited for. It does not count twice, as coming and as what can be taken."""
+    own = replace(holder(1, 4), **columns)
+    seen = {"holders": [own], "holdings": [Holding(1, kind(), 4, 4)], "site": {SMALL: 9}}
+    for count, code in ((4, "coming"), (6, "busy")):
+        done = decided(**seen, wishes=[wish(1, count, priority=2)])
+        assert (codes(done), done.takes) == ({1: code}, ())
+
+
 def test_nothing_is_taken_from_the_vcluster_itself() -> None:
     seen = {"holders": [holder(1, 4, priority=0)], "holdings": [Holding(1, kind(), 4, 4)], "site": {SMALL: 9}}
     assert decided(**seen, wishes=[wish(1, 2, priority=2, vcluster_id=1, own={SMALL: 4})]).takes == ()
