@@ -53,7 +53,8 @@ def answer(
     reclaim = reclaims.get(tx, reclaim_id) or reclaim
     if later is not None and reclaim.state == ReclaimState.OPEN:
         held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
-        promised = {held[name].id: (held[name], at) for name, at in later.items() if name in held}
+        end = reclaim.deadline  # then they are taken, whatever was promised
+        promised = {held[name].id: (held[name], min(at, end)) for name, at in later.items() if name in held}
         reclaims.promise(tx, reclaim, list(promised.values()), now)
     return Result(show(tx, reclaim_id, groups), effects)
 

@@ -102,5 +102,5 @@ def _read(record: Any, element: etree._Element) -> Any:
             child = element.find("requires" if name == "requires" else "node")
             values[name] = "" if child is None else etree.tostring(child, encoding="unicode", with_tail=False)
         elif (text := element.get(name)) is not None:
-            values[name] = text == "yes" if kind is bool else kind(text)
+            values[name] = text.strip() == "yes" if kind is bool else kind(text)
     return record(**values)

@@ -104,6 +104,15 @@ def test_a_sentence_of_the_world_s_is_cut_to_what_may_be_said() -> None:
     assert (len(read.reason), said.reason.startswith(read.reason)) == (2000, True)
 
 
+@pytest.mark.parametrize(("said", "meant"), [("yes", True), (" yes ", True), ("no", False), (" no", False)])
+def test_yes_is_yes_with_blanks_around_it(said: str, meant: bool) -> None:
+    """The schema lets them be."""
+    body = f'<request-nodes key="k" wait="{said}" spread="{said}"><wanted count="1"/></request-nodes>'.encode()
+    read = nmpxml.read(Message("request-nodes", "1", body))
+    assert isinstance(read, b.RequestNodes)
+    assert (read.wait, read.spread) == (meant, meant)
+
+
 def test_a_certificate_is_not_cut() -> None:
     said = b.Enrolled("MIIB" * 700)
     assert nmpxml.read(Message("enrolled", "1", nmpxml.write(said), "q")) == said

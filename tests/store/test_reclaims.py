@@ -243,6 +243,7 @@ def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no
     assert promised() == {one.id: (2, 115.0)}
     assert said(None) == {"node0": 115.0, "node3": 110.0}, "an answer by hand leaves what the VCM has said"
     assert said({"node3": 118.0}) == {"node3": 118.0}, "its last answer counts"
+    assert said({"node3": 1e12}) == {"node3": DUE}, "at the deadline it is taken, whatever was promised"
     assert (said({}, "node3"), promised()) == ({}, {})
     said({"node2": 111.0})
     assert promised() == {one.id: (1, 111.0)}
