@@ -97,8 +97,8 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     effects: set[Effect] = set()
     slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
     for node, share in seats:
-        held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, template_id=share.template_id,
-                            hostname=next(hostnames), now=now)
+        held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, position=share.position,
+                            template_id=share.template_id, hostname=next(hostnames), now=now)
         effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
     dues.granted(tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now)
     return Result(len(seats), tuple(effects))

@@ -52,6 +52,7 @@ class Node:
     power_wanted: str | None
     power_seq: int
     boot_served_at: float | None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,21 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import Stale
 
-_NOBODY: dict[str, Any] = dict.fromkeys(("vcluster_id", "request_id", "template_id", "hostname", "assigned_at"))
+_NOBODY: dict[str, Any] = dict.fromkeys(
+    ("vcluster_id", "request_id", "position", "template_id", "hostname", "assigned_at"))
 
 
 def take(
-    tx: Tx, node: Node, *, vcluster: Vcluster, request_id: int, template_id: int, hostname: str, now: float
+    tx: Tx, node: Node, *, vcluster: Vcluster, request_id: int, template_id: int, hostname: str, now: float,
+    position: int | None = None,
 ) -> Node:
-    """Give a free node to `vcluster`; returns the node as it is now.
+    """Give a free node to `vcluster`; returns the node as it is now. `position`: of the request's tuple.
 
     Raises `Stale` when the node has moved on or somebody holds it: then nothing may be committed.
     """
     columns: dict[str, Any] = {
-        "vcluster_id": vcluster.id, "request_id": request_id, "template_id": template_id, "hostname": hostname,
-        "assigned_at": now, "reason": ""}
+        "vcluster_id": vcluster.id, "request_id": request_id, "position": position, "template_id": template_id,
+        "hostname": hostname, "assigned_at": now, "reason": ""}
     nodes = t.nodes
     done = tx.execute(update(nodes).values(**columns).where(
         nodes.c.id == node.id, nodes.c.generation == node.generation, nodes.c.vcluster_id.is_(None)))

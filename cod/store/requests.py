@@ -52,7 +52,8 @@ def replace(tx: Tx, node: Node, now: float) -> Request | None:
     attributes, priority = tx.execute(
         select(v.attributes, g.priority).join_from(t.vclusters, t.groups).where(v.id == node.vcluster_id)).one()
     granted = get(tx, node.request_id) if node.request_id is not None else None
-    asked = [one.attributes for one in granted.tuples if one.template_id == node.template_id] if granted else []
+    asked = [one.attributes for place, one in enumerate(granted.tuples if granted else ())
+             if place == node.position or (node.position is None and one.template_id == node.template_id)]
     wanted = RequestTuple(1, asked[0] if asked else attributes, node.template_id)
     return add(tx, vcluster_id=node.vcluster_id, kind="replace", priority=priority, tuples=[wanted], now=now, key=key)
 

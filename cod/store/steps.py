@@ -123,7 +123,8 @@ def wanted(tx: Tx, node: Node) -> Assignment | None:
     hardware = func.coalesce(select(k.attributes).where(k.id == node.type_id).scalar_subquery(), "")
     query = (select(c.id, c.document, v.group_id, hardware)
              .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
-    asked = select(r.attributes).where(r.request_id == node.request_id, r.template_id == node.template_id)
+    of_it = r.template_id == node.template_id if node.position is None else r.position == node.position
+    asked = select(r.attributes).where(r.request_id == node.request_id, of_it)
     return Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
 
 

@@ -225,6 +225,7 @@ nodes = _table(
     Column("cached_group_id", Id, ForeignKey("groups.id"), comment="for whom"),
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), comment="holder; null: nobody"),
     Column("request_id", Id, ForeignKey("node_requests.id"), index=True, comment="the request that it was granted for"),
+    Column("position", Integer, comment="of the tuple of that request that it was granted for; null: not known"),
     Column("template_id", Id, ForeignKey("config_templates.id"), comment="what it is to run for its holder"),
     Column("hostname", Name, comment="its name in its vcluster"),
     Column("assigned_at", Time, comment="start of its immunity (scheduling inertia)"),

@@ -236,6 +236,9 @@ def upgrade() -> None:
     with op.batch_alter_table('node_history', schema=None) as batch_op:
         batch_op.create_index(batch_op.f('ix_node_history_vcluster_id_id'), ['vcluster_id', 'id'], unique=False)
 
+    with op.batch_alter_table('nodes', schema=None) as batch_op:
+        batch_op.add_column(sa.Column('position', sa.Integer(), nullable=True, comment='of the tuple of that request that it was granted for; null: not known'))
+
     with op.batch_alter_table('notices', schema=None) as batch_op:
         batch_op.add_column(sa.Column('events', sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mariadb').with_variant(mysql.MEDIUMTEXT(), 'mysql'), nullable=True, comment='JSON of what happened, for programs; null: a notice for people'))
         batch_op.create_index(batch_op.f('ix_notices_kind_at'), ['kind', 'at'], unique=False)
