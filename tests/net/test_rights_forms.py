@@ -1,0 +1,76 @@
+"""Every form of the portal, sent by a stranger to what is another group's: nothing is done, and nothing is learnt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.model import Site
+from cod.net.portal import ACTIONS
+from cod.net.portal.pages import Action
+from tests.net.rights_world import standing
+from tests.net.test_rights_walk import BODIES, KINDS, UNKNOWN, Walk, name_of
+
+FORMS = [each for each in ACTIONS if isinstance(each, Action) and "{" in each.path]
+
+
+@pytest.fixture
+def walk(reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site) -> Iterator[Walk]:
+    with standing(reactor, engine, in_reactor, site) as there:
+        yield Walk(*there)
+
+
+def path_of(path: str, of: dict[str, str]) -> str:
+    parts, kind = [], ""
+    for part in path.split("/"):
+        parts.append((UNKNOWN | of)[kind] if part.startswith("{") else part)
+        kind = {**KINDS, "people": "user", "links": "invitation"}.get(part, kind)
+    return "/".join(parts)
+
+
+def fields_of(action: Action, of: dict[str, str]) -> dict[str, str]:
+    """What the API is asked with, as a form's fields where that is simple."""
+    body = BODIES.get(name_of(action.route), lambda names: {})(of)
+    return {name: str(value) for name, value in body.items() if isinstance(value, str | int | float)}
+
+
+def sent(walk: Walk, who: str, action: Action, of: dict[str, str]) -> tuple[int, str]:
+    """(status, the answer's text without what is different each time)."""
+    cookie = {"Cookie": f"__Host-cod={walk.world.askers[who].cookie}"}
+    walk.line.request("GET", "/account", headers=cookie)
+    found = re.search(r'name="csrf" value="([0-9a-f]+)"', walk.line.getresponse().read().decode())
+    assert found is not None
+    host = f"127.0.0.1:{walk.line.port}"
+    walk.line.request("POST", path_of(action.path, of), urlencode(fields_of(action, of) | {"csrf": found[1]}), {
+        **cookie, "Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{host}", "Host": host})
+    reply = walk.line.getresponse()
+    text = re.sub(r"[0-9a-f]{32,}", "", reply.read().decode())
+    return reply.status, text
+
+
+@pytest.mark.slow
+def test_a_strangers_form_does_nothing_and_tells_nothing(walk: Walk) -> None:
+    assert len(FORMS) > 40
+    for action in FORMS:
+        ours, missing = walk.world.ours, dict(walk.world.missing)
+        status, text = sent(walk, "stranger", action, ours)
+        other, about = sent(walk, "stranger", action, missing)
+        # The answers repeat what was asked for, in paths and in sentences.
+        for kind, name in sorted(ours.items(), key=lambda each: -len(each[1])):
+            text, about = (re.sub(rf"(?<=[/';]){re.escape(each)}\b", "…", of) for each, of in (
+                (name, text), (missing[kind], about)))
+        assert status in (403, 404, 422), (action.path, status)
+        assert status == other, (action.path, status, other)
+        if status != 422:  # such a page shows what was typed, and that is what differs
+            assert text == about, action.path
+
+
+def test_the_same_forms_do_something_for_who_may(walk: Walk) -> None:
+    """Else they would prove nothing."""
+    done = [action.path for action in FORMS if sent(walk, "admin", action, walk.world.ours)[0] in (200, 303)]
+    assert len(done) > len(FORMS) // 3, done
