@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from cod.flows import explain, plan
+from cod.flows import nodes as node_flows
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as flows
 from cod.flows.requests import Asked
 from cod.model import Effect, Refused, Result, Site
-from cod.store import bindings, groups, holding, nodes, requests, vclusters
+from cod.store import bindings, groups, holding, nodes, requests, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, furnish, members, run_pass
@@ -81,6 +82,33 @@ def test_what_is_left_out_of_further_kinds_is_as_for_the_first(tx: Tx, site: Sit
     create(tx, site, size=1, template="kept", attributes=LARGE, also=[flows.Also(3), flows.Also(1, "<requires/>")])
     assert [(one.count, one.attributes, one.template_id) for one in requests.every(tx)[0].tuples] == [
         (1, LARGE, 2), (3, LARGE, 2), (1, "<requires/>", 2)]
+
+
+@pytest.mark.parametrize(("lost", "attributes"), [("node0", ""), ("node50", LARGE)])
+def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
+    tx: Tx, site: Site, lost: str, attributes: str
+) -> None:
+    """Also where both kinds run one template: a large one is not replaced by whatever is there, nor the other way."""
+    furnish(tx, 2)
+    for number in (50, 51):
+        add_node(tx, number, mib=65536)
+    made = create(tx, site, size=1, also=[flows.Also(1, LARGE)]).value[0].vcluster
+    run_pass(tx, site, 2.0)
+    arrive(tx, 3.0)
+    assert members(tx, made.id) == ["node0", "node50"]
+    before = nodes.by_name(tx, lost)
+    assert before is not None
+    wanted = steps.wanted(tx, before)
+    assert wanted is not None
+    assert wanted.requires == (attributes,), "what it is held against when its hardware changes"
+    node_flows.quarantine(tx, name=lost, reason="broken", site=site, now=4.0, actor=OWNER)
+    assert [one.attributes for one in requests.every(tx)[-1].tuples] == [attributes]
+    run_pass(tx, site, 5.0)
+    assert "node51" in members(tx, made.id), "the largest block of those that would do"
+    gone = nodes.by_name(tx, lost)
+    assert gone is not None
+    assert (gone.request_id, gone.position) == (None, None)
+    check_world(tx)
 
 
 @pytest.mark.parametrize(("also", "code", "field"), [
