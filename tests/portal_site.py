@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Table, insert
 
-from cod import passwords
+from cod import consolefiles, passwords
 from cod.client import ApiError, Client, Unreachable
 from cod.model import Role, ipv4
+from cod.policy.console import tenure
 from cod.policy.equal import canonical
 from cod.pool import in_transaction
 from cod.states import NODE_RULES, NodeState
-from cod.store import groups, people, schema
+from cod.store import claims, groups, nodes, people, schema
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from tests.ports import free_port
@@ -287,6 +288,22 @@ def held_or(state: str, holder: str | None) -> bool:
     return holder is not None or state == "wipe"
 
 
+CONSOLE = (b"\x1b[2J\x1b[1;1HSeaBIOS (version 1.16.2)\r\niPXE 1.21.1 -- Open Source Network Boot Firmware\r\n"
+           b"Booting from local disk...\r\n\r\n[    0.000000] \x1b[1mLinux version 6.1.0\x1b[0m\r\n"
+           + b"".join(b"[%5d.%06d] \x1b[32m  OK  \x1b[0m Started service %d.\r\n" % (n, 7 * n, n) for n in range(1, 60))
+           + b"\r\nn1 login: ")
+
+
+def recorded(tx: Tx, folder: Path, now: float) -> None:
+    """What the nodes with a BMC wrote on their consoles since they were given to their vclusters."""
+    claims.hold(tx, "consoles", "head", now, DAY)
+    for node in nodes.every(tx):
+        if node.vcluster_id is not None and node.power_driver == "ipmi":
+            own = tenure(node.vcluster_id, node.assigned_at)
+            consolefiles.append(folder, node.id, own, CONSOLE, 2**20)
+            consolefiles.note(folder, node.id, consolefiles.State("recording", "", now))
+
+
 # ---------------------------------------------------------------- served
 
 
@@ -316,13 +333,15 @@ class Portal:
     def found(self, fill: Callable[[Tx, float], None] = populate) -> None:
         """Write the site file and the database."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        server = f'[server]\ndata_dir = "{self.folder}/data"\n\n[api]\nlisten = ["127.0.0.1:{self.port}"]\n\n'
+        server = (f'[console]\nrecord = true\n\n[server]\ndata_dir = "{self.folder}/data"\n\n'
+                  f'[api]\nlisten = ["127.0.0.1:{self.port}"]\n\n')
         self.site_file.write_text(SITE_TEXT.replace("[[subnet]]", server + "[[subnet]]", 1))
         database = f"sqlite:///{self.folder}/data/cod.db"
         (self.folder / "data").mkdir(exist_ok=True)
         engine = connect(database)
         schema.upgrade(engine)
         in_transaction(engine, fill, time.time())
+        in_transaction(engine, recorded, self.folder / "data/consoles", time.time())
         engine.dispose()
 
     def __enter__(self) -> Portal:

@@ -132,9 +132,18 @@ def test_a_diskless_node_runs_and_its_disk_is_not_touched(stand: Rack, tmp_path:
     stand.power(name, "reset")  # it has no other way to boot than the network
     hellos = stand.console(name).count("hello: image=hello-a")
     stand.wait(lambda: stand.console(name).count("hello: image=hello-a") > hellos, f"{name} runs again")
+    stand.wait(lambda: "hello: image=hello-a" in recorded(stand, name), "its console is recorded")
     assert stand.states(name)[-1] == "active"
     stand.cod("vcluster", "delete", "web")
     stand.reaches(name, "inactive")
+
+
+def recorded(stand: Rack, name: str) -> str:
+    """What is kept of the machine's console."""
+    with stand.client() as api:
+        text = str(api.get(f"/nodes/{stand.node(name)['name']}/console", bytes=2**22)["text"])
+    assert "\x1b" not in text, "firmware draws its screens with control sequences, of which none is shown"
+    return text
 
 
 def test_an_image_that_is_no_operating_system_boots(stand: Rack) -> None:

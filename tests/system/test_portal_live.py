@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from cod import consolefiles
 from cod.flows.signin import digest
+from cod.policy.console import tenure
 from cod.pool import in_transaction
 from cod.states import NodeEvent
 from cod.store import nodes, people, signins, tables
@@ -74,6 +76,15 @@ def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine,
     in_transaction(engine, _boots, name)
     page.locator(f"[data-node='{name}']", has_text="boot").first.wait_for()
     page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")  # its part was fetched again
+
+
+def test_a_console_goes_on_by_itself(portal: Portal, engine: Engine, page: Any) -> None:
+    page.goto(f"{portal.url}/nodes/node13")
+    page.locator(".console", has_text="login:").wait_for()
+    node = in_transaction(engine, nodes.named, "node13")
+    own = tenure(node.vcluster_id, node.assigned_at)
+    consolefiles.append(portal.folder / "data/consoles", node.id, own, b"root\r\n# uname\r\nLinux\r\n", 2**20)
+    page.locator(".console", has_text="# uname").wait_for()
 
 
 def test_nothing_is_missed_between_a_page_and_its_stream(portal: Portal, engine: Engine, page: Any) -> None:

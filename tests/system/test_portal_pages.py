@@ -38,7 +38,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/images/{name}": {"name": "execd"},
     "/invitation": {},
     "/nodes": {},
-    "/nodes/{name}": {"name": "node14"},
+    "/nodes/{name}": {"name": "node13"},
     "/nodes/{name}/capture": {"name": "node01"},
     "/notices": {},
     "/notices/{id}": {"id": "1"},

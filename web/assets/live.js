@@ -44,9 +44,11 @@
   let timer = 0, fetched = 0; // the next fetch; when the last one was
   let apart = 1000 * (body.dataset.apart || 8); // milliseconds between two, as the server wants it: the more watch, the more
 
-  function busy(part) { // somebody types or decides in it
-    const at = document.activeElement;
+  function busy(part) { // somebody types, decides or reads in it
+    const at = document.activeElement, marked = getSelection();
     return part.querySelector("details.confirm[open]") ||
+      [...every(".console", part)].some((text) => text.scrollTop < -9 || // 0 is its end
+        (!marked.isCollapsed && text.contains(marked.anchorNode))) ||
       (part.contains(at) && at.matches("input:not([type=hidden]), textarea, select"));
   }
 
@@ -66,6 +68,7 @@
       const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With": "live" } });
       if (reply.type === "opaqueredirect") return location.reload(); // signed out meanwhile
       apart = 1000 * (reply.headers.get("X-Live-Apart") || apart / 1000);
+      if (reply.status === 404) return location.reload(); // what the page is about is gone: the server says what became of it
       if (!reply.ok) return;
       const text = await reply.text();
       if (free.length === 1) put(named("data-part", free[0])[0], text);
