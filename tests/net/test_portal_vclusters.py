@@ -48,6 +48,17 @@ def test_a_page_shows_nodes_with_how_to_log_in(there: Served, site: Site) -> Non
     assert not page.tree.xpath("//main//form"), "a viewer is offered nothing to change"
 
 
+def test_the_page_of_one_that_was_rejected_leads_to_why(there: Served) -> None:
+    """It is gone within a second after it was asked for, if it can never be."""
+    browser = browse(there)
+    gone = browser.get("/vclusters/summer-school")
+    assert gone.status == 404
+    ways = gone.tree.xpath("//p[@class='actions']/a/@href")
+    assert ways == ["/", "/requests?q=summer-school", "/vclusters?ended=true"]
+    assert all("summer-school" in browser.get(way).words for way in ways[1:])
+    assert browser.get("/nodes/none").tree.xpath("//p[@class='actions']/a/@href") == ["/"]
+
+
 def test_a_page_says_whose_keys_its_nodes_know(there: Served) -> None:
     assert "Nobody in physics has an SSH key, so its nodes let nobody in." in browse(there).get(BATCH).words
     ann = there.tx(people.create, "ann", now=NOW)
