@@ -147,6 +147,9 @@ class PolicyTable(Table):
                                                         "{ 10 = 3600 }")
     age_step: Positive = Field(600.0, description="seconds: requests of one priority submitted within the same step "
                                "are of one age, and the more constraining goes first")
+    hold_after: NotNegative = Field(3600.0, description="seconds that a request waits before nodes that come free are "
+                                    "held back for it, so that later ones of its priority do not pass it for ever; "
+                                    "0: never")
     reclaim_grace: NotNegative = Field(300.0, description="seconds that a holder has to give nodes back before they "
                                        "are seized for a request of higher priority")
     drain_grace: NotNegative = Field(300.0, description="seconds between the end of a lease and the seizure of its "

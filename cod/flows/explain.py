@@ -112,7 +112,7 @@ def _wish(
     if holder is None:
         subnet = _subnet(tx, site, asked.count) if many else ""
         return Wish(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
-                    may_spread=asked.spread)
+                    may_spread=asked.spread, lease=leases.granted_time(None, owner, site.policy))
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
     return Wish(whatif.NOBODYS, holder.id, owner.priority, now, owner.id, (holder.subnet or "") if many else "",
                 (wanted,), may_spread=asked.spread, own=own)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from cod import news
 from cod.model import Energy, Policy, Reclaim, Site
 from cod.policy import plan as policy
+from cod.policy import reasons
 from cod.policy.world import (
     COLD,
     WARM,
@@ -248,7 +249,7 @@ class _Names:
                              f"for vcluster {self._of[take.request_id]}, which goes first")
         for hold in plan.holds:
             yield self._line("hold", hold.kind, hold.free + hold.coming, self._of[hold.request_id], hold.request_id,
-                             held(hold, self._now))
+                             next(reasons.held([hold], {hold.request_id: f"request {hold.request_id}"}, self._now)))
         for no in plan.noes:
             yield Planned("reject" if no.final else "wait", self._of[no.request_id], no.request_id, about=no.sentence)
         for change in plan.power_changes:

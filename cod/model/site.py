@@ -49,6 +49,7 @@ class Policy:
                     for holders of a priority
     age_step        seconds: requests of one priority submitted within the same step are of one age, and the more
                     constraining goes first
+    hold_after      seconds that a request waits before nodes are held back for it; 0: they never are
     reclaim_grace   seconds that a holder has to give nodes back before they are seized
     drain_grace     seconds between the end of a lease and the seizure of its nodes
     lease_warnings  seconds before the end of a lease at which its group is warned
@@ -68,6 +69,7 @@ class Policy:
     inertia: float = 300.0
     inertia_by_priority: Mapping[int, float] = field(default_factory=dict)
     age_step: float = 600.0
+    hold_after: float = 3600.0
     reclaim_grace: float = 300.0
     drain_grace: float = 300.0
     lease_warnings: tuple[float, ...] = (86400.0, 3600.0)

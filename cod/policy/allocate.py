@@ -25,6 +25,9 @@ which cannot be taken keeps nothing, and smaller requests may pass it. One that 
 is rejected at once; so is one that would have to wait and does not want to. Every *no* has a reason with a name and a
 sentence (`policy.reasons`).
 
+**Whoever has waited long** and can have nothing yet holds back what it will need (`policy.holdback`). Later ones of its
+priority or a lower one may use that only if they are done by the time that it can be served.
+
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
 changed decides nothing.
 
@@ -41,6 +44,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cod.model import Policy
 from cod.policy import places, priority, reasons
 from cod.policy.fitting import Fit, Fitting
+from cod.policy.holdback import Holdback, back
 from cod.policy.leases import over
 from cod.policy.packing import pack
 from cod.policy.places import Found, Want
@@ -55,7 +59,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Fitting | No
     fitting  what the snapshot has for its requests, where that is known already
     """
     fitting = fitting or Fitting(snapshot)
-    choice = _Choice(snapshot, fitting, now)
+    choice = _Choice(snapshot, fitting, policy, now)
     for peers in priority.peers(snapshot.wishes, policy, fitting):
         choice.decide(peers)
     return choice.decision()
@@ -64,10 +68,11 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Fitting | No
 class _Choice:
     """Decides request after request, remembering what is still to be had."""
 
-    def __init__(self, snapshot: Snapshot, fitting: Fitting, now: float) -> None:
-        self._snapshot, self._fitting, self._now = snapshot, fitting, now
+    def __init__(self, snapshot: Snapshot, fitting: Fitting, policy: Policy, now: float) -> None:
+        self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         self._stock = Stock(snapshot, fitting.kinds, now)
         self._lenders = Lenders(snapshot, now)
+        self._holdback = Holdback(snapshot, policy, now, self._stock, self._lenders)
         self._failures = _Failures()
         self._grants: list[Grant] = []
         self._takes: list[Take] = []
@@ -81,7 +86,7 @@ class _Choice:
     def decision(self) -> Decision:
         """What has been decided, in the order of the requests."""
         return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
-                        dict(self._kept))
+                        dict(self._kept), self._holdback.holds())
 
     def decide(self, peers: Sequence[Wish]) -> None:
         """Grant wishes of one priority and age, or say why not.
@@ -102,7 +107,7 @@ class _Choice:
             if want.wish.id in packed:
                 self._grant(want, packed[want.wish.id])
         for want in wants[waited:]:
-            if want.wish.id not in packed:
+            if want.wish.id not in packed and not self._meanwhile(want):
                 self._postpone(want)
 
     def _run_out(self, wish: Wish) -> bool:
@@ -120,10 +125,28 @@ class _Choice:
         types = self._snapshot.types
         return pack([want for want, _ in alone], self._stock.free, lambda kind: types[kind.type].cost)
 
+    def _meanwhile(self, want: Want) -> bool:
+        """It may use what is held back for others, if it gives it back before they could use it."""
+        if not self._stock.held or want.anchors:
+            return False
+        room = self._stock.until(back(want.wish, self._snapshot, self._policy, self._now))
+        if not any(kind in fit.blocks and (want.wish.may_spread or count >= one.count) for kind, count in room.items()
+                   for one, fit in zip(want.wish.tuples, want.fits, strict=True)):
+            return False
+        found = places.at_once(want, {**self._stock.free, **room})
+        if found is None:
+            return False
+        for place in found.places:
+            for kind, count in place.items():
+                self._stock.let(kind, count)
+        self._grant(want, found)
+        return True
+
     def _now_for(self, want: Want) -> Found | None:
         return self._failures.unless("now", want, self._at_once, self._most_now)
 
     def _grant(self, want: Want, found: Found) -> None:
+        self._holdback.give(want.wish, found)
         self._grants.append(Grant(want.wish.id, tuple(self._shares(want, found))))
 
     def _postpone(self, want: Want) -> None:
@@ -131,10 +154,12 @@ class _Choice:
         found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
         if found is not None:
             self._no(want.wish, self._wait(want, found))
-        elif len(want.fits) > 1 and not want.wish.may_spread:  # perhaps it was only not found: see `spread.Exhausted`
-            self._noes.append(reasons.why_not(want, self._fitting))
+            return
+        no = reasons.why_not(want, self._fitting, self._holdback.hold(want))
+        if len(want.fits) > 1 and not want.wish.may_spread:  # perhaps it was only not found: see `spread.Exhausted`
+            self._noes.append(no)
         else:
-            self._no(want.wish, reasons.why_not(want, self._fitting))
+            self._no(want.wish, no)
 
     def _no(self, wish: Wish, no: No) -> None:
         """What was being taken for it, and it does not count on any more, may stay: last what is taken first."""
@@ -188,6 +213,7 @@ class _Choice:
                 taking += missing.taking
                 self._kept.update(dict(kept))
         self._lenders.lose(found.loans)
+        self._holdback.give(wish, found)
         self._takes += [Take(wish.id, *loan) for loan in found.loans]
         return reasons.waiting(wish, coming, taking)
 

@@ -15,8 +15,8 @@ from cod.policy.fitting import Fitting
 from cod.policy.holdings import Sum, sums
 from cod.policy.leases import over
 from cod.policy.priority import ordered
-from cod.policy.reasons import nodes
-from cod.policy.world import Coming, Holder, Holding, Kind, Lot, OpenReclaim, Snapshot, Wish
+from cod.policy.reasons import held, in_, nodes, span
+from cod.policy.world import Coming, Decision, Holder, Holding, Kind, Lot, OpenReclaim, Snapshot, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ def explain(
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
     order = ordered(snapshot.wishes, policy, fitting)
     place = order.index(wish)
-    code, sentence = _outcome(snapshot, policy, now, request_id, fitting)
+    decision = decide(snapshot, policy, now, fitting)
+    code, sentence = _outcome(decision, request_id)
     parts = Explanation(
         request_id, code, sentence,
         wanted=sum(one.count for one in wish.tuples),
@@ -133,14 +134,19 @@ def explain(
         chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises), key=_soonest)),
         own=sum(wish.own.get(type_id, 0) for type_id in site_of),
         aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of))
-    return replace(parts, sentence=" ".join(_summary(parts)))
+    holds = [one for one in decision.holds if one.kind in kinds]
+    names = {one.id: _name(one, snapshot) for one in snapshot.wishes} | {request_id: "it"}
+    return replace(parts, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
 
 
-def _outcome(
-    snapshot: Snapshot, policy: Policy, now: float, request_id: int, fitting: Fitting
-) -> tuple[str, str]:
+def _name(wish: Wish, snapshot: Snapshot) -> str:
+    holder = snapshot.holders.get(wish.vcluster_id)
+    return holder.name if holder else f"request {wish.id}"
+
+
+def _outcome(decision: Decision, request_id: int) -> tuple[str, str]:
     """(code, sentence): what the next pass makes of it."""
-    for no in decide(snapshot, policy, now, fitting).noes:
+    for no in decision.noes:
         if no.request_id == request_id:
             return no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
     return "granted", "It is granted in the next pass."
@@ -198,7 +204,7 @@ def _holders(snapshot: Snapshot, wish: Wish, kinds: Set[Kind], now: float) -> It
 
 def _keeps(why: str, holder: Holder, takeable: int, until: float | None, now: float) -> str:
     some = f", of which {takeable} may be taken; " if takeable else "; "
-    when = "" if until is None else f" {_in(until, now)}"
+    when = "" if until is None else f" {in_(until, now)}"
     return {
         "": ", which may be taken",
         "draining": f"; its lease has run out, they come back{when}",
@@ -231,24 +237,24 @@ def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) 
     count, by = promises.get(one.id, (0, one.deadline))
     count, by = min(count, one.open), min(by, one.deadline)
     if count:
-        when = f"within {_span(by - now)}" if by > now else "any moment"
+        when = f"within {span(by - now)}" if by > now else "any moment"
         yield Chance(by, count, f"the VCM of {loser} gives {nodes(count)} back {when}")
     if one.open > count:
         yield Chance(one.deadline, one.open - count,
-                     f"{loser} gives back {nodes(one.open - count)}, at the latest {_in(one.deadline, now)}")
+                     f"{loser} gives back {nodes(one.open - count)}, at the latest {in_(one.deadline, now)}")
 
 
 def _from_holder(one: Sum, policy: Policy, wish: Wish, now: float) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:
-        yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {_in(holder.drain_until, now)}")
+        yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {in_(holder.drain_until, now)}")
     elif left > 0 and holder.expires_at is not None:
         ends = max(now, holder.expires_at) + policy.drain_grace
-        yield Chance(ends, left, f"the lease of {holder.name} ends, with its grace, {_in(ends, now)}")
+        yield Chance(ends, left, f"the lease of {holder.name} ends, with its grace, {in_(ends, now)}")
     more = min(one.immune, holder.surplus - one.mobile)
     if more > 0 and holder.priority < wish.priority and one.immune_until is not None and not over(holder, now):
         yield Chance(one.immune_until, more,
-                     f"nodes of {holder.name} lose their immunity from {_in(one.immune_until, now)} on")
+                     f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on")
 
 
 def _soonest(chance: Chance) -> tuple[bool, float, str]:
@@ -274,15 +280,3 @@ def _summary(parts: Explanation) -> Iterator[str]:
     known = next((chance for chance in parts.chances if chance.at is not None), None)
     if known is not None:
         yield f"Next that is known: {known.sentence} ({nodes(known.count)})."
-
-
-def _in(time: float, now: float) -> str:
-    """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
-    return f"in {_span(time - now)}" if time > now else "now"
-
-
-def _span(seconds: float) -> str:
-    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
-    return f"{seconds:.0f} s"

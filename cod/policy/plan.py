@@ -37,4 +37,5 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         takes=decision.takes,
         noes=tuple(no for no in decision.noes if no.final or no.sentence != told[no.request_id]),
         power_changes=power_changes(snapshot, decision.kept, energy, granted),
+        holds=decision.holds,
     )

@@ -6,16 +6,40 @@ who holds them): thousands of waits would be told anew whenever a node moves. `p
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
 from cod.model import RequestTuple
 from cod.policy.fitting import Fit, Fitting
 from cod.policy.places import Want
 from cod.policy.spread import Demand, Exhausted, spread, whole
-from cod.policy.world import Kind, No, Wish
+from cod.policy.world import Hold, Kind, No, Wish
 
 
 def nodes(count: int) -> str:
     """'1 node', '2 nodes'."""
     return f"{count} node{'' if count == 1 else 's'}"
+
+
+def in_(time: float, now: float) -> str:
+    """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
+    return f"in {span(time - now)}" if time > now else "now"
+
+
+def span(seconds: float) -> str:
+    """'50 s', '5 min', '3.5 h', '2 days'."""
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{seconds:.0f} s"
+
+
+def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:
+    """What is held back, a sentence for each request that it is held for; `names`: what these are called, by id."""
+    for one, (*own,) in itertools.groupby(holds, key=lambda hold: hold.request_id):
+        count = sum(hold.free + hold.coming for hold in own)
+        yield (f"{nodes(count)} {'is' if count == 1 else 'are'} held for {names[one]}, for {span(now - own[0].since)} "
+               f"now; all that {names[one]} wants is there {in_(own[0].until, now)}, as far as leases tell.")
 
 
 def run_out(wish: Wish) -> No:
@@ -34,11 +58,13 @@ def waiting(wish: Wish, coming: int, taking: int) -> No:
     return No(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
 
 
-def why_not(want: Want, fitting: Fitting) -> No:
-    """It can have nothing now: will it ever?"""
+def why_not(want: Want, fitting: Fitting, held: bool = False) -> No:
+    """It can have nothing now: will it ever? `held`: nodes are held back for it."""
     impossible = _impossible(want, fitting)
     if impossible:
         return No(want.wish.id, "impossible", impossible)
+    if held:
+        return No(want.wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held for it")
     if want.wish.may_wait:
         return No(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or set aside")
     return No(want.wish.id, "now", f"{_busy(want)}, and it does not wait")

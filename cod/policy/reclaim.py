@@ -55,7 +55,7 @@ class Lenders:
         key = kind, level
         if key not in self._most:
             self._most[key] = sum(count for _, count in self._able(kind, level))
-        return self._most[key] - (self._able_of(kind, but) if self.lends(but, level + 1) else 0)
+        return self._most[key] - (self.able(kind, but) if self.lends(but, level + 1) else 0)
 
     def lend(self, kind: Kind, count: int, level: int, but: int) -> list[Loan]:
         """Take `count` nodes of `kind`; nothing where there are fewer."""
@@ -91,5 +91,6 @@ class Lenders:
         return [(holder, min(mobile, self._surplus[holder])) for holder, mobile in self._mobile.get(kind, {}).items()
                 if self._priority[holder] <= level]
 
-    def _able_of(self, kind: Kind, holder: int) -> int:
+    def able(self, kind: Kind, holder: int) -> int:
+        """How many nodes of `kind` that vcluster can lose."""
         return min(self._mobile.get(kind, {}).get(holder, 0), self._surplus[holder])

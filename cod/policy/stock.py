@@ -37,16 +37,26 @@ class Missing(NamedTuple):
     taking: int
 
 
+@dataclass(slots=True)
+class Held:
+    """Free nodes that are held back; who gives them back by `until` may have them."""
+
+    free: int
+    until: float
+
+
 class Stock:
     """What is to be had; shrinks while it is given out.
 
     free  unreserved nodes to be had now, by kind
     soon  those and the unreserved ones that are on their way
+    held  what is held back of both, by kind: it is in neither
     """
 
     def __init__(self, snapshot: Snapshot, kinds: Iterable[Kind], now: float) -> None:
         self.free: dict[Kind, int] = dict.fromkeys(kinds, 0)
         self.soon: dict[Kind, int] = dict(self.free)
+        self.held: dict[Kind, Held] = {}
         self.left: dict[Lot, int] = {}
         self.own: dict[int, Own] = defaultdict(Own)
         self._waking: Counter[Kind] = Counter()
@@ -128,6 +138,31 @@ class Stock:
         own.taking[kind] -= taking
         return kept, Missing(coming, taking)
 
+    def hold(self, kind: Kind, count: int, request_id: int, until: float) -> tuple[int, int, int]:
+        """Hold back up to `count` nodes of a kind for a request, those that are its own counted in: how many are free,
+        how many are on their way, and how many it is short of then."""
+        own = self.own.get(request_id) or Own()
+        left = max(0, count - own.free[kind] - own.coming[kind])
+        free = min(left, self.free[kind])
+        self.free[kind] -= free
+        self.soon[kind] -= free
+        coming = self._wait(kind, left - free, waking_only=False)
+        self.held[kind] = Held(free, until)
+        return free, coming, left - free - coming
+
+    def until(self, end: float) -> dict[Kind, int]:
+        """What is held back that somebody may have who gives it back by `end`, with what is free of the same kinds."""
+        return {kind: self.free[kind] + held.free
+                for kind, held in self.held.items() if held.free and held.until >= end}
+
+    def let(self, kind: Kind, count: int) -> None:
+        """So many are to be given out: what is not free of that comes out of what is held back."""
+        part = max(0, count - self.free[kind])
+        if part:
+            self.held[kind].free -= part
+            self.free[kind] += part
+            self.soon[kind] += part
+
     def _wait(self, kind: Kind, count: int, waking_only: bool) -> int:
         """Count on up to `count` nodes that are on their way; how many there are."""
         there = self._waking[kind] if waking_only else self.soon[kind] - self.free[kind]
@@ -140,6 +175,8 @@ class Stock:
         self, kind: Kind, reserved: int, count: int, wanted: Cache, warm_only: bool = False
     ) -> list[tuple[Lot, int]]:
         drawn = []
+        if not reserved:
+            count = min(count, self.free[kind])  # the rest is held back
         lots = self._lots.get((kind, reserved), []) if count else []
         for lot in sorted(lots, key=lambda lot: _rank(lot, wanted)):
             part = min(count, self.left[lot])

@@ -123,6 +123,7 @@ class Wish:
     subnet  the vcluster's block of addresses is in it, so its nodes must be on it
     own     nodes that the vcluster holds already, by type: it cannot get those
     reason  what was last said about why it waits
+    lease   seconds that its vcluster lasts if it begins now; endless where nobody knows
     """
 
     id: int
@@ -136,6 +137,7 @@ class Wish:
     may_spread: bool = False
     own: Mapping[int, int] = field(default_factory=dict)
     reason: str = ""
+    lease: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +227,29 @@ class No:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Nodes of a kind that are held back for a request that has waited long (`policy.holdback`): `free` ones, and some
+    that are on their way.
+
+    since  when it had waited so long
+    until  when it can have all that it wants, as far as leases tell: who is done by then may use free ones meanwhile
+    """
+
+    request_id: int
+    kind: Kind
+    free: int
+    coming: int
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What becomes of the pending requests: each is in `grants` or in `noes`.
 
     eases  of reclaims whose requests wait on: what ended requests had taken for them ends with them
     kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them gets those
+    holds  what is held back for those that have waited long
     """
 
     grants: tuple[Grant, ...] = ()
@@ -237,6 +257,7 @@ class Decision:
     noes: tuple[No, ...] = ()
     eases: tuple[Ease, ...] = ()
     kept: Mapping[Lot, int] = field(default_factory=dict)
+    holds: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +272,8 @@ class PowerChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in the order in which it is done. Waits are listed only when their reason has changed.
+    """What to do, in the order in which it is done. Waits are listed only when their reason has changed; a plan that
+    only holds nodes back is nothing to do.
 
     warnings  (vcluster id, seconds): its lease ends within those seconds, and it has not been told
     drains    vclusters whose lease has run out
@@ -270,6 +292,7 @@ class Plan:
     takes: tuple[Take, ...] = ()
     noes: tuple[No, ...] = ()
     power_changes: tuple[PowerChange, ...] = ()
+    holds: tuple[Hold, ...] = ()
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__)
+        return any(getattr(self, name) for name in self.__slots__ if name != "holds")

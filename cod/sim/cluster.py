@@ -120,7 +120,7 @@ class Ask:
             self.wish = Wish(
                 self.id, cluster.id, cluster.group.priority, self.submitted_at, cluster.group_id, "",
                 (RequestTuple(self.count, cluster.needs, cluster.template_id),), self.may_wait, cluster.may_spread,
-                dict(Counter(machine.kind.type for machine in cluster.held)), self.reason)
+                dict(Counter(machine.kind.type for machine in cluster.held)), self.reason, cluster.lease_time)
         return self.wish
 
 

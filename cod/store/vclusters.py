@@ -68,6 +68,7 @@ class Live(NamedTuple):
     expires_at: float | None
     drain_until: float | None
     warned: float | None
+    lease_time: float
 
 
 def live(tx: Tx) -> list[Live]:

@@ -31,10 +31,19 @@ def lasts(engine: Engine, rest: flow.Still, site: Site, now: float) -> bool:
 
 
 def test_it_lasts_while_nothing_changes_until_the_first_warning(engine: Engine, site: Site) -> None:
+    site = replace(site, policy=replace(site.policy, hold_after=0.0))
     rest = resting(engine, site)
     assert lasts(engine, rest, site, 600.0)
     assert rest.until == 1.0 + site.policy.default_lease - min(site.policy.lease_warnings)
     assert not lasts(engine, rest, site, rest.until)
+
+
+def test_it_lasts_until_nodes_are_held_back_for_who_waits(engine: Engine, site: Site) -> None:
+    site = replace(site, policy=replace(site.policy, hold_after=5000.0))
+    rest = resting(engine, site)
+    assert rest.until == 500.0 + 5000.0
+    assert not lasts(engine, rest, site, rest.until)
+    assert flow.due(rest.seen, replace(site, policy=replace(site.policy, hold_after=0.0)), 501.0) > rest.until
 
 
 def test_a_change_of_any_part_ends_it(engine: Engine, site: Site) -> None:

@@ -165,7 +165,7 @@ def carried_out(seen: Snapshot, done: Decision, policy: Policy = POLICY, now: fl
     for grant in done.grants:
         for share in grant.shares:
             seen = _given(seen, replace(share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved),
-                          share.count, wishes[grant.request_id], now + policy.inertia)
+                          share.count, wishes[grant.request_id], now, now + policy.inertia)
     for ease in done.eases:
         reclaim = next(one for one in seen.reclaims if one.id == ease.reclaim_id)
         assert reclaim.open == ease.count + ease.left
@@ -195,12 +195,13 @@ def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
         reclaims=[one for one in seen.reclaims if one.request_id not in gone])
 
 
-def _given(seen: Snapshot, where: Lot, count: int, wanted: Wish, immune_until: float) -> Snapshot:
+def _given(seen: Snapshot, where: Lot, count: int, wanted: Wish, now: float, immune_until: float) -> Snapshot:
     lots = [replace(one, count=one.count - count) if replace(one, count=0) == replace(where, count=0) else one
             for one in seen.lots]
     assert sum(one.count for one in lots) == sum(one.count for one in seen.lots) - count
     assert all(one.count >= 0 for one in lots)
-    known = seen.holders.get(wanted.vcluster_id, holder(wanted.vcluster_id, 0, priority=wanted.priority))
+    ends = now + wanted.lease if wanted.lease < float("inf") else None
+    known = seen.holders.get(wanted.vcluster_id, holder(wanted.vcluster_id, 0, 0, wanted.priority, expires_at=ends))
     # It counts as its creation size: else what it grew by could be taken from those that it has had for long.
     known = replace(known, held=known.held + count, floor=known.floor + count)
     held = {(one.vcluster_id, one.kind): one for one in seen.holdings}
