@@ -87,7 +87,7 @@ class Recorder(Service):
         self._lost: dict[tuple[int, str], int] = {}
         self._states: dict[int, State] = {}
         self._full: set[int] = set()
-        self._swept = -SWEEP
+        self._swept = 0.0
         self._loops = [LoopingCall(lambda: Deferred.fromCoroutine(self._look())),
                        LoopingCall(lambda: Deferred.fromCoroutine(self._tick()))]
         for loop in self._loops:
@@ -98,8 +98,9 @@ class Recorder(Service):
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
 
     def startService(self) -> None:
-        """Begin."""
+        """Begin. Old files go after an hour at the soonest, when the clock will be right."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._swept = self._clock()
         self._done = [loop.start(period) for loop, period in zip(self._loops, (LOOK, TICK), strict=True)]
 
     def reread(self) -> None:
