@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, console, duration, shown, size, when
+from cod.cli.show import as_json, client, console, duration, shown, size, table, when
 from cod.cli.wait import POLL, TimedOut, wait_option
 from cod.client import Client, path
 
@@ -56,6 +56,22 @@ def capture(
     shown(ctx, value, facts, as_json)
     if wait and value["state"] != "done":
         raise NotCaptured(f"{name} was not captured: {value['reason']}")
+
+
+@click.command()
+@as_json
+@click.pass_context
+def captures(ctx: click.Context, as_json: bool) -> None:
+    """List the newest capture of each node.
+
+    \b
+    Example:
+      cod node captures
+    """
+    shown(ctx, client(ctx).every("/captures"), lambda values: table(
+        ("NODE", "IMAGE", "TEMPLATE", "GROUP", "STATE", "ASKED", "ENDED", "REASON"),
+        [(v["node"], v["image"], v["template"], v["group"], about(v), when(v["asked_at"]), when(v["ended_at"]),
+          v["reason"]) for v in values]), as_json)
 
 
 def facts(value: Any) -> Any:

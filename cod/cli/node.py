@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.capture import capture
+from cod.cli.capture import capture, captures
 from cod.cli.console import console
 from cod.cli.show import (
     ago,
@@ -42,6 +42,7 @@ def node() -> None:
 
 
 node.add_command(capture)
+node.add_command(captures)
 node.add_command(console)
 
 

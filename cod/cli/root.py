@@ -37,6 +37,7 @@ COMMANDS = {
     "audit": ("cod.cli.account", "audit", "Who changed what."),
     "notice": ("cod.cli.notice", "notice", "What groups were told, and whether it reached them."),
     "energy": ("cod.cli.energy", "energy", "What nodes used, and what the reserve's sleep has saved."),
+    "timeline": ("cod.cli.timeline", "timeline", "Who held how many nodes when; the pool by state."),
     "conflict": ("cod.cli.conflict", "conflict", "Address and identity trouble."),
     "events": ("cod.cli.events", "events", "Follow what happens, live."),
     "simulate": ("cod.cli.simulate", "simulate", "Replay a site's demand on a virtual clock."),

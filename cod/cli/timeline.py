@@ -1,0 +1,48 @@
+"""`cod timeline`: who held how many nodes when, and the pool by state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from cod.cli.show import SPAN, as_json, client, shown, table, when
+
+SHOWN = 8  # columns; what else there is comes together
+
+
+@click.command()
+@click.option("--by", type=click.Choice(("vcluster", "group", "type", "state")), default="vcluster", show_default=True,
+              help="Who held them; or all of the site's nodes by their state.")
+@click.option("--since", type=SPAN, default="1d", show_default=True, help="How far back, such as 12h or 30d.")
+@click.option("--group", help="Of this group alone.")
+@click.option("--vcluster", help="Of this vcluster alone.")
+@as_json
+@click.pass_context
+def timeline(
+    ctx: click.Context, by: str, since: float, group: str | None, vcluster: str | None, as_json: bool,
+) -> None:
+    """Show how many nodes were held when, on the average of five minutes, an hour or a day.
+
+    \b
+    Example:
+      cod timeline --by group --since 7d
+    """
+    now = time.time()
+    window = {"from": max(0.0, now - since), "to": now}
+    if by != "state":
+        asked = {"by": by, "group": group, "vcluster": vcluster, "limit": SHOWN}
+        return shown(ctx, client(ctx).get("/timeline", **window, **asked), columns, as_json)
+    if group or vcluster:
+        raise click.UsageError("--by state is of all the site's nodes")
+    return shown(ctx, client(ctx).get("/pool/history", **window), columns, as_json)
+
+
+def columns(chart: Mapping[str, Any]) -> Any:
+    """A line for each span; the largest come first."""
+    names = [one["name"] or "(others)" for one in chart["series"]]
+    rows = [(when(start), *(f"{one['nodes'][place]:.1f}" for one in chart["series"]))
+            for place, start in enumerate(chart["starts"])]
+    return table(("FROM", *names), rows)
