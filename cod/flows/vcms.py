@@ -82,10 +82,11 @@ def enrol_inside(
 
 
 def admit(
-    tx: Tx, *, vcluster: str, invitation: str, address: str, serial: str, ends_at: float, key: str, now: float
+    tx: Tx, *, vcluster: str, invitation: str, address: str, serial: str, key: str, now: float,
+    ends_at: float | None = None,
 ) -> None:
-    """The VCM on the vcluster's head trades its invitation for the certificate `serial`. Raises `Refused`
-    ('forbidden').
+    """The VCM on the vcluster's head trades its invitation for the certificate `serial`, which ends at `ends_at`.
+    Raises `Refused` ('forbidden').
 
     key  digest of its public key: with the same one it may do so again, for the answer may have been lost
     """

@@ -117,7 +117,7 @@ def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
     return VcmInvitation(*row) if row else None
 
 
-def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float, key: str, now: float) -> None:
+def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float | None, key: str, now: float) -> None:
     """Its invitation is traded for that certificate, whose public key has the digest `key`."""
     tx.execute(update(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id).values(taken_by=key))
     change(tx, vcm, **_shows(serial, ends_at), epoch=vcm.epoch + 1, server=None, connected_at=now)

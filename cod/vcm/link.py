@@ -180,7 +180,7 @@ class Link(Protocol):
             self.transport.abortConnection()
             return
         self._pinged = True
-        self._silence = self._reactor.callLater(2 * self._keepalive, self._silent)
+        self._silence = self._reactor.callLater(self._keepalive, self._silent)
         self.ask(Ping()).addErrback(lambda failure: failure.trap(Lost, Refusal))
 
     def connectionLost(self, reason: Failure | None = None) -> None:
