@@ -80,7 +80,7 @@ def test_the_stretch_changes_with_the_holder(tx: Tx, site: Site) -> None:
         assert readable(tx, everything=True).tenure is None
         moved = nodes.move(tx, held, NodeEvent.PRIME_ORDERED, now=at, cause="", actor="test")
         assert followed(tx)[0].tenure == tenures[-1], "whatever else happens to the node, its holder's goes on"
-        given = holding.give_back(tx, moved, left_until=at)
+        given = holding.give_back(tx, moved)
         assert followed(tx)[0].tenure == FREE
         with pytest.raises(Refused, match="no node"):
             readable(tx)
