@@ -54,12 +54,12 @@ def test_types_over_the_api(served: Served) -> None:
 
 
 NO_TYPES: list[tuple[dict[str, Any], str | None, str]] = [
-    ({"cost": -1}, "cost", "greater than or equal to 0"), ({"cost": float("inf")}, "cost", "finite"),
+    ({"cost": -1}, "cost", "at least 0"), ({"cost": float("inf")}, "cost", "finite"),
     ({"cost": None}, None, "should not be null"), ({}, None, "names nothing to change"),
-    ({"warm_low": 1.5}, "warm_low", "integer"), ({"warm_low": -1}, "warm_low", "greater than or equal"),
-    ({"warm_high": 10**12}, "warm_high", "less than or equal"), ({"watts_busy": -3}, "watts_busy", "greater"),
+    ({"warm_low": 1.5}, "warm_low", "integer"), ({"warm_low": -1}, "warm_low", "at least"),
+    ({"warm_high": 10**12}, "warm_high", "at most"), ({"watts_busy": -3}, "watts_busy", "at least"),
     ({"warm_low": 5, "warm_high": 4}, "warm_low", "warm_low 5 should not be above warm_high 4"),
-    ({"name": "No!"}, "name", "pattern"), ({"colour": "red"}, "colour", ""),
+    ({"name": "No!"}, "name", "lower-case letters"), ({"colour": "red"}, "colour", ""),
 ]
 
 
@@ -173,11 +173,11 @@ NO_HARDWARE = [
 BAD: list[tuple[dict[str, Any], str, str]] = [
     *(({"attributes": document}, "attributes", words) for document, words in NO_HARDWARE),
     ({"template": "none"}, "template", "no template 'none'"), ({"template": "web@9"}, "template", "'web@9'"),
-    ({"size": 0}, "size", "greater than or equal to 1"), ({"size": -1}, "size", "greater"),
-    ({"size": 1.5}, "size", "int"), ({"size": 10**30}, "size", "less than or equal"),
+    ({"size": 0}, "size", "at least 1"), ({"size": -1}, "size", "at least"),
+    ({"size": 1.5}, "size", "int"), ({"size": 10**30}, "size", "at most"),
     ({"size": 10_000}, "size", "nodes at most"),
-    ({"lease": -1.0}, "lease", "greater than 0"), ({"lease": 0}, "lease", "greater than 0"),
-    ({"lease": 1e300}, "lease", "less than or equal"), ({"lease": float("nan")}, "lease", "finite"),
+    ({"lease": -1.0}, "lease", "more than 0"), ({"lease": 0}, "lease", "more than 0"),
+    ({"lease": 1e300}, "lease", "at most"), ({"lease": float("nan")}, "lease", "finite"),
 ]
 
 
@@ -203,7 +203,7 @@ def test_bad_tuples_are_refused_by_their_place_and_nothing_is_stored(served: Ser
     before = counts(served)
     good = {"count": 1, "attributes": wants('<memory><mib min="4GiB"/></memory>')}
     for bad, field, words in (
-        ({"count": 0}, "tuples.1.count", "greater"), ({"count": 10**9}, "tuples.1.count", "less"),
+        ({"count": 0}, "tuples.1.count", "at least 1"), ({"count": 10**9}, "tuples.1.count", "at most"),
         ({"count": 1, "attributes": wants('<cpu><count min="four"/></cpu>')}, "tuples.1.attributes",
          "line 2: cpu/count: 'four' is no number"),
         ({"count": 1, "attributes": "<requires>"}, "tuples.1.attributes", "line 1"),
