@@ -55,7 +55,11 @@ def serving(pem: Path | None = None) -> Iterator[Far]:
         def log_message(self, *_: Any) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Says)
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """A client that goes away is no news; the standard error may be another test's by now."""
+
+    server = Quiet(("127.0.0.1", 0), Says)
     if pem is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)

@@ -30,10 +30,15 @@ class Page(BaseHTTPRequestHandler):
         pass
 
 
+class Quiet(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Who only looks whether the port answers goes away; the standard error may be another test's by now."""
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     """A system that answers /good well and everything else badly."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    server = Quiet(("127.0.0.1", 0), Page)
     Thread(target=server.serve_forever, daemon=True).start()
     yield server.server_port
     server.shutdown()

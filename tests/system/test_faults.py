@@ -103,7 +103,7 @@ def test_an_active_node_boots_without_any_server(stand: Stand, slow: ImageServer
     caught(stand, "active", slow)
     stand.kill()
     stand["m1"].reset()
-    stand.wait(lambda: stand["m1"].running() == "red", "the node's own system runs")
+    stand.wait(lambda: stand["m1"].running() == "red", what="the node's own system runs")
     stand.serve()
     stand.wait(lambda: stand["m1"].running().split() == ["red", "10.77.128.1", "n1", "web.cod.test"])
     assert stand.state("m1") == "active"
