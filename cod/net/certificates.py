@@ -33,9 +33,9 @@ class CertificateWatch(Service):
         self._done: Deferred[Any] | None = None
 
     def startService(self) -> None:
-        """Begin."""
+        """Begin; the first look is an hour away, when the clock will be right: who is told is told once."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._done = self._loop.start(PERIOD)
+        self._done = self._loop.start(PERIOD, now=False)
 
     def stopService(self) -> Deferred[Any] | None:
         """End, after the look that is under way."""
