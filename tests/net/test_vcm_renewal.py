@@ -32,6 +32,7 @@ from cod.vcm.renewal import Renewal
 from cod.vcm.settings import Settings
 from tests.net.vcmlab import NOW, Databases, End, Lab, Life, MortalKeeper, Terms, Toy, furnish, with_death
 
+pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 SETTINGS = Settings(vcluster="pool", servers=("10.77.0.1:8071",))
 OLD = datetime.fromtimestamp(NOW, UTC) - timedelta(days=300)  # three quarters of its life
 
@@ -166,7 +167,6 @@ def changes(tx: Tx) -> list[Any]:
     return tx.execute(select(t.audit.c.actor, t.audit.c.thing).where(t.audit.c.action == "vcm renew")).all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("who", ["vcm", "cod"])
 def test_killed_at_every_step_it_comes_to_the_same_end(lab: Callable[[], RenewingLab], who: str) -> None:
     whole = lab()
