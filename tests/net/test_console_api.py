@@ -156,11 +156,11 @@ def test_what_was_recorded_stays_when_recording_ends(served: Served, say: Said) 
     assert (found["state"], found["text"]) == ("off", "before")
 
 
-@pytest.mark.parametrize("query", [{"bytes": 10}, {"bytes": 2**30}, {"since": -1}, {"format": "html"}, {"x": 1}])
-def test_what_cannot_be_asked(served: Served, query: dict[str, Any]) -> None:
-    with pytest.raises(ApiError) as raised:
-        console(served.local, **query)
-    assert raised.value.status == 422
+def test_what_cannot_be_asked(served: Served) -> None:
+    for query in ({"bytes": 10}, {"bytes": 2**30}, {"since": -1}, {"format": "html"}, {"x": 1}):
+        with pytest.raises(ApiError) as raised:
+            console(served.local, **query)
+        assert raised.value.status == 422
 
 
 # ---------------------------------------------------------------- whose

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cod.power import labconsole
 from cod.power.driver import PowerError, Target
 from cod.power.labconsole import FAR_BEHIND, LabConsoles, LabLine
 from tests.waiting import until
@@ -25,7 +26,7 @@ class Daemon(socketserver.ThreadingUnixStreamServer):
     def __init__(self, path: Path, console: Path) -> None:
         self.console = console
         super().__init__(str(path), _Asked)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 class _Asked(socketserver.StreamRequestHandler):
@@ -67,7 +68,8 @@ class Ear:
 
 
 @pytest.fixture
-def lab() -> Iterator[Daemon]:
+def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    monkeypatch.setattr(labconsole, "LOOK", 0.02)
     with tempfile.TemporaryDirectory(prefix="cod-") as place:  # a socket's path must be short
         (Path(place) / "console").mkdir()
         lab = Daemon(Path(place) / "lab.sock", Path(place) / "console" / "n1.log")
