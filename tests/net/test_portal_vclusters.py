@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import update
+from sqlalchemy import insert, select, update
 
 from cod.flows import people, sshkeys, views
 from cod.model import Site, Who
@@ -164,6 +164,16 @@ def test_a_reclaim_can_be_answered(there: Served) -> None:
     done = refused.send("/vclusters/farm/reclaims/1/answer", nodes="n14")
     assert "Given back for a vcluster of another group: n14." in done.words
     assert vcluster(there, "farm").size == 4
+
+
+def test_when_its_manager_gives_a_node_back_is_shown(there: Served) -> None:
+    n, r = t.nodes.c, t.reclaims.c
+    query = select(r.id, r.request_id, n.id, n.name).join_from(t.reclaims, t.nodes, r.vcluster_id == n.vcluster_id)
+    one = there.tx(lambda tx: tx.execute(query).first())
+    there.tx(lambda tx: tx.execute(insert(t.reservations).values(
+        reclaim_id=one[0], request_id=one[1], node_id=one[2], at=NOW, promised_at=NOW + 240.0)))
+    words = browse(there, group="web").get("/vclusters/farm").words
+    assert f"Unless you choose others, it is {one[3]}. The manager of farm gives {one[3]} back in 4 min" in words
 
 
 def test_a_manager_is_enrolled_with_what_is_wrong_at_its_field(there: Served) -> None:
