@@ -63,11 +63,13 @@ class Seen:
 
 
 def look(tx: Tx, site: Site, now: float, before: Seen | None = None) -> Seen:
-    """The site now. `before`: what was seen last, which is the answer if nothing of it has changed."""
+    """The site now. `before`: what was seen last; what has not changed since is the same object."""
     many = len(site.subnets) > 1
     read = scene.read(tx, site.policy, many=many, idle_since=now - site.energy.idle_time, now=now,
                       before=before.scene if before else None)
-    return before if before is not None and before.scene == read else Seen(read, _snapshot(read, many))
+    if before is None or before.scene._replace(digests=read.digests) != read:
+        return Seen(read, _snapshot(read, many))
+    return before if before.scene.digests == read.digests else Seen(read, before.site)
 
 
 def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:

@@ -183,18 +183,22 @@ def waking(tx: Tx) -> int:
 # ---------------------------------------------------------------- nodes that vclusters hold
 
 
-def held(tx: Tx, kept: Sequence[Kept], many: bool, policy: Policy, now: float) -> list[Held]:
-    """What vclusters hold, by kind."""
+def held_rows(policy: Policy, now: float) -> Select[Any]:
+    """What `held` reads."""
     start = _immune_since(policy, now)
     immune = _n.assigned_at > start
-    query = (select(_n.vcluster_id, *_KIND, func.count(), func.sum(case((immune, 0), else_=1)),
-                    func.min(case((immune, _n.assigned_at + (now - start)))))
+    query = (select(_n.vcluster_id, *_KIND, func.count().label("nodes"),
+                    func.sum(case((immune, 0), else_=1)).label("mobile"),
+                    func.min(case((immune, _n.assigned_at + (now - start)))).label("until"))
              .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
              .group_by(_n.vcluster_id, _n.released, _n.state, *_KIND))  # the index's order: nothing is sorted
-    if policy.inertia_by_priority:
-        query = _with_priority(query)
+    return _with_priority(query) if policy.inertia_by_priority else query
+
+
+def held(tx: Tx, kept: Sequence[Kept], many: bool, policy: Policy, now: float) -> list[Held]:
+    """What vclusters hold, by kind."""
     found: dict[tuple[int, Kind], Held] = {}
-    for row in tx.execute(query).all():
+    for row in tx.execute(held_rows(policy, now)).all():
         key = row[0], _kind(row[1:4], many)
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
     chosen: Counter[tuple[int, Kind]] = Counter()

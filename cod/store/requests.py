@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Select, insert, select, update
 
 from cod import news
 from cod.model import Node, Request, RequestTuple
@@ -103,16 +103,20 @@ class Pending(NamedTuple):
     tuples: tuple[RequestTuple, ...]
 
 
+def pending_rows() -> Select[Any]:
+    """What `pending` reads anew each time."""
+    r = t.node_requests.c
+    return (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason)
+            .where(r.state == RequestState.PENDING).order_by(r.id))
+
+
 def pending(tx: Tx, known: Mapping[int, tuple[RequestTuple, ...]] | None = None) -> list[Pending]:
     """All pending requests, by id. `known`: tuples of requests that have been read before; they never change."""
-    r = t.node_requests.c
-    query = (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason)
-             .where(r.state == RequestState.PENDING).order_by(r.id))
-    rows = tx.execute(query).all()
+    rows = tx.execute(pending_rows()).all()
     tuples = dict(known or {})
     if any(row[0] not in tuples for row in rows):
         tuples |= _pending_tuples(tx)
-    return [Pending(*row, tuples.get(row[0], ())) for row in rows]
+    return [Pending._make((*row, tuples.get(row[0], ()))) for row in rows]
 
 
 def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:

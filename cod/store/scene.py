@@ -14,7 +14,21 @@ from cod.model import NodeType, Policy, Reclaim
 from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import census, groups, reclaims, requests, templates, types, vclusters
 from cod.store import tables as t
+from cod.store.digest import digest
 from cod.store.engine import Tx
+
+
+class Digests(NamedTuple):
+    """What the longest of lists have been made of: where it is the same again, they are. None: nobody knows.
+
+    latest    the newest transition, request and vcluster
+    held      of what vclusters hold, with what else plays a part there
+    requests  of vclusters that have not ended, and of pending requests
+    """
+
+    latest: tuple[object, ...]
+    held: tuple[object, ...] | None = None
+    requests: tuple[object, ...] | None = None
 
 
 class Scene(NamedTuple):
@@ -37,31 +51,59 @@ class Scene(NamedTuple):
     reclaims: list[Reclaim]
     templates: dict[int, str]
     deserted: list[int]
+    digests: Digests
 
 
 def read(
     tx: Tx, policy: Policy, *, many: bool, idle_since: float, now: float, before: Scene | None = None
 ) -> Scene:
-    """What is there now. `many`, `idle_since`: see `census`; `before`: an earlier scene, whose requests are known."""
+    """What is there now. `many`, `idle_since`: see `census`; `before`: an earlier scene: what is known to be the same
+    is not read again, nor are requests' tuples."""
     kept = census.kept(tx, idle_since)
-    live = vclusters.live(tx)
-    there = {one.id for one in live}
-    known = {one.id: one.tuples for one in before.pending} if before else {}
-    pending = [one for one in requests.pending(tx, known) if one.vcluster_id in there]
-    named = {one.template_id for request in pending for one in request.tuples}
+    digests = _digests(tx, kept, many, policy, now, before)
+    live, pending, named = _requests(tx, digests, before)
+    same = before is not None and digests.held is not None and digests.held == before.digests.held
     return Scene(
         types=types.every(tx),
         priorities={group.id: group.priority for group in groups.every(tx)},
         free=census.free(tx, kept, many, idle_since),
         coming=census.coming(tx, kept, many),
-        held=census.held(tx, kept, many, policy, now),
+        held=before.held if before and same else census.held(tx, kept, many, policy, now),
         site=census.by_type(tx),
         live=live,
         pending=pending,
         reclaims=reclaims.open_(tx),
         templates=templates.documents(tx, named),
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
+        digests=digests,
     )
+
+
+def _digests(
+    tx: Tx, kept: Iterable[census.Kept], many: bool, policy: Policy, now: float, before: Scene | None
+) -> Digests:
+    """Taken before the rows are read, and only where nothing seems to have happened since the last time: in busy times
+    they would be taken in vain. What is new and gone again meanwhile shows in `latest`."""
+    ids = (select(func.max(table.c.id)).scalar_subquery() for table in (t.node_history, t.node_requests, t.vclusters))
+    latest = tuple(tx.execute(select(*ids)).one())
+    held = digest(tx, census.held_rows(policy, now)) if before and before.digests.latest == latest else None
+    if held is None:
+        return Digests(latest)
+    return Digests(latest, (held, many, frozenset(kept)),
+                   (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())))
+
+
+def _requests(
+    tx: Tx, digests: Digests, before: Scene | None
+) -> tuple[list[vclusters.Live], list[requests.Pending], Iterable[int]]:
+    """Vclusters, their pending requests, and which templates these name."""
+    if before and digests.requests is not None and digests.requests == before.digests.requests:
+        return before.live, before.pending, before.templates
+    live = vclusters.live(tx)
+    there = {one.id for one in live}
+    known = {one.id: one.tuples for one in before.pending} if before else {}
+    pending = [one for one in requests.pending(tx, known) if one.vcluster_id in there]
+    return live, pending, {one.template_id for request in pending for one in request.tuples}
 
 
 def pulse(tx: Tx) -> tuple[object, ...]:

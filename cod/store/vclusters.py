@@ -71,10 +71,14 @@ class Live(NamedTuple):
     lease_time: float
 
 
+def live_rows() -> Select[Any]:
+    """What `live` reads."""
+    return select(*(_v[name] for name in Live._fields)).where(_v.live_name.is_not(None)).order_by(_v.id)
+
+
 def live(tx: Tx) -> list[Live]:
     """All that have not ended, by id."""
-    query = select(*(_v[name] for name in Live._fields)).where(_v.live_name.is_not(None)).order_by(_v.id)
-    return [Live(*row) for row in tx.execute(query).all()]
+    return [Live(*row) for row in tx.execute(live_rows()).all()]
 
 
 def add(

@@ -1,0 +1,28 @@
+"""Whether rows are what they were, asked of the database without fetching them: ten thousand rows are read to be told
+that nothing has changed, and a server on the network has to send, and its driver to unpack, each of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, cast, func, select
+from sqlalchemy.dialects import mysql
+
+from cod.store.engine import Tx
+
+Digest = tuple[int, int]
+
+
+def digest(tx: Tx, query: Select[Any]) -> Digest | None:
+    """How many rows `query` finds, and 64 bits that change with any of them; their order means nothing.
+
+    None where that would not be quicker than to read them: SQLite has them in this very process.
+    """
+    if tx.dialect.name == "sqlite":
+        return None
+    rows = query.order_by(None).subquery("rows_")
+    line = func.concat_ws(",", *(func.quote(column) for column in rows.columns))  # a null is NULL, a text is in quotes
+    bits = cast(func.conv(func.left(func.md5(line), 16), 16, 10), mysql.BIGINT(unsigned=True))
+    count, all_ = tx.execute(select(func.count(), func.bit_xor(bits)).select_from(rows)).one()
+    return count, int(all_)

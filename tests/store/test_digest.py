@@ -1,0 +1,142 @@
+"""Rows are known to be the same without being read: every change of any of them shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, Select, insert, select, update
+
+from cod.flows import plan as flow
+from cod.store import census, reservations, scene, vclusters
+from cod.store import requests as request_rows
+from cod.store import tables as t
+from cod.store.digest import digest
+from cod.store.engine import Tx
+from tests.bench.pass_world import NOW, SITE, Size, fill
+from tests.store.manager_world import in_tx
+
+SIZE = Size(200, 30)
+ROWS = {"live": vclusters.live_rows(), "pending": request_rows.pending_rows(),
+        "held": census.held_rows(SITE.policy, NOW)}
+CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
+    *(("live", t.vclusters, {column: value}) for column, value in {
+        "name": "another", "group_id": 7, "state": "draining", "creation_size": 99, "subnet": None,
+        "expires_at": NOW + 0.001, "drain_until": 5.0, "warned": 3600.0, "lease_time": 61.0}.items()),
+    *(("pending", t.node_requests, {column: value}) for column, value in {
+        "priority": 77, "submitted_at": 0.5, "may_wait": False, "may_spread": True, "reason": "another",
+        "state": "granted"}.items()),
+    *(("held", t.nodes, {column: value}) for column, value in {
+        "vcluster_id": 2, "type_id": 40, "block_id": None, "assigned_at": NOW - 1.0}.items()),
+]
+
+
+def one_of(tx: Tx, name: str) -> int:
+    """A row that is in those of that name, and is not as any of the changes makes it."""
+    tables: dict[str, Select[Any]] = {
+        "live": select(t.vclusters.c.id).where(t.vclusters.c.live_name.is_not(None), t.vclusters.c.group_id != 7),
+        "pending": select(t.node_requests.c.id).where(t.node_requests.c.state == "pending",
+                                                      t.node_requests.c.may_spread.is_(False)),
+        "held": select(t.nodes.c.id).where(t.nodes.c.vcluster_id > 2, t.nodes.c.assigned_at < NOW - 9e3,
+                                           t.nodes.c.type_id < 40)}
+    found = tx.scalars(tables[name].limit(1)).one()
+    assert isinstance(found, int)
+    return found
+
+
+def bare(seen: flow.Seen) -> scene.Scene:
+    """All of a scene that a plan is made of."""
+    return seen.scene._replace(digests=scene.Digests(()))
+
+
+def test_every_column_counts(engine: Engine) -> None:
+    """Each change by itself, undone again; where the database has no digests nothing is known."""
+    fill(engine, SIZE)
+    with engine.connect() as tx:
+        if engine.dialect.name == "sqlite":
+            assert {digest(tx, query) for query in ROWS.values()} == {None}
+            return
+        before = {name: digest(tx, query) for name, query in ROWS.items()}
+        assert all(before.values())
+        tx.rollback()
+        for name, table, values in CHANGES:
+            tx.execute(update(table).where(table.c.id == one_of(tx, name)).values(values))
+            assert digest(tx, ROWS[name]) != before[name], values
+            tx.rollback()
+        assert {name: digest(tx, query) for name, query in ROWS.items()} == before
+
+
+def test_two_changes_do_not_hide_each_other(engine: Engine) -> None:
+    """Two rows that change places, a null that becomes a text, a comma that moves."""
+    if engine.dialect.name == "sqlite":
+        return
+    fill(engine, SIZE)
+    r = t.node_requests.c
+    with engine.connect() as tx:
+        first, second = tx.scalars(select(r.id).where(r.state == "pending").order_by(r.id).limit(2))
+
+        def said(one: str, other: str) -> object:
+            for number, reason in ((first, one), (second, other)):
+                tx.execute(update(t.node_requests).where(r.id == number).values(reason=reason))
+            return digest(tx, request_rows.pending_rows())
+
+        assert len({said("a", "b"), said("b", "a"), said("a", "a"), said("b", "b"), said("a,", "b"), said("a", ",b"),
+                    said("a'", "b"), said("NULL", "b")}) == 8
+        live = digest(tx, vclusters.live_rows())
+        tx.execute(update(t.vclusters).where(t.vclusters.c.id == 1).values(subnet=None))
+        nothing = digest(tx, vclusters.live_rows())
+        tx.execute(update(t.vclusters).where(t.vclusters.c.id == 1).values(subnet="NULL"))
+        assert len({live, nothing, digest(tx, vclusters.live_rows())}) == 3
+        tx.rollback()
+
+
+def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
+    """One change after the other: with what was seen before it is the same as without; and if nothing has changed it is
+    the very same lists."""
+    fill(engine, SIZE)
+    before = in_tx(engine, flow.look, SITE, NOW)
+    for name, table, values in CHANGES:
+        before = in_tx(engine, flow.look, SITE, NOW, before)  # now there are digests
+        assert in_tx(engine, flow.look, SITE, NOW, before) is before
+        with engine.begin() as tx:
+            tx.execute(update(table).where(table.c.id == one_of(tx, name)).values(values))
+        after = in_tx(engine, flow.look, SITE, NOW, before)
+        assert after is not before, values
+        assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
+        before = after
+    read = in_tx(engine, scene.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=before.scene)
+    same = read.live is before.scene.live, read.pending is before.scene.pending, read.held is before.scene.held
+    assert same == (engine.dialect.name != "sqlite",) * 3
+
+
+def test_what_came_and_went_while_rows_were_read_is_not_taken_for_the_same(engine: Engine) -> None:
+    """The digest was taken, a request came and was read, it was withdrawn: the digest is as it was, the list is not."""
+    fill(engine, SIZE)
+    before = in_tx(engine, flow.look, SITE, NOW, in_tx(engine, flow.look, SITE, NOW)).scene
+    gone = before._replace(pending=[*before.pending, before.pending[0]._replace(id=1_000_000)])
+    with engine.begin() as tx:
+        tx.execute(insert(t.node_requests).values(id=1_000_000, vcluster_id=1, kind="grow", state="withdrawn",
+                                                  priority=1, submitted_at=NOW))
+    read = in_tx(engine, scene.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=gone)
+    assert 1_000_000 not in {one.id for one in read.pending}
+
+
+def test_a_digest_that_never_changes_is_caught(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "digest", lambda tx, query: (1, 1))
+    with pytest.raises(AssertionError):
+        test_what_is_seen_is_what_is_there(engine)
+
+
+def test_a_reservation_and_a_second_subnet_count_too(engine: Engine) -> None:
+    """They are not in the rows of what is held, but in what is made of them."""
+    fill(engine, SIZE)
+    before = in_tx(engine, flow.look, SITE, NOW, in_tx(engine, flow.look, SITE, NOW))
+    with engine.begin() as tx:
+        request_id = one_of(tx, "pending")
+        reservations.add(tx, [one_of(tx, "held")], request_id, None, NOW)
+    two = replace(SITE, subnets=(*SITE.subnets, replace(SITE.subnets[0], name="far")))
+    for site in (SITE, two):
+        after = in_tx(engine, flow.look, site, NOW, before)
+        assert bare(after) == bare(in_tx(engine, flow.look, site, NOW))
+        assert after.scene.held != before.scene.held
