@@ -249,7 +249,7 @@ class _Names:
         for take in plan.takes:
             yield self._line("take", take.kind, take.count, self._vclusters[take.vcluster_id], take.request_id,
                              f"for vcluster {self._of[take.request_id]}, which goes first")
-        for hold in plan.holds:
+        for hold in (one for one in plan.holds if one.free + one.coming):
             yield self._line("hold", hold.kind, hold.free + hold.coming, self._of[hold.request_id], hold.request_id,
                              next(reasons.held([hold], {hold.request_id: f"request {hold.request_id}"}, self._now)))
         for no in plan.noes:

@@ -38,8 +38,9 @@ def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterato
     """What is held back, a sentence for each request that it is held for; `names`: what these are called, by id."""
     for one, (*own,) in itertools.groupby(holds, key=lambda hold: hold.request_id):
         count = sum(hold.free + hold.coming for hold in own)
-        yield (f"{nodes(count)} {'is' if count == 1 else 'are'} held for {names[one]}, for {span(now - own[0].since)} "
-               f"now; all that {names[one]} wants is there {in_(own[0].until, now)}, as far as leases tell.")
+        what = f"{nodes(count)} {'is' if count == 1 else 'are'}" if count else "What comes free is"
+        yield (f"{what} held for {names[one]}, for {span(now - own[0].since)} now; all that {names[one]} wants is "
+               f"there {in_(own[0].until, now)}, as far as leases tell.")
 
 
 def run_out(wish: Wish) -> No:

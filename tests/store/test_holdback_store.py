@@ -66,3 +66,14 @@ def test_an_hour_earlier_it_is_passed(engine: Engine, site: Site) -> None:
     ask(engine, site, "small", 1, 62.0)
     assert len(pending(engine, site, 62.0)) == 1
     assert not [line for line in in_tx(engine, flow.preview, site=site, now=62.0) if line.kind == "hold"]
+
+
+def test_where_nothing_is_free_there_is_no_line(engine: Engine, site: Site) -> None:
+    site = replace(site, policy=replace(site.policy, hold_after=HOUR))
+    in_tx(engine, furnish, 3)
+    ask(engine, site, "one", 3, 1.0, 3 * HOUR)
+    in_tx(engine, run_pass, site, 1.0)
+    ask(engine, site, "large", 3, 60.0)
+    now = 61.0 + HOUR
+    assert [line.kind for line in in_tx(engine, flow.preview, site=site, now=now)] == ["wait"]
+    assert flow.decide(in_tx(engine, flow.snapshot, site, now), site, now).holds

@@ -208,6 +208,8 @@ def test_people_are_told() -> None:
     assert explain(seen, PATIENT, NOW, 2).sentence.endswith(
         "2 nodes are held for request 1, for 99 s now; all that request 1 wants is there in 10 min, as far as leases "
         "tell.")
+    none = site(**contended(lots=[], holdings=[Holding(1, ONE, 6, 0)]))
+    assert "What comes free is held for it, for 99 s now; all that" in explain(none, PATIENT, NOW, 1).sentence
     named = replace(seen, holders={**seen.holders, 1001: holder(1001, 0)})
     assert "held for v1001, for 99 s" in explain(named, PATIENT, NOW, 2).sentence
     assert "held for a vcluster of another group, for" in explain(masked(named, {1001}), PATIENT, NOW, 2).sentence
