@@ -342,7 +342,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     (no_more_than_short_goes_on_being_taken, _patched(stock.Stock, "unused", lambda _: lambda *_: Counter())),
     (no_more_than_short_goes_on_being_taken, _patched(places, "fill", lambda _: lambda demands, _: [
         Counter() for _ in demands])),
-    (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, _: reasons.run_out(
+    (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, *_: reasons.run_out(
         replace(want.wish, may_wait=True)))),
     (order_of_rows_means_nothing, _patched(priority, "ordered", lambda _: lambda wishes, *_: list(wishes))),
     (who_comes_later_changes_nothing, _patched(priority, "ordered", lambda first: lambda *rows: first(*rows)[::-1])),
