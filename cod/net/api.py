@@ -105,8 +105,8 @@ class Api(http.HTTPFactory):
         who: Who | None = await self.pool.read(tokens.caller, token.strip(), request.address, self.clock(),
                                                self.site.signin)
         if who is None:
-            raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user has to sign "
-                        "in first")
+            raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user has to "
+                        "sign in first")
         return who
 
     async def _by_cookie(self, request: Arriving, cookie: str) -> Who:
