@@ -37,7 +37,7 @@ def test_qsub_wakes_machines_and_they_sleep_again() -> None:
     build_all("execd")
     with story() as pool:
         since = time.time()
-        jobs = [pool.submit(5.0) for _ in MACHINES]
+        jobs = [pool.submit(30.0) for _ in MACHINES]  # long enough that the first host is not free for both
         pool.ended(*jobs)
         pool.reaches("off")
         lines = {name: pool.timeline(name, since) for name in MACHINES}
