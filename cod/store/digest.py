@@ -15,7 +15,9 @@ Digest = tuple[int, int]
 
 
 def digest(tx: Tx, query: Select[Any]) -> Digest | None:
-    """How many rows `query` finds, and 64 bits that change with any of them; their order means nothing.
+    """How many rows `query` finds, and a number that changes with any of them; their order means nothing.
+
+    The number is a sum: in an exclusive or, two rows that are alike would cancel each other, whatever they say.
 
     None where that would not be quicker than to read them: SQLite has them in this very process.
     """
@@ -24,5 +26,5 @@ def digest(tx: Tx, query: Select[Any]) -> Digest | None:
     rows = query.order_by(None).subquery("rows_")
     line = func.concat_ws(",", *(func.quote(column) for column in rows.columns))  # a null is NULL, a text is in quotes
     bits = cast(func.conv(func.left(func.md5(line), 16), 16, 10), mysql.BIGINT(unsigned=True))
-    count, all_ = tx.execute(select(func.count(), func.bit_xor(bits)).select_from(rows)).one()
-    return count, int(all_)
+    count, total = tx.execute(select(func.count(), func.sum(bits)).select_from(rows)).one()
+    return count, int(total or 0)

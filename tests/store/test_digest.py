@@ -122,6 +122,26 @@ def test_what_came_and_went_while_rows_were_read_is_not_taken_for_the_same(engin
     assert 1_000_000 not in {one.id for one in read.pending}
 
 
+def test_rows_that_are_alike_do_not_cancel_each_other(engine: Engine) -> None:
+    """Two nodes of one vcluster, alike but for their state, leave their inertia at the same moment."""
+    fill(engine, SIZE)
+    n, site = t.nodes.c, replace(SITE, policy=replace(SITE.policy, inertia=300.0, inertia_by_priority={}))
+    with engine.begin() as tx:
+        first, second = tx.scalars(select(n.id).where(n.vcluster_id == 1).order_by(n.id).limit(2))
+        alike = tx.execute(select(n.type_id, n.block_id, n.subnet).where(n.id == first)).one()._asdict()
+        tx.execute(update(t.nodes).where(n.vcluster_id == 1, n.id.not_in([first, second])).values(vcluster_id=2))
+        for number, state in ((first, "active"), (second, "boot")):
+            tx.execute(update(t.nodes).where(n.id == number).values(**alike, state=state, assigned_at=NOW - 100))
+        tx.execute(update(t.nodes).where(n.id.not_in([first, second])).values(assigned_at=NOW - 9e3))
+    before: flow.Seen | None = None
+    for _ in range(3):
+        before = in_tx(engine, flow.look, site, NOW, before)
+    assert before is not None
+    assert [one.mobile for one in before.scene.held if one.vcluster_id == 1] == [0]
+    after = in_tx(engine, flow.look, site, NOW + 250, before)
+    assert [one.mobile for one in after.scene.held if one.vcluster_id == 1] == [2]
+
+
 def test_a_digest_that_never_changes_is_caught(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scene, "digest", lambda tx, query: (1, 1))
     with pytest.raises(AssertionError):
