@@ -91,7 +91,8 @@ def _is_known(ldap: Any, reader: Any, rules: Ldap, subject: str, whoever: str) -
     if len(subject) >= LONGEST:  # a name that was cut off cannot be asked for
         return True
     if "=" not in name:  # an entry's number, as `_stays` has it
-        mine = f"(entryUUID={name})" if "-" in name else f"(objectGUID={re.sub('(..)', chr(92) + chr(92) + '1', name)})"
+        octets = re.sub("(..)", r"\\\1", name)  # RFC 4515: a backslash before each two digits
+        mine = f"(entryUUID={name})" if "-" in name else f"(objectGUID={octets})"
         return _found(ldap, reader, rules.base, f"(&{mine}{whoever})")
     try:
         return _found(ldap, reader, name, whoever, ldap.SCOPE_BASE)

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from cod.flows import departures, invitations, people, signin, sshkeys, tokens
 from cod.model import Ldap, Refused, Role, SignInRules, Site, User, Who
 from cod.net import departures as edge
-from cod.net.directory import known, verify
+from cod.net.directory import _is_known, _stays, known, verify
 from cod.net.signin import SignIn
 from cod.pool import Pool, in_transaction
 from cod.store import audit, groups, signins
@@ -87,6 +87,24 @@ def test_who_has_no_number_there_is_asked_for_by_name(rules: Ldap, root: Any) ->
     gone = named.replace("eve", "nobody")
     cut = f"ldap:{'x' * 300}"[:255]
     assert known(rules, [named, gone, cut]) == {named, cut}, "a name that was cut off cannot be asked for"
+
+
+class Asked:
+    """A directory that has numbers as Active Directory has them, which slapd has not."""
+
+    def __init__(self, there: bytes) -> None:
+        self.there = there
+
+    def search_ext_s(self, base: str, scope: int, wanted: str, attributes: list[str], sizelimit: int) -> list[Any]:
+        escaped = pytest.importorskip("ldap.filter").escape_filter_chars(self.there.decode("latin-1"), 2).lower()
+        return [("cn=eve", {})] if wanted.lower() == f"(&(objectguid={escaped})(uid=*))" else []
+
+
+def test_who_has_a_number_of_active_directory_is_asked_for_by_its_octets(rules: Ldap) -> None:
+    number = bytes(range(0, 256, 17))
+    subject = f"ldap:{_stays('cn=eve', {'objectGUID': [number]})}"
+    assert _is_known(ldap, Asked(number), rules, subject, "(uid=*)")
+    assert not _is_known(ldap, Asked(number[::-1]), rules, subject, "(uid=*)")
 
 
 @pytest.mark.parametrize("change", [
