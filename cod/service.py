@@ -124,6 +124,13 @@ def _prepare(site: Site, settings: Settings) -> None:
             file.unlink(missing_ok=True)
 
 
+def keep_time(reactor: Any) -> None:
+    """Let the reactor's time go on evenly, whatever is done to the clock of the host: by that, which is Twisted's own
+    choice, all timers would stand still when it is set back, and nobody would see that it was set."""
+    ahead = time.time() - time.monotonic()  # it looks like the time of day, and is it at first
+    reactor.seconds = lambda: time.monotonic() + ahead
+
+
 def run(name: str, site: Site, settings: Settings) -> int:
     """Run one part in this process until SIGTERM or SIGINT."""
     from twisted.internet import reactor as the_reactor
@@ -134,6 +141,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from cod.pool import Pool
 
     reactor: Any = the_reactor
+    keep_time(reactor)
     # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)

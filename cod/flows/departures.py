@@ -10,6 +10,8 @@ from cod.store.engine import Tx
 
 DIRECTORY = "ldap"
 """The one that can be asked about people who are not there."""
+DIFFER = 60.0
+"""Seconds by which servers' clocks may differ; who signed in later than that did so by a clock that was wrong."""
 
 
 def asked(tx: Tx, *, now: float) -> list[User]:
@@ -28,7 +30,7 @@ def put_down(
     gone, back = [], []
     for before in asked:
         user = people.get(tx, before.id)
-        if user is None or user.subject != before.subject or (user.signed_in_at or 0.0) >= since:
+        if user is None or user.subject != before.subject or since <= (user.signed_in_at or 0.0) <= now + DIFFER:
             continue
         there = user.subject in known
         if there and user.absent_at is not None:

@@ -53,7 +53,8 @@ class Departures(Service):
     async def look(self) -> None:
         """Ask, if it is time."""
         rules, now = self._site.signin.ldap, self._clock()
-        if not rules.url or not rules.check or now - self._last < (self._pause or rules.check):
+        pause = self._pause or rules.check
+        if not rules.url or not rules.check or 0 <= now - self._last < pause:  # the clock may have been set back
             return
         self._last, self._pause = now, 0.0
         try:

@@ -21,6 +21,7 @@ from zope.interface import implementer
 from cod.ca import Ca, Issued, serial_text
 
 BACKLOG = 512
+BACK = 3600.0  # seconds by which the clock may be set back before a certificate is taken for one of the future
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,14 @@ class ServerTls:
     def __init__(self, ca: Ca, addresses: Sequence[str], clock: Callable[[], float]) -> None:
         self._ca, self._addresses, self._clock = ca, list(addresses), clock
         self._options: Any = None
-        self._until = -inf
+        self._since = self._until = -inf
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
         """The next connection."""
         now = self._clock()
-        if now >= self._until:
+        if not self._since - BACK <= now < self._until:
             issued = self._ca.server(self._addresses, datetime.fromtimestamp(now, UTC))
-            self._options, self._until = _options(issued, self._ca), now + (issued.ends_at - now) / 2
+            self._options, self._since, self._until = _options(issued, self._ca), now, now + (issued.ends_at - now) / 2
         connection: SSL.Connection = self._options.serverConnectionForTLS(protocol)
         return connection
 

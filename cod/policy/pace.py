@@ -13,6 +13,8 @@ def done_once(mark: float | None, now: float, most: int, span: float) -> tuple[f
     mark  None: nothing was done before
     most  deeds in `span` seconds
     """
-    after = max(now, now if mark is None else mark) + span / most
+    if mark is None or mark > now + 2 * span:  # so far ahead it is only when the clock was set back meanwhile
+        mark = now
+    after = max(now, mark) + span / most
     wait = after - (now + span)
     return after, wait if wait > 1e-6 else 0.0

@@ -131,7 +131,7 @@ class Recorder(Service):
             found = await self._pool.run(flows.followed, self._server, rules, now, LEASE) if rules.record else []
             if self.running:
                 self._agree({each.node_id: each for each in found})
-            if now >= self._swept + SWEEP:
+            if not 0 <= now - self._swept < SWEEP:  # the clock may have been set back
                 self._swept = now
                 await self._sweep(now - rules.keep if rules.keep else None)
         except Exception as error:

@@ -39,7 +39,7 @@ class Renewal(Steps):
 
     async def run(self, ask: Callable[[Body], Awaitable[Body]]) -> bool:
         """Renew, if it is time; was it? Then the next connection is to be made with what was got. Raises nothing."""
-        if self._clock() < self._next_look:
+        if self._clock() < self._next_look <= self._clock() + PAUSE:  # else the clock was set back
             return False
         self._is_done = False
         if await self._tried("the certificate is renewed", self._renew(ask)):

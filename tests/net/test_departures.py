@@ -236,6 +236,17 @@ def test_it_is_asked_once_an_hour_or_as_the_site_says(here: Here, root: Any, rul
     assert here.sessions(eve) == 0
 
 
+def test_a_clock_that_was_set_back_puts_nothing_off(here: Here, root: Any) -> None:
+    """Neither the asking nor that it counts: Eve came in when it was a thousand years ahead."""
+    right, here.now = here.now, here.now + 3e10
+    eve = here.come("eve")
+    here.look()
+    here.now = right
+    root.delete_s(EVE)
+    here.look(60.0)
+    assert here.sessions(eve) == 0
+
+
 def test_who_signs_in_while_it_is_asked_is_there(here: Here) -> None:
     eve = here.come("eve")
     asked = here.tx(departures.asked, now=here.now)

@@ -198,6 +198,16 @@ def test_a_server_that_runs_for_years_shows_one_that_has_not_ended(ca: Ca) -> No
     assert shown[0] == shown[1] != shown[2] != shown[3] != shown[0]
 
 
+def test_a_certificate_made_by_a_clock_that_was_ahead_is_not_shown_for_long(ca: Ca) -> None:
+    ahead = [0.0]
+    tls = nmptls.ServerTls(ca, ["127.0.0.1"], lambda: time.time() + ahead[0])
+    begins = []
+    for ahead[0] in (86400.0, 0.0, -60.0):
+        assert tls.serverConnectionForTLS(SimpleNamespace(factory=SimpleNamespace(wrappedFactory=None))) is not None
+        begins.append(tls._options.certificate.not_valid_before_utc.timestamp() - time.time())
+    assert begins[0] > 0 > begins[1] == pytest.approx(begins[2], abs=60.0)
+
+
 # ---------------------------------------------------------------- as a process
 
 

@@ -27,6 +27,12 @@ def test_what_was_long_ago_is_forgotten() -> None:
     assert done_once(mark, 1e9, 2, 60.0) == (1e9 + 30.0, 0.0)
 
 
+def test_a_clock_that_was_set_back_keeps_nobody_waiting_for_long() -> None:
+    mark, _ = done_once(None, 1e9, 20, HOUR)
+    assert done_once(mark, 1e6, 20, HOUR) == (1e6 + 180.0, 0.0)
+    assert done_once(1e6 + HOUR, 1e6 - HOUR + 1, 20, HOUR)[1] <= HOUR + 180.0
+
+
 @given(st.integers(1, 50), st.lists(st.floats(0.0, 200.0), max_size=200))
 def test_never_more_than_twice_as_many_in_any_span(most: int, pauses: list[float]) -> None:
     """All at once, and in the same span what is forgotten meanwhile."""

@@ -376,3 +376,14 @@ def test_old_files_are_deleted_once_an_hour(bench: Bench, monkeypatch: pytest.Mo
     bench.pass_time(2 * 3600)
     assert len(asked) == 2
     assert asked[0] == pytest.approx(1e6 + began + 3600 - 30 * 86400, abs=10)
+
+
+def test_a_clock_that_was_set_back_puts_their_end_off_by_no_more_than_an_hour(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(consolefiles, "sweep", lambda folder, before: asked.append(before))
+    bench.pass_time(60)
+    monkeypatch.setattr(bench.recorder, "_clock", lambda: 1e5 + bench.clock.seconds())
+    bench.pass_time(3700)
+    assert len(asked) == 2
