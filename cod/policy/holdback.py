@@ -86,8 +86,9 @@ class Holdback:
         asked = want.fits, tuple(one.count for one in want.wish.tuples), want.wish.may_spread
         if asked in self._vain or any(not self._types.isdisjoint(fit.site_of) for fit in want.fits):
             return False
-        rooms = {kind: self._room(kind, want.wish) for fit in set(want.fits) for kind in fit.kinds}
-        needs = self._spread(want, rooms) if want.wish.may_spread else self._whole(want, rooms)
+        rooms, needs = self._find(want, self._level(want.wish))
+        if needs is not None and not self._can_lend(want.wish, needs):
+            rooms, needs = self._find(want, None)
         if needs is None:
             if not want.special and not want.wish.own:  # what there is only shrinks
                 self._vain.add(asked)
@@ -106,17 +107,35 @@ class Holdback:
             self._lenders.lend(kind, min(short, self._lenders.most(kind, level, wish.vcluster_id)), level,
                                wish.vcluster_id)
 
+    def _find(self, want: Want, level: int | None) -> tuple[Mapping[Kind, _Room], Counter[Kind] | None]:
+        """What it could have, and where, and what of that it would use. `level`: see `_room`."""
+        rooms = {kind: self._room(kind, want.wish, level) for fit in set(want.fits) for kind in fit.kinds}
+        return rooms, self._spread(want, rooms) if want.wish.may_spread else self._whole(want, rooms)
+
+    def _can_lend(self, wish: Wish, needs: Mapping[Kind, int]) -> bool:
+        """Can all that is counted on be taken together? One vcluster may lose so many, of whichever kind."""
+        level, soon, loans = self._level(wish), self._stock.soon_for(wish.id), []
+        if level is None:
+            return True
+        parts = {kind: min(count - soon[kind], self._lenders.most(kind, level, wish.vcluster_id))
+                 for kind, count in sorted(needs.items()) if count > soon[kind]}
+        for kind, part in parts.items():
+            loans += self._lenders.lend(kind, part, level, wish.vcluster_id)
+        self._lenders.give_back(loans)
+        return sum(loan.nodes for loan in loans) == sum(parts.values())
+
     def _level(self, wish: Wish) -> int | None:
         return max(self._lenders.levels(wish.priority), default=None)
 
-    def _room(self, kind: Kind, wish: Wish) -> _Room:
-        """Its own vcluster's nodes it cannot get; those that can be taken for it count once."""
-        level = self._level(wish)
+    def _room(self, kind: Kind, wish: Wish, level: int | None) -> _Room:
+        """Its own vcluster's nodes it cannot get; those that can be taken for it, from priorities up to `level`, count
+        once. None: nothing is to be taken."""
         loans = 0 if level is None else self._lenders.most(kind, level, wish.vcluster_id)
         ends = []
         for time, holder, count in self._returns().get(kind, ()):
             if holder != wish.vcluster_id:
-                able = self._lenders.able(kind, holder) if self._lenders.lends(holder, wish.priority) else 0
+                lends = level is not None and self._lenders.lends(holder, level + 1)
+                able = self._lenders.able(kind, holder) if lends else 0
                 ends.append((time, count - self._lost[holder, kind] - able))
         ends += [(time, count) for time, holder, count in self._later[kind]
                  if holder != wish.vcluster_id and time < NEVER]

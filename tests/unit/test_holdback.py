@@ -73,6 +73,22 @@ def test_who_does_not_wait_holds_nothing() -> None:
     assert (granted(done), codes(done), done.holds) == ([2], {1: "now"}, ())
 
 
+def test_nothing_is_held_for_what_one_vcluster_would_have_to_lose_twice() -> None:
+    """It holds five in each of two blocks, and may lose five altogether; its lease has no end."""
+    seen: dict[str, Any] = {
+        "lots": [lot(1, ONE), lot(1, BIGS)], "holders": [holder(1, 10, 5)],
+        "holdings": [Holding(1, ONE, 5, 5), Holding(1, BIGS, 5, 5)],
+        "wishes": [wish(1, RequestTuple(6, "", 1), RequestTuple(6, BIG_ONLY, 1), priority=1),
+                   wish(2, 1, submitted_at=LATE)]}
+    done = decided(**seen)
+    assert (granted(done), codes(done), done.holds) == ([2], {1: "busy"}, ())
+    # Where its lease ends, that is when all is there.
+    held = decided(**{**seen, "holders": [holder(1, 10, 5, expires_at=NOW + 500)]}).holds
+    assert [(one.kind, one.free, one.until) for one in held] == [(ONE, 1, NOW + 600), (BIGS, 1, NOW + 600)]
+    # Where it may lose all, it is taken at once.
+    assert codes(decided(**{**seen, "holders": [holder(1, 10, 0)]}))[1] == "taking"
+
+
 def test_no_more_than_it_is_short_of() -> None:
     """Of five free ones it lacks three: one is reserved for it, and four of six are there; one is on its way."""
     seen = contended(lots=[lot(1, ONE, reserved=1), lot(1, ONE)], coming=[Coming(ONE, 1)],
