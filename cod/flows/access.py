@@ -56,11 +56,11 @@ def guarded(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, claims: Sequence[Cla
 
 def current(tx: Tx, who: Who) -> Who:
     """Who asks, as they are now: between the question's first byte and its last there may be an upload of hours.
-    Raises `Refused` for a user who is disabled."""
+    Raises `Refused` for a user who is disabled, or deleted, whoever has their id now."""
     if who.user_id is None:
         return who
     user = people.get(tx, who.user_id)
-    if user is None or not user.able:
+    if user is None or not user.able or who.joined not in (None, user.created_at):
         raise Refused("forbidden", "this account is disabled, or no more")
     now = rights.person(user, people.roles(tx, user.id), only=who.only)
     return replace(who, admin=now.admin, roles=now.roles)

@@ -45,6 +45,7 @@ class Who:
     local    on the server's own UNIX socket
     only     the one group that its token is for; None: no limit
     session  id of the browser's session; None: it asks otherwise
+    joined   when the user was made: SQLite gives the id of one who was deleted to the next
     """
 
     name: str
@@ -56,6 +57,7 @@ class Who:
     local: bool = False
     only: int | None = None
     session: int | None = None
+    joined: float | None = field(default=None, compare=False)
 
     @property
     def person(self) -> str:

@@ -45,7 +45,8 @@ def person(
     if only is not None:
         own = Role.OWNER if user.admin else roles.get(only)
         roles = {} if own is None else {only: own}
-    return Who(name or f"user:{user.name}", admin, writes, user.id, dict(roles), address, only=only)
+    return Who(name or f"user:{user.name}", admin, writes, user.id, dict(roles), address, only=only,
+               joined=user.created_at)
 
 
 def account(who: Who) -> int:
