@@ -21,7 +21,6 @@ from cod.wire.nmp import Message
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0
-SPEAKER = nmpverbs.Speaker("pool", 1)
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_a_request_that_is_withdrawn_by_whomever_is_told(tx: Tx, site: Site, poo
     elif who == "an owner withdraws it":
         requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
     else:
-        flow, shape = nmpverbs.flow(nmpverbs.b.Withdraw(asked.request.id), SPEAKER, site, NOW)
+        flow, shape = nmpverbs.flow(nmpverbs.b.Withdraw(asked.request.id), nmpverbs.Speaker("pool", pool), site, NOW)
         answer = shape(flow(tx).value)
         assert (answer.key, answer.state) == ("k", "withdrawn")  # type: ignore[union-attr]
     assert told(tx, pool, "refusal", "request", "key") == [(asked.request.id, "k")]

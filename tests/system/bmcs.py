@@ -131,6 +131,7 @@ class IpmiSim:
     @contextmanager
     def run(self, namespace: str = "") -> Iterator[IpmiSim]:
         """The BMC's own power is on as long as the block runs, in that network namespace."""
+        Path("/var/lock").resolve().mkdir(exist_ok=True)  # it locks the terminal there, or says nothing of it ever
         inside = ["ip", "netns", "exec", namespace] if namespace else []
         argv = [*inside, "ipmi_sim", "-n", "-c", f"{self.folder}/lan.conf", "-f", f"{self.folder}/emulated", "-s",
                 f"{self.folder}/state"]

@@ -85,35 +85,43 @@ class Story:
 
     def watch(self) -> None:
         """Look at queue and consoles until the end."""
+        spoken: list[tuple[str, str]] = []
         while not self._ending.wait(PERIOD):
-            self.listen()
+            spoken += self.listen()
             try:
                 self._hosts.update({node["hostname"]: name for name, node in self.rack.nodes().items()
                                     if node["hostname"] and name in MACHINES})
                 hosts = read(self.cell.run("qstat", "-f", "-r", "-u", "*", "-xml").stdout.encode(), "all.q").hosts
             except (NotUnderstood, AssertionError, OSError, ApiError, Unreachable):
                 continue
-            self._compare({(host.name, what) for host in hosts.values() for what, is_so in zip(
+            self._compare(spoken, {(host.name, what) for host in hosts.values() for what, is_so in zip(
                 IN_QUEUE, (True, host.heard, host.usable, bool(host.running)), strict=True) if is_so})
+            spoken = []
 
-    def _compare(self, now: set[tuple[str, str]]) -> None:
+    def _compare(self, spoken: list[tuple[str, str]], now: set[tuple[str, str]]) -> None:
+        """Note what one look has brought, in the order of causes: a host leaves the queue before its machine is
+        switched, and a machine has spoken before its host comes into the queue."""
         def order(fact: tuple[str, str]) -> int:
             return IN_QUEUE.index(fact[1])
 
         for host, what in sorted(self._now - now, key=order, reverse=True):
             self._note(self._hosts.get(host, ""), f"no longer {what}")
+        for machine, what in spoken:
+            self._note(machine, what)
         for host, what in sorted(now - self._now, key=order):
             self._note(self._hosts.get(host, ""), what)
         self._now = now
 
-    def listen(self) -> None:
-        """Note what is new on the consoles."""
+    def listen(self) -> list[tuple[str, str]]:
+        """(machine, what) of what is new on the consoles."""
+        new = []
         for name in MACHINES:
             text = self.rack.console(name)
             for what, words in SAYS.items():
                 if text.count(words) > self._said.get((name, what), 0):
-                    self._note(name, what)
+                    new.append((name, what))
                 self._said[name, what] = text.count(words)
+        return new
 
     def _note(self, machine: str, what: str) -> None:
         if machine:
@@ -145,7 +153,6 @@ def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
         made = Story(stand, cell)
         made.reaches("inactive" if warm else "off")
         made.listen()  # what was said before is not part of the story
-        made.seen.clear()
         thread = threading.Thread(target=made.watch)
         thread.start()
         try:
