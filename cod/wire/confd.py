@@ -42,6 +42,7 @@ is wrong raises `ProtocolError`, after which the machine is of no use: the conne
 from __future__ import annotations
 
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -183,7 +184,7 @@ class NewSecret:
 Event = Message | NeedVerifier | Proved | NewSecret
 
 
-class _Side:
+class _Side(ABC):
     """What both machines do alike: cut frames, open seals, refuse what the state does not allow, keep output."""
 
     def __init__(self, state: State, parse: Parse, expects: dict[State, tuple[type, ...]]) -> None:
@@ -240,8 +241,9 @@ class _Side:
         except Exception as error:  # whatever the parser finds wrong is the peer's mistake
             raise ProtocolError(f"not a message: {error}") from error
 
+    @abstractmethod
     def _step(self, message: Message, body: bytes) -> Sequence[Event]:
-        raise NotImplementedError
+        """What a message that the state allows means; `body`: as it came, for the proofs."""
 
     def _write(self, body: bytes) -> None:
         self._output += frame(self._out.close(body) if self._out else body)
