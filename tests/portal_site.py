@@ -1,6 +1,7 @@
 """A small site with something of everything to look at, written into a database: for tests of pages, and to see them.
 
-    python -m tests.portal_site FOLDER   founds it in FOLDER and serves its portal on loopback until it is interrupted
+    python -m tests.portal_site FOLDER [PORT]   founds it in FOLDER and serves its portal on loopback (8443) until it is
+                                                interrupted; the port that it was founded with is the site's for good
 
 Two groups and the site itself; 36 nodes of three types in four blocks, in every state; vclusters that run, wait, drain
 and have ended; requests, reclaims, notices, energy, history. Times are around `now`.
@@ -365,7 +366,7 @@ class Portal:
 
 
 if __name__ == "__main__":
-    with_site = Portal(Path(sys.argv[1]).resolve(), 8443)
+    with_site = Portal(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if sys.argv[2:] else 8443)
     if not with_site.site_file.exists():
         with_site.found()
     with with_site, suppress(KeyboardInterrupt):
