@@ -17,11 +17,13 @@ from cod.store import tables as t
 from cod.store.digest import digest
 from cod.store.engine import Tx
 
+ANEW = 300.0  # seconds
+
 
 class Digests(NamedTuple):
     """What the longest of lists have been made of: where it is the same again, they are. None: nobody knows.
 
-    latest    the newest transition, request and vcluster
+    latest    when, in periods of `ANEW`; the newest transition, request and vcluster
     held      of what vclusters hold, with what else plays a part there
     requests  of vclusters that have not ended, and of pending requests
     """
@@ -83,9 +85,10 @@ def _digests(
     tx: Tx, kept: Iterable[census.Kept], many: bool, policy: Policy, now: float, before: Scene | None
 ) -> Digests:
     """Taken before the rows are read, and only where nothing seems to have happened since the last time: in busy times
-    they would be taken in vain. What is new and gone again meanwhile shows in `latest`."""
+    they would be taken in vain. What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds they count
+    for nothing: rows and digest are not read at one moment, and a change undone in between would stay unseen."""
     ids = (select(func.max(table.c.id)).scalar_subquery() for table in (t.node_history, t.node_requests, t.vclusters))
-    latest = tuple(tx.execute(select(*ids)).one())
+    latest = (now // ANEW, *tx.execute(select(*ids)).one())
     held = digest(tx, census.held_rows(policy, now)) if before and before.digests.latest == latest else None
     if held is None:
         return Digests(latest)
