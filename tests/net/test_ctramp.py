@@ -124,6 +124,7 @@ def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebo
         assert (world.folder / file).read_text().split()[1] not in said
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -> None:
     ctramp.run(replace(world.options(), once=True, confd="127.0.0.1:1"))  # nobody there: `once` is over
     session = world.folder / "secret.session"

@@ -236,6 +236,7 @@ def test_stopping_waits_for_what_is_under_way(world: World) -> None:
     assert world.far.got == []
 
 
+@pytest.mark.slow
 def test_with_real_servers(
     pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, engine: Engine
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_stranger_s_body_is_not_kept_for_long(served: Served, signed: bool, st
     assert reply.status == status
 
 
+@pytest.mark.slow
 def test_one_image_is_read_again_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         served.tx(images.add, name=name, state="ready", format="raw", content="disk", digest=name, created_at=NOW)

@@ -74,6 +74,7 @@ def test_a_strangers_form_does_nothing_and_tells_nothing(walk: Walk) -> None:
             assert text == about, action.path
 
 
+@pytest.mark.slow
 def test_the_same_forms_do_something_for_who_may(walk: Walk) -> None:
     """Else they would prove nothing."""
     done = [action.path for action in FORMS if sent(walk, "admin", action, walk.world.ours)[0] in (200, 303)]

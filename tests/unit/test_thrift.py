@@ -291,6 +291,7 @@ FAULTS: list[tuple[Property, object, str, Any]] = [
 
 @pytest.mark.parametrize(("check", "owner", "name", "fault"), FAULTS, ids=[
     f"{number}-{name}" for number, (_, _, name, _) in enumerate(FAULTS)])
+@pytest.mark.slow
 def test_a_planted_fault_is_caught(
     check: Property, owner: object, name: str, fault: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
