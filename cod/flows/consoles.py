@@ -44,7 +44,7 @@ class Readable:
 
 
 def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float) -> list[Followed]:
-    """The consoles to follow, by their nodes' ids. None while another server does it: the claim is this server's for
+    """The consoles to follow, by their nodes' ids; nothing while another server does it: the claim is this server's for
     `lease` seconds."""
     if claims.hold(tx, CLAIM, server, now, lease) is None:
         return []

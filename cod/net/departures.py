@@ -11,14 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows import departures
 from cod.model import Refused, Site
 from cod.net import directory
+from cod.net.periodic import Periodic
 from cod.pool import Pool
 
 PERIOD = 60.0  # seconds between looks at the clock
@@ -27,28 +25,14 @@ AGAIN = 300.0  # seconds after which a directory that was away is asked again
 log = logging.getLogger("cod.ldap")
 
 
-class Departures(Service):
-    """One server's. The period is `site.signin.ldap.check`, which SIGHUP may change."""
+class Departures(Periodic):
+    """One server's. How often it is asked is `site.signin.ldap.check`, which SIGHUP may change."""
 
     def __init__(self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float]) -> None:
-        self._reactor, self._pool, self._site, self._clock = reactor, pool, site, clock
-        self._loop = LoopingCall(lambda: ensureDeferred(self.look()))
-        self._loop.clock = reactor
+        super().__init__(reactor, pool, log, "who has left the directory is not known", PERIOD)
+        self._reactor, self._site, self._clock = reactor, site, clock
         self._last = float("-inf")  # when the directory was asked
         self._pause = 0.0
-        self._done: Deferred[Any] | None = None
-
-    def startService(self) -> None:
-        """Begin: a minute from now it is asked first."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._done = self._loop.start(PERIOD, now=False)
-
-    def stopService(self) -> Deferred[Any] | None:
-        """End, after the question that is under way."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._loop.running:
-            self._loop.stop()
-        return self._done
 
     async def look(self) -> None:
         """Ask, if it is time."""
@@ -61,8 +45,6 @@ class Departures(Service):
             await self._ask(now)
         except Refused:  # `directory` has said why
             self._pause = AGAIN
-        except Exception as error:
-            log.error("who has left the directory is not known: %s", error, exc_info=not self._pool.is_away(error))
 
     async def _ask(self, since: float) -> None:
         asked = await self._pool.read(departures.asked, now=since)

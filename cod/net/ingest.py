@@ -13,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from cod.flows import images
 from cod.images import ingest, store
 from cod.model import Image, Ingested, Refused
+from cod.net.periodic import Periodic
 from cod.pool import Pool
 
 P = ParamSpec("P")
@@ -38,7 +38,7 @@ class Stopping(Exception):
     """The server is being stopped in the middle of an ingest."""
 
 
-class Ingester(Service):
+class Ingester(Periodic):
     """One server's ingester. `root` holds the images; files below `uploads` are removed once they were taken in.
     `largest`: bytes that an image may have on a disk, by the site's rules at that moment."""
 
@@ -46,38 +46,30 @@ class Ingester(Service):
         self, reactor: Any, pool: Pool, root: Path, uploads: Path, server: str, clock: Callable[[], float],
         largest: Callable[[], int] = lambda: ingest.LARGEST,
     ) -> None:
-        self._pool, self._root, self._uploads, self._server, self._clock = pool, root, uploads, server, clock
+        super().__init__(reactor, pool, log, "images", PERIOD, at_once=True)
+        self._root, self._uploads, self._server, self._clock = root, uploads, server, clock
         self._reactor, self._largest = reactor, largest
         self._stopping = threading.Event()
         self._swept = 0.0
-        self._loop = LoopingCall(lambda: ensureDeferred(self._look()))
-        self._loop.clock = reactor
-        self._done: Deferred[Any] | None = None
 
     def startService(self) -> None:
         """Begin."""
-        super().startService()  # type: ignore[no-untyped-call]
         self._stopping.clear()
         store.clean(self._root)
-        self._done = self._loop.start(PERIOD)
+        super().startService()
 
     def stopService(self) -> Deferred[Any] | None:
         """End; an ingest that is under way is given up and begun anew by the next server."""
-        super().stopService()  # type: ignore[no-untyped-call]
         self._stopping.set()
-        if self._loop.running:
-            self._loop.stop()
-        return self._done
+        return super().stopService()
 
-    async def _look(self) -> None:
-        try:
-            image = await self._pool.run(images.take, owner=self._server, now=self._clock())
-            if image is not None:
-                await self._take_in(image)
-            elif self._clock() - self._swept > SWEEP:
-                await self._sweep()
-        except Exception as error:
-            log.error("images: %s", error, exc_info=not self._pool.is_away(error))
+    async def look(self) -> None:
+        """Take in an image that waits, or sweep."""
+        image = await self._pool.run(images.take, owner=self._server, now=self._clock())
+        if image is not None:
+            await self._take_in(image)
+        elif self._clock() - self._swept > SWEEP:
+            await self._sweep()
 
     async def _take_in(self, image: Image) -> None:
         log.info("taking in %s from %s", image.name, image.source)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
 
 from cod.flows import pruning
+from cod.net.periodic import Periodic
 from cod.pool import Pool
 
 PERIOD = 3600.0  # seconds between looks
@@ -23,39 +23,29 @@ PAUSE = 0.2  # seconds between transactions
 log = logging.getLogger("cod.pruning")
 
 
-class Pruner(Service):
+class Pruner(Periodic):
     """One server's. `keep`: seconds for which what is done is kept; 0: for ever."""
 
     def __init__(self, reactor: Any, pool: Pool, keep: float, clock: Callable[[], float]) -> None:
-        self._reactor, self._pool, self._keep, self._clock = reactor, pool, keep, clock
-        self._loop = LoopingCall(lambda: ensureDeferred(self._prune()))
-        self._loop.clock = reactor
+        super().__init__(reactor, pool, log, "old rows are not deleted", PERIOD)
+        self._reactor, self._keep, self._clock = reactor, keep, clock
         self._pause: Deferred[None] | None = None
-        self._done: Deferred[Any] | None = None
-
-    def startService(self) -> None:
-        """Begin; the first look is an hour away, when the clock will be right."""
-        super().startService()  # type: ignore[no-untyped-call]
-        if self._keep:
-            self._done = self._loop.start(PERIOD, now=False)
 
     def stopService(self) -> Deferred[Any] | None:
         """End, after the transaction that is under way."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._loop.running:
-            self._loop.stop()
+        done = super().stopService()
         if self._pause is not None:
             self._pause.cancel()
-        return self._done
+        return done
 
-    async def _prune(self) -> None:
-        try:
-            before = self._clock() - self._keep
-            for table in pruning.TABLES:
-                if deleted := await self._table(table, before):
-                    log.info("deleted %d old rows of %s", deleted, table)
-        except Exception as error:
-            log.error("old rows are not deleted: %s", error, exc_info=not self._pool.is_away(error))
+    async def look(self) -> None:
+        """Delete what is too old now."""
+        if not self._keep:
+            return
+        before = self._clock() - self._keep
+        for table in pruning.TABLES:
+            if deleted := await self._table(table, before):
+                log.info("deleted %d old rows of %s", deleted, table)
 
     async def _table(self, table: str, before: float) -> int:
         deleted, batch = 0, pruning.BATCH
