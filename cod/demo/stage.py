@@ -21,13 +21,13 @@ from typing import Any
 from cod import data
 from cod.client import ApiError, Client, Unreachable
 from cod.lab import control
-from cod.lab.spec import LabDisk, LabNode, LabSpec
+from cod.lab.spec import LabDisk, LabNic, LabNode, LabSpec
 
 LAB = "demo"
 MACHINES = (
-    LabNode("bios1", "bios", nic="virtio-net-pci", disks=(LabDisk(2 << 30, "virtio"),)),
-    LabNode("bios2", "bios", nic="e1000", disks=(LabDisk(2 << 30, "ahci"),)),
-    LabNode("uefi1", "uefi", nic="virtio-net-pci", memory=768, disks=(LabDisk(2 << 30, "virtio"),)),
+    LabNode("bios1", "bios", disks=(LabDisk(2 << 30, "virtio"),)),
+    LabNode("bios2", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(2 << 30, "ahci"),)),
+    LabNode("uefi1", "uefi", memory=768, disks=(LabDisk(2 << 30, "virtio"),)),
 )
 SITE = """\
 # The demo's site. A real one is written by `cod init`, every key explained.
@@ -85,7 +85,7 @@ class Stage:
         self.folder.mkdir(parents=True)
         try:
             status = control.up(LabSpec(self.lab, self._specs))
-            self.machines = {node["mac"]: node for node in status["nodes"]}
+            self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
             self._make_site(str(status["socket"]))
             self.serve()
         except BaseException:
@@ -129,9 +129,9 @@ class Stage:
             return ""
         return bytes(out).decode(errors="replace") if process.returncode == 0 else ""
 
-    def disk(self, name: str) -> Path:
-        """The file that is machine `name`'s disk."""
-        return next(Path(control.status(self.lab)["folder"]).glob(f"disks/{name}-*.img"))
+    def disk(self, name: str, position: int = 0) -> Path:
+        """Return the file that is the disk of machine `name` at `position` in its spec."""
+        return next(Path(node["disks"][position]["file"]) for node in self.machines.values() if node["name"] == name)
 
     def _make_site(self, switches: str) -> None:
         self.site_file.write_text(SITE.format(

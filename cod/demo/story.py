@@ -84,7 +84,7 @@ class Story:
 
     def _power_on(self) -> None:
         self._timeline.say(f"Somebody presses {len(MACHINES)} power buttons: "
-                           + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nic})" for m in MACHINES))
+                           + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nics[0].model})" for m in MACHINES))
         for machine in MACHINES:
             control.power(LAB, machine.name, "on")
         self._wait("all machines idle in the warm reserve", BOOT_LIMIT,

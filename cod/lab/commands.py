@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cod.lab import control, network, record
-from cod.lab.spec import ADDRESS, BUSES, NICS, LabDisk, LabSpec, completed, counted, parse, size_of
+from cod.lab.spec import ADDRESS, BUSES, NICS, LabDisk, LabNic, LabSpec, completed, counted, parse, size_of
 from cod.model import Refused
 
 
@@ -58,7 +58,7 @@ def up(spec: Path | None, name: str, bios: int, uefi: int, memory: int, disk: st
     if spec is not None:
         wanted = parse(spec.read_text())
     else:
-        like = counted(name, bios, uefi, disk=LabDisk(size_of(disk), bus), memory=memory, nic=nic)
+        like = counted(name, bios, uefi, disk=LabDisk(size_of(disk), bus), memory=memory, nic=LabNic(nic))
         wanted = completed(LabSpec(name, like.nodes, address))
     _show(control.up(wanted), json_)
 
@@ -140,9 +140,10 @@ def _show(found: dict[str, Any], json_: bool) -> None:
         return
     title = f"lab {found['name']}: {found['address']} on {found['bridge']} in {found['namespace']} ({found['accel']})"
     table = Table(title=title, title_justify="left")
-    columns = ("name", "power", "firmware", "nic", "mac", "uuid")
-    for column in columns:
+    for column in ("name", "power", "firmware", "nics", "disks", "mac", "uuid"):
         table.add_column(column)
     for node in found["nodes"]:
-        table.add_row(*(str(node[column]) for column in columns))
+        disks = [f"{disk['size'] / (1 << 30):g} GiB {disk['bus']}" for disk in node["disks"]]
+        table.add_row(node["name"], node["power"], node["firmware"], ", ".join(node["nics"]), ", ".join(disks),
+                      node["mac"], node["uuid"])
     Console().print(table)

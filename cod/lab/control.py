@@ -56,7 +56,7 @@ def down(name: str) -> None:
     with suppress(Refused):  # made by half, or a broken record: what there is of it is found by its name below
         processes.end(record.load(name).processes())
     namespace = record.namespace(name)
-    while left := processes.inside(namespace):
+    while left := [process for each in network.all_of(namespace) for process in processes.inside(each)]:
         processes.end(left)
     network.remove(namespace)
     shutil.rmtree(folder)
@@ -73,14 +73,12 @@ def down_all() -> list[str]:
 def status(name: str) -> dict[str, Any]:
     """What the lab is: namespace, address, socket, accelerator, whether its daemon runs, and its nodes.
 
-    Each node: name, power ('on', 'off', or 'unknown' without the daemon), pid, firmware, mac, uuid, nic, console.
+    Each node: power ('on', 'off', or 'unknown' without the daemon), pid, and what `machine.describe` says of it.
     """
     made = record.load(name)
     running = made.daemon is not None and made.daemon.alive()
     nodes = ask(name, "list")["nodes"] if running else [
-        {"name": node.name, "power": "unknown", "pid": None, "firmware": node.firmware, "mac": node.mac,
-         "uuid": node.uuid, "nic": node.nic, "console": str(record.console_path(name, node.name))}
-        for node in made.spec.nodes]
+        {"power": "unknown", "pid": None, **machine.describe(node, record.folder(name))} for node in made.spec.nodes]
     return {
         "name": name, "namespace": record.namespace(name), "bridge": network.BRIDGE, "address": made.spec.address,
         "accel": made.accel, "folder": str(record.folder(name)), "socket": str(record.socket_path(name)),
@@ -96,7 +94,7 @@ def power(name: str, node: str, op: str) -> dict[str, Any]:
 def console(name: str, node: str) -> Path:
     """The node's serial console log; it need not exist before the node was first on."""
     record.load(name).spec.node(node)
-    return record.console_path(name, node)
+    return machine.console_path(record.folder(name), node)
 
 
 def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -137,6 +135,9 @@ def _make(spec: LabSpec) -> None:
     for node in spec.nodes:
         machine.prepare(node, record.folder(spec.name))
     network.make(record.namespace(spec.name), spec)
+    server = spec.address.partition("/")[0]
+    for router in network.routers(record.namespace(spec.name), spec):
+        network.start_relay(router, server, record.folder(spec.name) / "log" / f"relay.{router.network}.log")
     argv = network.inside(record.namespace(spec.name), [sys.executable, "-m", "cod.lab.daemon", spec.name])
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "COD_LAB_ROOT": str(record.root())}
     with open(record.folder(spec.name) / "daemon.log", "ab") as log:

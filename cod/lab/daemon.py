@@ -87,9 +87,8 @@ class Switches:
     def _describe(self, name: str) -> dict[str, Any]:
         node, process = self._record.spec.node(name), self._running.get(name)
         return {
-            "name": name, "power": "on" if process else "off", "pid": process.pid if process else None,
-            "firmware": node.firmware, "mac": node.mac, "uuid": node.uuid, "nic": node.nic,
-            "console": str(record.console_path(self._record.spec.name, name)),
+            "power": "on" if process else "off", "pid": process.pid if process else None,
+            **machine.describe(node, self._folder),
         }
 
     async def _start(self, name: str) -> None:

@@ -1,27 +1,36 @@
-"""The QEMU command line of one machine: real firmware, network first in its boot order, then its disks.
+"""The QEMU command line of one machine: real firmware that tries its devices in the spec's order.
 
-BIOS machines run SeaBIOS with the iPXE ROM of their NIC, as a server's own PXE ROM would. UEFI machines run OVMF; with
-virtio its own PXE stack speaks (the ROM is left out), with e1000 the NIC's ROM brings the driver that OVMF lacks.
+BIOS machines run SeaBIOS with the iPXE ROMs of their NICs, as a server's own PXE ROM would. UEFI machines run OVMF; its
+own PXE stack speaks on virtio, whose ROM is left out unless the spec wants it. A NIC's ROM brings the driver that OVMF
+lacks for any other model; OVMF lists that iPXE and its own PXE stack, on top of the ROM's driver, as two boot options.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from cod.lab.network import tap
-from cod.lab.spec import LabDisk, LabNode
+from cod.lab.spec import LabNode
 
 OVMF_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 OVMF_VARS = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
 QEMU = "qemu-system-x86_64"
+CONTROLLERS = {"ahci": "ich9-ahci,id=sata", "virtio-scsi": "virtio-scsi-pci,id=vscsi", "megasas": "megasas,id=raid",
+               "usb": "qemu-xhci,id=usb"}
+# The number is the disk's among those of its bus.
+DEVICES = {"virtio": "virtio-blk-pci", "ahci": "ide-hd,bus=sata.{}", "nvme": "nvme",
+           "virtio-scsi": "scsi-hd,bus=vscsi.0,scsi-id={}", "megasas": "scsi-hd,bus=raid.0,scsi-id={}",
+           "usb": "usb-storage,bus=usb.0"}
 ACCELERATORS = {"kvm": ["-accel", "kvm", "-cpu", "host"], "tcg": ["-accel", "tcg,thread=multi", "-cpu", "max"]}
 
 
 def prepare(node: LabNode, folder: Path) -> None:
     """Make the node's disks (sparse) and its firmware's variables, as they leave the factory."""
     for position, disk in enumerate(node.disks):
-        with open(_disk(folder, node, position), "xb") as file:
+        with open(disk_path(folder, node, position), "xb") as file:
             file.truncate(disk.size)
     if node.firmware == "uefi":
         shutil.copyfile(OVMF_VARS, _vars(folder, node))
@@ -37,14 +46,35 @@ def command(node: LabNode, position: int, folder: Path, accel: str) -> list[str]
         "-uuid", node.uuid,
         "-smbios", f"type=1,manufacturer=COD,product=lab-{node.firmware},serial={node.serial},uuid={node.uuid}",
         "-qmp", f"unix:{qmp_path(folder, node.name)},server=on,wait=off",
-        "-chardev", f"file,id=console,path={folder}/console/{node.name}.log,append=on", "-serial", "chardev:console",
-        *_firmware(node, folder), *_nic(node, position), *_disks(node, folder),
+        "-chardev", f"file,id=console,path={console_path(folder, node.name)},append=on", "-serial", "chardev:console",
+        *_firmware(node, folder), *_nics(node, position), *_disks(node, folder),
     ]
+
+
+def describe(node: LabNode, folder: Path) -> dict[str, Any]:
+    """Return what people and programs want to know of a machine, ready for JSON. `mac` is of the NIC that boots."""
+    return {
+        "name": node.name, "firmware": node.firmware, "mac": node.mac, "macs": list(node.macs), "uuid": node.uuid,
+        "nics": [nic.model for nic in node.nics],
+        "disks": [{"bus": disk.bus, "size": disk.size, "sector": disk.sector, "serial": f"{node.serial}-{position}",
+                   "file": str(disk_path(folder, node, position))} for position, disk in enumerate(node.disks)],
+        "boot": list(node.boot), "console": str(console_path(folder, node.name)),
+    }
+
+
+def console_path(folder: Path, node: str) -> Path:
+    """Return the node's serial console log."""
+    return folder / "console" / f"{node}.log"
 
 
 def qmp_path(folder: Path, node: str) -> Path:
     """Where QEMU's own control socket is while the node is on."""
     return folder / "qmp" / f"{node}.sock"
+
+
+def disk_path(folder: Path, node: LabNode, position: int) -> Path:
+    """Return the file that is the node's disk at `position` in its spec."""
+    return folder / "disks" / f"{node.name}-{position}.img"
 
 
 def flash(code: Path, variables: Path) -> list[str]:
@@ -60,35 +90,38 @@ def _firmware(node: LabNode, folder: Path) -> list[str]:
         return []
     # Set-up as a site with IPv4 has it. OVMF tries all of a NIC's ways to boot before the first disk, and those over
     # IPv6 each wait a quarter of a minute for an answer.
-    setup = [word for key in ("IPv6Support", "IPv6PXESupport") for word in
-             ("-fw_cfg", f"name=opt/org.tianocore/{key},string=no")]
+    left_out = ["IPv6Support", "IPv6PXESupport", *(["IPv4PXESupport"] if node.netboot == "http" else [])]
+    setup = [word for key in left_out for word in ("-fw_cfg", f"name=opt/org.tianocore/{key},string=no")]
     return [*flash(OVMF_CODE, _vars(folder, node)), *setup]
 
 
-def _nic(node: LabNode, position: int) -> list[str]:
-    rom = ",romfile=" if node.firmware == "uefi" and node.nic.startswith("virtio") else ""
-    return [
-        "-netdev", f"tap,id=net0,ifname={tap(position)},script=no,downscript=no",
-        "-device", f"{node.nic},netdev=net0,mac={node.mac},bootindex=1{rom}",
-    ]
-
-
-def _disks(node: LabNode, folder: Path) -> list[str]:
-    argv = ["-device", "ich9-ahci,id=sata"] if any(disk.bus == "ahci" for disk in node.disks) else []
-    for position, disk in enumerate(node.disks):
-        # A power cut must not lose what the disk has acknowledged: the host's page cache survives QEMU, flushes too.
-        argv += ["-drive", f"if=none,id=disk{position},format=raw,discard=unmap,file={_disk(folder, node, position)}"]
-        argv += ["-device", _device(node, disk, position)]
+def _nics(node: LabNode, position: int) -> list[str]:
+    argv = []
+    for n, nic in enumerate(node.nics):
+        argv += ["-netdev", f"tap,id=net{n},ifname={tap(position, n)},script=no,downscript=no"]
+        rom = "" if nic.has_rom(node.firmware) else ",romfile="
+        argv += ["-device", f"{nic.model},netdev=net{n},mac={nic.mac}{_bootindex(node, f'nic{n}')}{rom}"]
     return argv
 
 
-def _device(node: LabNode, disk: LabDisk, position: int) -> str:
-    kind = {"virtio": "virtio-blk-pci", "ahci": f"ide-hd,bus=sata.{position}", "nvme": "nvme"}[disk.bus]
-    return f"{kind},drive=disk{position},serial={node.serial}-{position},bootindex={2 + position}"
+def _disks(node: LabNode, folder: Path) -> list[str]:
+    argv = [word for bus, controller in CONTROLLERS.items() if any(disk.bus == bus for disk in node.disks)
+            for word in ("-device", controller)]
+    counts = Counter[str]()
+    for position, disk in enumerate(node.disks):
+        # A power cut must not lose what the disk has acknowledged: the host's page cache survives QEMU, flushes too.
+        path = disk_path(folder, node, position)
+        argv += ["-drive", f"if=none,id=disk{position},format=raw,discard=unmap,file={path}"]
+        device = DEVICES[disk.bus].format(counts[disk.bus])
+        sectors = f",logical_block_size={disk.sector},physical_block_size={disk.sector}" if disk.sector != 512 else ""
+        argv += ["-device", f"{device},drive=disk{position},serial={node.serial}-{position}{sectors}"
+                            f"{_bootindex(node, f'disk{position}')}"]
+        counts[disk.bus] += 1
+    return argv
 
 
-def _disk(folder: Path, node: LabNode, position: int) -> Path:
-    return folder / "disks" / f"{node.name}-{position}.img"
+def _bootindex(node: LabNode, device: str) -> str:
+    return f",bootindex={node.boot.index(device) + 1}" if device in node.boot else ""
 
 
 def _vars(folder: Path, node: LabNode) -> Path:

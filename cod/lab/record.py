@@ -7,7 +7,7 @@ folder under the root (``$COD_LAB_ROOT``, else /var/lib/cod-lab)::
     lab.sock           the daemon's socket: the power switches
     daemon.log
     console/NODE.log   serial console, appended
-    log/NODE.log       what QEMU itself says
+    log/NODE.log       what QEMU itself says; log/relay.NETWORK.log: a relay
     disks/NODE-N.img   sparse
     vars/NODE.fd       UEFI variables
     qmp/NODE.sock
@@ -49,11 +49,6 @@ def namespace(name: str) -> str:
 def socket_path(name: str) -> Path:
     """The socket of the lab's power switches."""
     return folder(name) / "lab.sock"
-
-
-def console_path(name: str, node: str) -> Path:
-    """The serial console log of a node."""
-    return folder(name) / "console" / f"{node}.log"
 
 
 @dataclass(slots=True)

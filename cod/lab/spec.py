@@ -1,4 +1,4 @@
-"""What a lab consists of: a bridge with an address and machines on it, from a small TOML file or from counts.
+"""The description of a lab: networks and the machines on them, from a small TOML file or from counts.
 
 ::
 
@@ -7,13 +7,13 @@
 
     [[nodes]]
     name = "n1"
-    firmware = "uefi"                              # bios | uefi
-    nic = "virtio-net-pci"                         # or e1000
-    memory = 512                                   # MiB
-    disks = [{ size = "4G", bus = "virtio" }]      # virtio | ahci | nvme
+    firmware = "uefi"
+    nics = [{ model = "e1000" }, { model = "virtio-net-pci", rom = false }]
+    disks = [{ size = "4G", bus = "virtio" }, { size = "4G", bus = "nvme", sector = 4096 }]
+    boot = ["nic0", "disk1", "disk0"]
 
-Whatever identifies a machine (MAC, DMI UUID, serial numbers) is derived from the names of the lab and of the node, so
-the same lab made again is the same machines.
+docs/lab.md explains every key. MACs, the DMI UUID and serial numbers are derived from the names of the lab and of the
+node unless the spec sets them, so a lab that is made again has the same machines.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ import ipaddress
 import re
 import tomllib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cod.model import Refused
 
 FIRMWARE = ("bios", "uefi")
-NICS = ("virtio-net-pci", "e1000")
-BUSES = ("virtio", "ahci", "nvme")
+NICS = ("virtio-net-pci", "e1000", "e1000e", "rtl8139", "vmxnet3")
+BUSES = ("virtio", "ahci", "nvme", "virtio-scsi", "megasas", "usb")
+SECTORS = (512, 4096)
+NETBOOT = ("any", "http")
 MACHINES = ("pc", "q35")
 ADDRESS = "10.77.0.1/16"
+
+Part = TypeVar("Part")
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 _SIZE = re.compile(r"(\d+)([KMGT]?)")
@@ -42,41 +46,96 @@ _UUIDS = uuid.UUID("5c5f7d0e-2a6b-5b8f-9c53-c0d1ab000000")  # any fixed value: i
 
 
 @dataclass(frozen=True, slots=True)
+class LabNic:
+    """A network card of a model of `NICS`.
+
+    rom      whether the card carries its iPXE boot ROM; None: as `has_rom` says
+    network  the name of one of the lab's networks; empty: the server's
+    mac      empty: derived
+    """
+
+    model: str = "virtio-net-pci"
+    rom: bool | None = None
+    network: str = ""
+    mac: str = ""
+
+    def has_rom(self, firmware: str) -> bool:
+        """Return whether the card has a ROM: without `rom` all have but virtio on UEFI, whose OVMF has a driver."""
+        return self.rom if self.rom is not None else firmware == "bios" or not self.model.startswith("virtio")
+
+
+@dataclass(frozen=True, slots=True)
 class LabDisk:
-    """A disk of `size` bytes (a sparse file) on a bus: virtio, ahci or nvme."""
+    """A disk of `size` bytes (a sparse file) on a bus of `BUSES`, with sectors of `sector` bytes."""
 
     size: int = 4 << 30
     bus: str = "virtio"
+    sector: int = 512
 
 
 @dataclass(frozen=True, slots=True)
 class LabNode:
-    """A machine. `memory` in MiB; empty `machine`: pc for bios, q35 for uefi; empty identities are derived."""
+    """A machine.
+
+    machine    pc or q35; empty: pc for bios, q35 for uefi
+    memory     in MiB
+    boot       the devices in the order in which the firmware tries them, "nic0" to "disk9"; a device that is not listed
+               is not tried; empty: all NICs, then all disks
+    boot_kept  (UEFI) QEMU imposes no order: that in the firmware's variables counts, which systems may change
+    netboot    (UEFI) "http": HTTP boot alone; "any": PXE, then HTTP boot
+    uuid, serial  empty: derived
+    """
 
     name: str
     firmware: str = "bios"
-    nic: str = "virtio-net-pci"
     machine: str = ""
     memory: int = 512
     cpus: int = 1
+    nics: tuple[LabNic, ...] = (LabNic(),)
     disks: tuple[LabDisk, ...] = (LabDisk(),)
-    mac: str = ""
+    boot: tuple[str, ...] = ()
+    boot_kept: bool = False
+    netboot: str = "any"
     uuid: str = ""
     serial: str = ""
+
+    @property
+    def mac(self) -> str:
+        """Return the MAC of the NIC that the firmware tries first."""
+        first = next((device for device in self.boot if device.startswith("nic")), "nic0")
+        return self.nics[int(first[3:])].mac
+
+    @property
+    def macs(self) -> tuple[str, ...]:
+        """Return the MACs of all NICs, in the spec's order."""
+        return tuple(nic.mac for nic in self.nics)
+
+
+@dataclass(frozen=True, slots=True)
+class LabNetwork:
+    """A further network of a lab.
+
+    address  of a router with a DHCP relay between this network and the server's, with prefix length; empty: a switch
+             without any server or router
+    """
+
+    name: str
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """A lab. `address` is the bridge's, with prefix length: the server's side of the network."""
+    """A lab. `address` is that of the server's bridge, with prefix length."""
 
     name: str
     nodes: tuple[LabNode, ...]
     address: str = ADDRESS
+    networks: tuple[LabNetwork, ...] = ()
 
     def node(self, name: str) -> LabNode:
-        """The node with that name or MAC; `Refused` when there is none."""
+        """Return the node with that name or MAC; `Refused` when there is none."""
         for node in self.nodes:
-            if name in (node.name, node.mac):
+            if name == node.name or name in node.macs:
                 return node
         raise Refused("not_found", f"lab {self.name} has no node {name!r}", "node")
 
@@ -92,9 +151,10 @@ def parse(text: str) -> LabSpec:
 def from_dict(document: Mapping[str, Any]) -> LabSpec:
     """A checked and completed spec from the TOML's (or `as_dict`'s) structure."""
     _known(document, LabSpec, "")
-    rows = document.get("nodes", ())
-    nodes = tuple(_node(row, f"nodes[{position}]") for position, row in enumerate(rows))
-    return completed(LabSpec(str(document.get("name", "lab")), nodes, str(document.get("address", ADDRESS))))
+    nodes = tuple(_node(row, f"nodes[{position}]") for position, row in enumerate(document.get("nodes", ())))
+    networks = tuple(_records(document.get("networks", ()), LabNetwork, "networks"))
+    spec = LabSpec(str(document.get("name", "lab")), nodes, str(document.get("address", ADDRESS)), networks)
+    return completed(spec)
 
 
 def as_dict(spec: LabSpec) -> dict[str, Any]:
@@ -102,28 +162,33 @@ def as_dict(spec: LabSpec) -> dict[str, Any]:
     return asdict(spec)
 
 
-def counted(name: str, bios: int, uefi: int, *, disk: LabDisk | None = None, **node: Any) -> LabSpec:
-    """A lab of `bios` + `uefi` like machines n1, n2, … (BIOS first), each with one `disk`; `node` sets other fields."""
+def counted(name: str, bios: int, uefi: int, *, disk: LabDisk | None = None, nic: LabNic | None = None, **node: Any
+            ) -> LabSpec:
+    """A lab of `bios` + `uefi` like machines n1, n2, … (BIOS first), each with one `disk` and one `nic`; `node` sets
+    other fields."""
     kinds = ["bios"] * bios + ["uefi"] * uefi
-    disks = (disk or LabDisk(),)
-    nodes = tuple(LabNode(f"n{n}", kind, disks=disks, **node) for n, kind in enumerate(kinds, start=1))
+    nics, disks = (nic or LabNic(),), (disk or LabDisk(),)
+    nodes = tuple(LabNode(f"n{n}", kind, nics=nics, disks=disks, **node) for n, kind in enumerate(kinds, start=1))
     return completed(LabSpec(name, nodes))
 
 
 def completed(spec: LabSpec) -> LabSpec:
     """The spec with every derived field filled in; `Refused` when something in it cannot be."""
     _check(_NAME.fullmatch(spec.name), "name", f"{spec.name!r} is not a name of at most 24 letters, digits and dashes")
-    try:
-        ipaddress.IPv4Interface(spec.address)
-    except ValueError:
-        raise Refused("invalid", f"{spec.address!r} is not an IPv4 address with prefix length", "address") from None
+    _address(spec.address, "address")
+    for network in spec.networks:
+        _check(_NAME.fullmatch(network.name), "networks", f"{network.name!r} is not a name of letters, digits, dashes")
+        if network.address:
+            _address(network.address, f"network {network.name}: address")
+    known = [network.name for network in spec.networks]
+    _check(len(set(known)) == len(known), "networks", "two networks have the same name")
     for node in spec.nodes:
-        _check_node(node)
+        _check_node(node, known)
     names = [node.name for node in spec.nodes]
     _check(len(set(names)) == len(names), "nodes", "two nodes have the same name")
     done = replace(spec, nodes=tuple(_identified(spec.name, node) for node in spec.nodes))
-    macs = [node.mac for node in done.nodes]
-    _check(len(set(macs)) == len(macs), "nodes", "two nodes have the same MAC")
+    macs = [mac for node in done.nodes for mac in node.macs]
+    _check(len(set(macs)) == len(macs), "nodes", "two NICs have the same MAC")
     return done
 
 
@@ -139,16 +204,26 @@ def _node(row: Mapping[str, Any], where: str) -> LabNode:
     _known(row, LabNode, where)
     _check("name" in row, f"{where}.name", "every node needs a name")
     values = dict(row)
+    if "nics" in values:
+        values["nics"] = tuple(_records(values["nics"], LabNic, f"{where}.nics"))
     if "disks" in values:
-        for disk in values["disks"]:
-            _known(disk, LabDisk, f"{where}.disks")
-        default = LabDisk()
-        values["disks"] = tuple(
-            LabDisk(size_of(disk.get("size", default.size)), disk.get("bus", default.bus)) for disk in values["disks"])
+        disks = _records(values["disks"], LabDisk, f"{where}.disks")
+        values["disks"] = tuple(replace(disk, size=size_of(disk.size)) for disk in disks)
+    if "boot" in values:
+        values["boot"] = tuple(map(str, values["boot"]))
     return LabNode(**values)
 
 
-def _known(row: Mapping[str, Any], record: type, where: str) -> None:
+def _records(rows: Iterable[Mapping[str, Any]], record: type[Part], where: str) -> Iterator[Part]:
+    for row in rows:
+        _known(row, record, where)
+        try:
+            yield record(**row)
+        except TypeError:
+            raise Refused("invalid", "a name is missing", where) from None
+
+
+def _known(row: Mapping[str, Any], record: Any, where: str) -> None:
     for key in row.keys() - {field.name for field in fields(record)}:
         raise Refused("invalid", f"unknown key {key!r}", f"{where}.{key}".lstrip("."))
 
@@ -158,27 +233,64 @@ def _check(holds: object, field: str, sentence: str) -> None:
         raise Refused("invalid", sentence, field)
 
 
-def _check_node(node: LabNode) -> None:
+def _one_of(value: object, words: Sequence[object], field: str) -> None:
+    _check(value in words, field, f"{value!r} is not one of {', '.join(map(str, words))}")
+
+
+def _address(text: str, field: str) -> None:
+    try:
+        ipaddress.IPv4Interface(text)
+    except ValueError:
+        raise Refused("invalid", f"{text!r} is not an IPv4 address with prefix length", field) from None
+
+
+def _check_node(node: LabNode, networks: Sequence[str]) -> None:
     where = f"node {node.name}"
     _check(_NAME.fullmatch(node.name), "name", f"{node.name!r} is not a name of letters, digits and dashes")
-    _check(node.firmware in FIRMWARE, f"{where}: firmware", f"{node.firmware!r} is not one of {', '.join(FIRMWARE)}")
-    _check(node.nic in NICS, f"{where}: nic", f"{node.nic!r} is not one of {', '.join(NICS)}")
-    _check(node.machine in ("", *MACHINES), f"{where}: machine", f"{node.machine!r} is not one of pc, q35")
+    _one_of(node.firmware, FIRMWARE, f"{where}: firmware")
+    _one_of(node.machine, ("", *MACHINES), f"{where}: machine")
+    _one_of(node.netboot, NETBOOT, f"{where}: netboot")
     _check(128 <= node.memory <= 65536, f"{where}: memory", f"{node.memory} MiB is not between 128 and 65536")
     _check(1 <= node.cpus <= 64, f"{where}: cpus", f"{node.cpus} is not between 1 and 64")
+    _check(1 <= len(node.nics) <= 10, f"{where}: nics", "a machine has 1 to 10 NICs")
+    _check(len(node.disks) <= 10, f"{where}: disks", "a machine has 10 disks at most")
+    for nic in node.nics:
+        _one_of(nic.model, NICS, f"{where}: nics")
+        _one_of(nic.network, ("", *networks), f"{where}: nics: network")
     for disk in node.disks:
-        _check(disk.bus in BUSES, f"{where}: disks", f"{disk.bus!r} is not one of {', '.join(BUSES)}")
-        _check(disk.size % 512 == 0 and disk.size >= 1 << 20, f"{where}: disks", f"{disk.size} is no size for a disk")
+        _one_of(disk.bus, BUSES, f"{where}: disks")
+        _one_of(disk.sector, SECTORS, f"{where}: disks: sector")
+        _check(disk.sector == 512 or disk.bus != "ahci", f"{where}: disks: sector",
+               "QEMU's SATA disks have sectors of 512 bytes")
+        _check(disk.size % disk.sector == 0 and disk.size >= 1 << 20, f"{where}: disks",
+               f"{disk.size} is no size for a disk")
+    _check(len(set(node.boot)) == len(node.boot), f"{where}: boot", "a device is listed twice")
+    for device in node.boot:
+        _one_of(device, _devices(node), f"{where}: boot")
+    _check(node.firmware == "uefi" or not (node.boot_kept or node.netboot == "http"), where,
+           "boot_kept and netboot are for UEFI")
+    _check(not (node.boot and node.boot_kept), f"{where}: boot", "an order is imposed or kept, not both")
+
+
+def _devices(node: LabNode) -> list[str]:
+    """Return the names of the node's devices: "nic0" …, "disk0" …"""
+    return [f"nic{n}" for n in range(len(node.nics))] + [f"disk{n}" for n in range(len(node.disks))]
 
 
 def _identified(lab: str, node: LabNode) -> LabNode:
-    """MAC in QEMU's own range, UUID and serial number from the names."""
+    """Derive MACs in QEMU's own range, UUID and serial number from the names."""
     digest = hashlib.sha256(f"{lab}/{node.name}".encode()).digest()
     derived = uuid.uuid5(_UUIDS, f"{lab}/{node.name}")
     return replace(
         node,
         machine=node.machine or ("q35" if node.firmware == "uefi" else "pc"),
-        mac=(node.mac or "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])).lower(),
+        nics=tuple(_with_mac(f"{lab}/{node.name}", nic, n) for n, nic in enumerate(node.nics)),
+        boot=node.boot or (() if node.boot_kept else tuple(_devices(node))),
         uuid=node.uuid or str(derived),
         serial=node.serial or f"LAB{digest[3:8].hex().upper()}",
     )
+
+
+def _with_mac(node: str, nic: LabNic, position: int) -> LabNic:
+    digest = hashlib.sha256((f"{node}/{position}" if position else node).encode()).digest()
+    return replace(nic, mac=(nic.mac or "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])).lower())

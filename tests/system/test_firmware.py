@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cod.demo.story import is_zero
-from cod.lab.spec import LabDisk, LabNode
+from cod.lab.spec import LabDisk, LabNic, LabNode
 from images import linux
 from tests.system.qemu import CHECKOUT, Rack, build_all, fat_file, offer, rack
 
@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("fir
 
 SIZE = 640 << 20  # bytes; the largest image needs 512 MiB
 MACHINES = (
-    LabNode("b1", "bios", nic="virtio-net-pci", disks=(LabDisk(SIZE, "virtio"),)),
-    LabNode("b2", "bios", nic="e1000", disks=(LabDisk(SIZE, "ahci"),)),
-    LabNode("u1", "uefi", nic="virtio-net-pci", disks=(LabDisk(SIZE, "virtio"),)),
+    LabNode("b1", "bios", disks=(LabDisk(SIZE, "virtio"),)),
+    LabNode("b2", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(SIZE, "ahci"),)),
+    LabNode("u1", "uefi", disks=(LabDisk(SIZE, "virtio"),)),
 )
 NAMES = [machine.name for machine in MACHINES]
 SYSTEM_AT, DATA_AT = 2, 2 + linux.SYSTEM_MIB  # MiB: where hello-a's FAT partitions begin

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cod.lab import control, record
-from cod.lab.spec import LabDisk, LabNode, LabSpec, completed
+from cod.lab.spec import LabDisk, LabNic, LabNode, LabSpec, completed
 from images import build
 from tests.waiting import until
 
@@ -23,7 +23,7 @@ PATTERN = b"COD-USER-DATA written under hello-"
 WHERE = {  # node -> image, what the machine is
     "a1": ("hello-a", LabNode("a1", "bios", disks=(LabDisk(1 << 30, "virtio"),))),
     "a2": ("hello-a", LabNode("a2", "uefi", disks=(LabDisk(1 << 30, "ahci"),))),
-    "b1": ("hello-b", LabNode("b1", "bios", nic="e1000", disks=(LabDisk(1 << 30, "ahci"),))),
+    "b1": ("hello-b", LabNode("b1", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(1 << 30, "ahci"),))),
     "b2": ("hello-b", LabNode("b2", "uefi", disks=(LabDisk(1 << 30, "nvme"),))),
     "o1": ("opaque", LabNode("o1", "bios", disks=(LabDisk(256 << 20, "virtio"),))),
 }

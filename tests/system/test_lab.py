@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cod.lab import accel, control, network, processes, record
-from cod.lab.spec import LabDisk, LabNode, LabSpec, completed, counted
+from cod.lab.spec import BUSES, NICS, LabDisk, LabNetwork, LabNic, LabNode, LabSpec, completed, counted
 from cod.model import Refused
 from tests.waiting import until
 
@@ -55,7 +56,7 @@ def node_of(lab: str, node: str) -> dict[str, object]:
 def test_both_firmwares_ask_for_a_boot_and_nothing_is_left_after_a_crash(root: Path, tmp_path: Path) -> None:
     lab = name()
     nodes = (LabNode("b1", "bios", disks=(SMALL, LabDisk(16 << 20, "ahci"))),
-             LabNode("b2", "bios", nic="e1000", disks=(LabDisk(16 << 20, "nvme"),)),
+             LabNode("b2", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(16 << 20, "nvme"),)),
              LabNode("u1", "uefi", disks=(SMALL,)))
     found = control.up(LabSpec(lab, nodes))
     assert [node["power"] for node in found["nodes"]] == ["off"] * 3
@@ -166,6 +167,35 @@ def test_the_bridge_is_ready_before_the_first_machine(root: Path) -> None:
         return process.communicate()[0].decode()
 
     until(lambda: "inet6 fe80:" in addresses() and "tentative" not in addresses(), "a link-local address")
+
+
+def test_every_kind_of_nic_and_disk_can_be_switched_on(root: Path) -> None:
+    lab = name("k")
+    disks = [LabDisk(16 << 20, bus) for bus in BUSES]
+    disks += [LabDisk(16 << 20, bus, 4096) for bus in BUSES if bus != "ahci"]
+    control.up(LabSpec(lab, (LabNode("n1", nics=tuple(map(LabNic, NICS)), disks=tuple(disks[:10])),
+                             LabNode("n2", nics=tuple(LabNic(model, rom=False) for model in NICS), disks=()),
+                             LabNode("n3", "uefi", disks=(SMALL, SMALL), boot_kept=True, netboot="http"))))
+    for node in ("n1", "n2", "n3"):
+        assert control.power(lab, node, "on")["power"] == "on"
+
+
+def test_a_machine_behind_a_relay_asks_the_server_through_it(root: Path, tmp_path: Path) -> None:
+    """The machine's packets carry the relay's address; the server's bridge never sees its broadcasts."""
+    lab = name("r")
+    far = LabNetwork("far", "10.78.0.1/24")
+    nodes = (LabNode("n1", nics=(LabNic(network="far"),), disks=(SMALL,)),)
+    found = control.up(LabSpec(lab, nodes, networks=(far, LabNetwork("dark"))))
+    (tmp_path / "dnsmasq.conf").write_text(
+        DNSMASQ.format(folder=tmp_path) + "dhcp-range=10.78.0.100,10.78.0.199,255.255.255.0,1h\n")
+    log = tmp_path / "dnsmasq.log"
+    with open(log, "wb") as file:
+        control.run_inside(lab, ["dnsmasq", "-d", "-C", str(tmp_path / "dnsmasq.conf")], stderr=file)
+    control.power(lab, "n1", "on")
+    mac = found["nodes"][0]["mac"]
+    until(lambda: re.search(rf"DHCPACK\(br0\) 10\.78\.0\.1\d\d {mac}", log.read_text()), "it has an address", 300)
+    control.down(lab)
+    assert not network.all_of(record.namespace(lab))
 
 
 def test_a_lab_made_by_half_is_removed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,7 @@ from tests.system.qemu import CHECKOUT, Rack, build_all, rack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-MACHINES = tuple(LabNode(name, "bios", nic="virtio-net-pci", disks=(LabDisk(1 << 30, "virtio"),))
-                 for name in ("one", "two"))
+MACHINES = tuple(LabNode(name, "bios", disks=(LabDisk(1 << 30, "virtio"),)) for name in ("one", "two"))
 ADDRESS = "10.77.0.1:8443"
 TABLES = f"""
 [api]

@@ -10,10 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from cod.lab import accel, machine, processes, record
+from cod.lab import accel, machine, network, processes, record
 from cod.lab.processes import Process
 from cod.lab.record import Record
-from cod.lab.spec import LabDisk, LabNode, LabSpec, as_dict, completed, counted, from_dict, parse, size_of
+from cod.lab.spec import (
+    BUSES,
+    NICS,
+    LabDisk,
+    LabNetwork,
+    LabNic,
+    LabNode,
+    LabSpec,
+    as_dict,
+    completed,
+    counted,
+    from_dict,
+    parse,
+    size_of,
+)
 from cod.model import Refused
 
 TEXT = """
@@ -24,10 +38,13 @@ name = "n1"
 [[nodes]]
 name = "big"
 firmware = "uefi"
-nic = "e1000"
+nics = [{ model = "e1000", mac = "52:54:00:AA:BB:CC" }, { network = "far" }]
+boot = ["nic1", "disk1"]
 memory = 1024
 disks = [{ size = "4G" }, { size = "1T", bus = "nvme" }]
-mac = "52:54:00:AA:BB:CC"
+[[networks]]
+name = "far"
+address = "10.6.0.1/24"
 """
 
 
@@ -36,7 +53,10 @@ def test_toml() -> None:
     assert (spec.name, spec.address, [node.name for node in spec.nodes]) == ("demo", "10.5.0.1/24", ["n1", "big"])
     small, big = spec.nodes
     assert (small.firmware, small.machine, small.disks) == ("bios", "pc", (LabDisk(4 << 30, "virtio"),))
-    assert (big.machine, big.mac) == ("q35", "52:54:00:aa:bb:cc")
+    assert (big.machine, big.macs[0]) == ("q35", "52:54:00:aa:bb:cc")
+    assert big.mac == big.macs[1], "the MAC of a machine is of the NIC that boots"
+    assert (small.boot, big.boot) == (("nic0", "disk0"), ("nic1", "disk1"))
+    assert spec.networks == (LabNetwork("far", "10.6.0.1/24"),)
     assert big.disks == (LabDisk(4 << 30, "virtio"), LabDisk(1 << 40, "nvme"))
     assert from_dict(json.loads(json.dumps(as_dict(spec)))) == spec
 
@@ -56,7 +76,18 @@ def test_identities_are_stable_and_differ_by_lab_and_node() -> None:
     ("[[nodes]]\nfirmware = 'bios'", "needs a name"),
     ("[[nodes]]\nname = 'n1'\ncolour = 'red'", "unknown key 'colour'"),
     ("[[nodes]]\nname = 'n1'\nfirmware = 'arc'", "'arc' is not one of bios, uefi"),
-    ("[[nodes]]\nname = 'n1'\nnic = 'ne2000'", "'ne2000' is not one of"),
+    ("[[nodes]]\nname = 'n1'\nnics = [{ model = 'ne2000' }]", "'ne2000' is not one of"),
+    ("[[nodes]]\nname = 'n1'\nnics = []", "1 to 10 NICs"),
+    ("[[nodes]]\nname = 'n1'\nnics = [{ network = 'far' }]", "'far' is not one of"),
+    ("[[nodes]]\nname = 'n1'\nnics = [{ colour = 'red' }]", "unknown key 'colour'"),
+    ("[[nodes]]\nname = 'n1'\nboot = ['disk1']", "'disk1' is not one of nic0, disk0"),
+    ("[[nodes]]\nname = 'n1'\nboot = ['nic0', 'nic0']", "listed twice"),
+    ("[[nodes]]\nname = 'n1'\nboot_kept = true", "are for UEFI"),
+    ("[[nodes]]\nname = 'n1'\nfirmware = 'uefi'\nboot = ['nic0']\nboot_kept = true", "imposed or kept"),
+    ("[[nodes]]\nname = 'n1'\nnetboot = 'ftp'", "'ftp' is not one of any, http"),
+    ("[[networks]]\naddress = '10.6.0.1/24'", "a name is missing"),
+    ("[[networks]]\nname = 'a'\naddress = '10.6.0.1/40'", "is not an IPv4 address"),
+    ("[[networks]]\nname = 'a'\n[[networks]]\nname = 'a'", "two networks"),
     ("[[nodes]]\nname = 'n1'\nmachine = 'isapc'", "'isapc' is not one of"),
     ("[[nodes]]\nname = 'n1'\nmemory = 16", "16 MiB"),
     ("[[nodes]]\nname = 'n1'\ncpus = 0", "0 is not between"),
@@ -64,8 +95,10 @@ def test_identities_are_stable_and_differ_by_lab_and_node() -> None:
     ("[[nodes]]\nname = 'n1'\ndisks = [{ size = 1000 }]", "1000 is no size"),
     ("[[nodes]]\nname = 'n1'\ndisks = [{ bus = 'scsi' }]", "'scsi' is not one of"),
     ("[[nodes]]\nname = 'n1'\ndisks = [{ speed = 1 }]", "unknown key 'speed'"),
+    ("[[nodes]]\nname = 'n1'\ndisks = [{ sector = 1024 }]", "1024 is not one of 512, 4096"),
+    ("[[nodes]]\nname = 'n1'\ndisks = [{ sector = 4096, bus = 'ahci' }]", "SATA disks have sectors of 512"),
     ("[[nodes]]\nname = 'n1'\n[[nodes]]\nname = 'n1'", "same name"),
-    ("[[nodes]]\nname = 'a'\nmac = '52:54:00:00:00:01'\n[[nodes]]\nname = 'b'\nmac = '52:54:00:00:00:01'", "same MAC"),
+    ("[[nodes]]\nname = 'a'\nnics = [{ mac = '52:54:00:00:00:01' }, { mac = '52:54:00:00:00:01' }]", "same MAC"),
     ("name = 'Not/a/name'", "is not a name"),
     ("address = '10.77.0.1/99'", "is not an IPv4 address"),
 ])
@@ -87,18 +120,62 @@ def test_network_first_then_the_disks_in_order() -> None:
                                    ))).nodes[0]
     argv = machine.command(node, 3, Path("/labs/x"), "tcg")
     assert "bootindex=1" in device(argv, "virtio-net-pci")
-    assert "ifname=tap3" in device(argv, "tap,")
+    assert "ifname=tap3n0" in device(argv, "tap,")
     assert "bootindex=2" in device(argv, "virtio-blk-pci")
-    assert "bus=sata.1" in device(argv, "ide-hd")
+    assert "bus=sata.0" in device(argv, "ide-hd")
     assert "bootindex=3" in device(argv, "ide-hd")
     assert "bootindex=4" in device(argv, "nvme")
     assert "accel=tcg" not in " ".join(argv), "QEMU refuses -accel beside -machine accel="
 
 
+def command(node: LabNode) -> list[str]:
+    return machine.command(completed(LabSpec("x", (node,))).nodes[0], 0, Path("/labs/x"), "tcg")
+
+
+def test_the_firmware_tries_what_the_spec_says_and_nothing_else() -> None:
+    nics, disks = (LabNic(), LabNic("e1000e"), LabNic("rtl8139")), (LabDisk(), LabDisk(bus="nvme"))
+    argv = command(LabNode("n", nics=nics, disks=disks, boot=("nic2", "disk1", "nic0")))
+    for start, index in (("rtl8139", 1), ("nvme", 2), ("virtio-net-pci", 3)):
+        assert f"bootindex={index}" in device(argv, start)
+    for start in ("e1000e", "virtio-blk-pci"):
+        assert "bootindex" not in device(argv, start)
+    kept = command(LabNode("n", "uefi", boot_kept=True))
+    assert not any("bootindex" in word for word in kept)
+
+
+def test_a_4k_disk_and_http_boot_alone() -> None:
+    argv = command(LabNode("n", "uefi", disks=(LabDisk(bus="nvme", sector=4096),), netboot="http"))
+    assert "logical_block_size=4096,physical_block_size=4096" in device(argv, "nvme")
+    assert "name=opt/org.tianocore/IPv4PXESupport,string=no" in argv
+    plain = command(LabNode("n", "uefi"))
+    assert "block_size" not in " ".join(plain)
+    assert "IPv4PXESupport" not in " ".join(plain)
+
+
+def test_every_bus_has_one_controller_for_all_its_disks() -> None:
+    argv = command(LabNode("n", disks=tuple(LabDisk(bus=bus) for bus in (*BUSES[2:], *BUSES[1:]))))
+    for controller in ("ich9-ahci", "virtio-scsi-pci", "megasas", "qemu-xhci"):
+        assert sum(word.startswith(controller) for word in argv) == 1
+    assert [word.split(",")[2] for word in argv if word.startswith("scsi-hd,bus=raid")] == ["scsi-id=0", "scsi-id=1"]
+
+
+def test_routers_stand_beside_the_server() -> None:
+    spec = LabSpec("x", (), "10.77.0.1/16", (LabNetwork("dark"), LabNetwork("far", "10.78.0.1/24")))
+    (router,) = network.routers("cod-lab-x", completed(spec))
+    assert (router.namespace, str(router.near), str(router.far)) == ("cod-lab-x.far", "10.77.0.3/16", "10.78.0.1/24")
+
+
+@pytest.mark.parametrize("model", NICS)
+def test_a_rom_is_there_or_not_as_the_spec_says(model: str) -> None:
+    for rom in (True, False):
+        argv = command(LabNode("n", "uefi", nics=(LabNic(model, rom=rom),)))
+        assert device(argv, f"{model},").endswith(",romfile=") != rom
+
+
 def test_only_uefi_with_virtio_goes_without_the_rom() -> None:
     for firmware, nic, without in (("bios", "virtio-net-pci", False), ("uefi", "virtio-net-pci", True),
                                    ("uefi", "e1000", False), ("bios", "e1000", False)):
-        node = completed(LabSpec("x", (LabNode("n", firmware, nic),))).nodes[0]
+        node = completed(LabSpec("x", (LabNode("n", firmware, nics=(LabNic(nic),)),))).nodes[0]
         argv = machine.command(node, 0, Path("/labs/x"), "tcg")
         assert device(argv, f"{nic},").endswith(",romfile=") == without
         assert any("OVMF_CODE" in word for word in argv) == (firmware == "uefi")
