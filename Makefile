@@ -7,14 +7,21 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv ldap build demo test test-fast check bench run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build demo test test-fast check bench run lab-down clean system-demo system-test
 
+# What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
 
 .venv/installed: pyproject.toml
 	.ci/install-system demo
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet --upgrade pip
+	.venv/bin/pip install --quiet -e .
+	touch $@
+
+dev: .venv/developing
+
+.venv/developing: .venv/installed
 	.venv/bin/pip install --quiet -e '.[dev]'
 	touch $@
 
@@ -33,22 +40,22 @@ demo: build
 	.venv/bin/python -m cod.demo.story
 
 # Built from source: only where its tests are run.
-ldap: system-test venv
+ldap: system-test dev
 	.venv/bin/python -c "import ldap" 2>/dev/null || .venv/bin/pip install --quiet -e '.[ldap]'
 
 test: system-test check build ldap
 	$(PYTEST) -n $(WORKERS) --dist loadgroup
 
-test-fast: system-test venv
+test-fast: system-test dev
 	$(PYTEST) -n $(WORKERS) -m "not system and not mariadb and not slow" -q --hypothesis-profile fast
 
-check: venv
+check: dev
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	$(PYTEST) -q tests/unit/test_imports.py
 
 # One benchmark: make bench ONLY=dhcp
-bench: build
+bench: build dev
 	.ci/install-system demo test bench
 	.venv/bin/python -m tests.bench $(ONLY)
 

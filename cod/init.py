@@ -7,7 +7,6 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from cod import config, data, secretfile
 from cod.pool import in_transaction
+from cod.proposal import EXAMPLE, pools
 from cod.sitefile import SiteFile
 from cod.store import groups, schema
 from cod.store.engine import connect
@@ -27,14 +27,6 @@ FOUND = {  # where the distribution keeps the loaders, and what they are called 
     "/usr/lib/PXELINUX/pxelinux.0": "pxelinux.0",
     "/usr/lib/PXELINUX/lpxelinux.0": "lpxelinux.0",
     "/usr/lib/syslinux/modules/bios/ldlinux.c32": "ldlinux.c32",
-}
-EXAMPLE = {
-    "name": "lab",
-    "network": "10.77.0.0/16",
-    "server": "10.77.0.1",
-    "interface": "eth1",
-    "boot_pool": ["10.77.1.0", "10.77.4.255"],
-    "block_pool": ["10.77.128.0", "10.77.255.255"],
 }
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
@@ -73,25 +65,13 @@ def found(
 
 def write_site_file(path: Path, folder: Path, subnet: Mapping[str, Any], listen: Sequence[str] = ()) -> None:
     """Write the annotated file, readable by its owner alone: a database URL may hold a password."""
+    table = {**EXAMPLE, **pools(str(subnet.get("network", ""))), **subnet}
     text = annotated({"server": {"data_dir": str(folder.absolute())}, "api": {"listen": listen} if listen else {},
-                      "subnet": {**EXAMPLE, **pools(str(subnet.get("network", ""))), **subnet}})
+                      "subnet": {key: value for key, value in table.items() if value is not None}})
     config.parse(text, path)  # an --option that cannot be is refused before anything is written
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def pools(network: str) -> dict[str, list[str]]:
-    """Pools for a network: its upper half for vclusters, a part of the lower one for firmware and trampoline. Nothing
-    where it is no network, or so small that somebody has to say."""
-    try:
-        whole = IPv4Network(network)
-    except ValueError:
-        return {}
-    size, half = whole.num_addresses, whole.num_addresses // 2
-    first, last = (size // 256, size * 5 // 256) if size >= 4096 else (size // 8, half)
-    return {"boot_pool": [str(whole[first]), str(whole[last - 1])],
-            "block_pool": [str(whole[half]), str(whole[-1])]} if size >= 128 else {}
 
 
 def copy_loaders(boot: Path) -> list[str]:
@@ -110,15 +90,15 @@ def copy_loaders(boot: Path) -> list[str]:
 
 
 def copy_trampoline(folder: Path) -> list[str]:
-    """Copy the trampoline that was built in the checkout, where the site has none: the generic one, else the lab's."""
+    """Copy the generic trampoline that was built in the checkout, where the site has none. The lab's small one, which
+    lacks the drivers of real machines, is never taken: `cod trampoline build lab` puts that one there."""
     if (folder / "vmlinuz").exists() and (folder / "ramdisk").exists():
         return []
-    for flavour in ("generic", "lab"):
-        with suppress(FileNotFoundError):
-            built = data.path(f"build/trampoline/{flavour}/ramdisk").parent
-            for name in ("vmlinuz", "ramdisk"):
-                shutil.copy(built / name, folder / name)
-            return [f"copied the {flavour} trampoline"]
+    with suppress(FileNotFoundError):
+        built = data.path("build/trampoline/generic/ramdisk").parent
+        for name in ("vmlinuz", "ramdisk", "facts.json"):
+            shutil.copy(built / name, folder / name)
+        return ["copied the generic trampoline"]
     return [f"no trampoline yet: `cod trampoline build` makes it, or put vmlinuz and ramdisk into {folder}"]
 
 

@@ -20,23 +20,33 @@ PARTS = ("edge", "images", "manager", "web")
 @click.option("--dir", "folder", metavar="DIR", help=f"Keep everything, the site file too, in DIR. "
               f"[default: {SITE_FILE} and {DATA}]")
 @click.option("--interface", help="The server's interface on the nodes' network.")
-@click.option("--network", help="The nodes' network, ADDRESS/BITS.")
-@click.option("--address", "server", help="The server's own address on it.")
+@click.option("--network", help="The nodes' network, ADDRESS/BITS; else the interface's.")
+@click.option("--address", "server", help="The server's own address on it; else the interface's.")
+@click.option("--relay", metavar="ADDRESS", help="For a network behind a DHCP relay, in place of --interface: the "
+              "address by which the relay names it (giaddr), usually the router's.")
+@click.option("--router", metavar="ADDRESS", help="The nodes' default router; behind a relay else the relay.")
+@click.option("--name", help="The network's name in listings; else the interface's.")
 @click.option("--boot-pool", nargs=2, metavar="FIRST LAST", help="Addresses for firmware and trampoline, else chosen.")
 @click.option("--block-pool", nargs=2, metavar="FIRST LAST", help="Addresses for vclusters, else the upper half.")
 @click.option("--listen", multiple=True, metavar="ADDRESS:PORT", help="Where the portal and the REST API are open, "
               "over TLS; may be repeated. Without it only the server itself can ask.")
+@click.option("--no-check", is_flag=True, help="Take interface and addresses as they are given: the site file is for "
+              "another host, or its network is yet to be set up.")
 @click.pass_context
-def init(ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], **subnet: Any) -> None:
+def init(
+    ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], no_check: bool, **subnet: Any,
+) -> None:
     """Make a new site: annotated site file, folders, boot loaders, database.
 
-    Nothing that is there already is replaced, so it may be repeated.
+    Interface and addresses must be this host's. Nothing that is there already is replaced, so it may be repeated.
 
     \b
     Example:
-      cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1 \\
-        --listen 0.0.0.0:8443
+      cod init --interface eth1 --listen 0.0.0.0:8443
+      cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1
+      cod init --relay 10.80.0.1 --network 10.80.0.0/16 --address 192.0.2.10    # a rack behind a router
     """
+    from cod import host, proposal
     from cod.config import ConfigError
     from cod.init import found
 
@@ -44,11 +54,17 @@ def init(ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], **s
     said = ctx.find_root().obj  # --dir goes before $COD_SITE
     site = said["named"] if folder else said["site"]
     site_file = Path(site) if site else data / "site.toml" if folder else Path(SITE_FILE)
+    options = {key: value for key, value in subnet.items() if value}
     try:
-        for line in found(data, site_file, {key: value for key, value in subnet.items() if value}, time.time(),
-                          listen):
+        if not (no_check or site_file.exists()):
+            there = host.interfaces()
+            if not options:
+                click.echo(f"[[subnet]] is an example, to be edited: this host has {host.listed(list(there.values()))}")
+            options = proposal.subnet(options, there)
+            proposal.check_listen(listen, there)
+        for line in found(data, site_file, proposal.named(options), time.time(), listen):
             click.echo(line)
-    except (ConfigError, OSError) as error:
+    except (ConfigError, proposal.Unfit, host.Unknown, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 

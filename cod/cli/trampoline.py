@@ -45,7 +45,7 @@ def build(ctx: click.Context, flavour: str) -> None:
         _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
         cache = settings.data / "cache/trampoline"
         made(flavour, cache)
-        for name in ("vmlinuz", "ramdisk"):
+        for name in ("vmlinuz", "ramdisk", "facts.json"):
             put(cache / flavour / name, settings.boot / "trampoline" / name)
     except (config.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -139,7 +139,7 @@ class Stage:
         subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
                         str(self.folder / "data")], check=True, capture_output=True)
         built = data.path("build/trampoline/lab")
-        for name in ("vmlinuz", "ramdisk"):
+        for name in ("vmlinuz", "ramdisk", "facts.json"):
             shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
 
     def kill(self) -> None:

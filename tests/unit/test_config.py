@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod import config, init, model
+from cod import config, init, model, proposal
 from cod.config import ConfigError
 from cod.policy.power import rule_for
 from cod.service import PARTS
@@ -253,7 +253,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 
 
 def test_the_annotated_file_is_valid_and_names_every_key() -> None:
-    text = init.annotated({"server": {"data_dir": "/x"}, "subnet": init.EXAMPLE})
+    text = init.annotated({"server": {"data_dir": "/x"}, "subnet": proposal.EXAMPLE})
     config.parse(text, Path("x"))
     named = {line.lstrip("# ").partition(" =")[0] for line in text.splitlines() if " = " in line}
     for key, field in SiteFile.model_fields.items():
@@ -264,7 +264,7 @@ def test_the_annotated_file_is_valid_and_names_every_key() -> None:
 
 def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
-    text = init.annotated({"subnet": init.EXAMPLE})
+    text = init.annotated({"subnet": proposal.EXAMPLE})
     required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file", "quota", "certificate",
                         "key", "secret_file")
     lines = []
@@ -315,14 +315,15 @@ def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
 ])
 def test_a_networks_pools(tmp_path: Path, network: str, server: str, boot: list[str], block: list[str]) -> None:
     """Whoever names a network and an address in it has a site file that is right."""
-    assert init.pools(network) == {"boot_pool": boot, "block_pool": block}
+    assert proposal.pools(network) == {"boot_pool": boot, "block_pool": block}
     init.write_site_file(tmp_path / "site.toml", tmp_path, {"network": network, "server": server})
     assert config.load(tmp_path / "site.toml")[0].subnets[0].network == network
 
 
 def test_no_pools_of_no_network() -> None:
-    assert init.pools("") == init.pools("10.1.1.1/16") == init.pools("10.0.0.0/30") == {}
-    assert init.pools(str(init.EXAMPLE["network"])) == {key: init.EXAMPLE[key] for key in ("boot_pool", "block_pool")}
+    assert proposal.pools("") == proposal.pools("10.1.1.1/16") == proposal.pools("10.0.0.0/30") == {}
+    assert proposal.pools(str(proposal.EXAMPLE["network"])) == {
+        key: proposal.EXAMPLE[key] for key in ("boot_pool", "block_pool")}
 
 
 def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:

@@ -20,6 +20,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.data": (set(), set()),
     "cod.secretfile": (set(), set()),
     "cod.svg": (set(), set()),
+    "cod.host": (set(), set()),
     "cod.consolefiles": (set(), set()),
     "cod.passwords": (set(), {"argon2"}),
     "cod.news": ({"cod.model"}, set()),
@@ -53,7 +54,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
 }
 # May import everything; nobody imports them.
 COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefile", "cod.sitevalues",
-               "cod.siterules", "cod.sitesignin", "cod.init", "cod.logs", "cod.__main__"}
+               "cod.siterules", "cod.sitesignin", "cod.init", "cod.proposal", "cod.logs", "cod.__main__"}
 # The local commands (init, serve, trampoline, db, token) compose too: they are the program's other way in.
 LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate",
          "cod.cli.vcm"}
