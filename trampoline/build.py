@@ -4,7 +4,7 @@ Writes DIR/<flavour>/vmlinuz and DIR/<flavour>/ramdisk from the distribution's p
 compressed cpio with drivers, busybox, Python and the agent. The same inputs give the same bytes. Nothing is installed,
 nothing needs root, and nothing is done when the inputs are those of the last time (`stamp`).
 
-lab      drivers for QEMU machines (virtio, e1000, AHCI, PIIX, NVMe): small and quick
+lab      drivers for QEMU machines (virtio, four kinds of NICs, AHCI, PIIX, NVMe, MegaRAID, USB): small and quick
 generic  all drivers for wired networks and disks that the distribution's kernel has
 """
 
@@ -65,7 +65,7 @@ def tree(flavour: str, root: Path, scratch: Path) -> dict[str, cpio.Entry]:
     busybox = root / "bin/busybox"
     entries = {name: cpio.folder() for name in ("dev", "etc", "proc", "run", "sbin", "sys", "tmp")}
     entries["cod"] = cpio.folder(0o700)  # the boot's secret is unpacked into it, from an initrd of its own
-    entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(root, flavour)
+    entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(root, flavour, (modules.FIRMWARE_DISKS,))
     entries["init"] = cpio.file((here / "init").read_bytes(), 0o755)
     entries["lib/udhcpc"] = cpio.file((here / "udhcpc").read_bytes(), 0o755)
     entries["bin/busybox"] = cpio.file(busybox.read_bytes(), 0o755)

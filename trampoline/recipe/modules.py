@@ -16,8 +16,11 @@ from trampoline.recipe import cpio
 
 # What QEMU machines of the lab are made of, and EFI variables (cprime sets the boot order).
 LAB = (
-    "ahci", "ata_piix", "e1000", "efivarfs", "nvme", "sd_mod", "virtio_blk", "virtio_net", "virtio_pci", "virtio_scsi",
+    "8139cp", "8139too", "ahci", "ata_piix", "e1000", "e1000e", "efivarfs", "ehci_pci", "megaraid_sas", "nvme",
+    "sd_mod", "uas", "uhci_hcd", "usb_storage", "virtio_blk", "virtio_net", "virtio_pci", "virtio_scsi", "vmxnet3",
+    "xhci_pci",
 )
+FIRMWARE_DISKS = "edd"  # what a BIOS says of its disks, which no device asks for by an alias
 # Folders of modules for any server: wired networks and their PHYs, disks, and the buses that they hang on.
 GENERIC = (
     "drivers/ata", "drivers/block", "drivers/hv", "drivers/message/fusion", "drivers/mmc", "drivers/net/ethernet",
