@@ -29,6 +29,7 @@ from cod import ca, config, logs, secretfile, supervisor, webcert
 from cod.ca import Ca
 from cod.config import ConfigError, Settings
 from cod.model import Inviter, Site
+from cod.policy.subnets import listeners
 from cod.store.engine import connect
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ def _is_expected(error: Exception) -> bool:
 
 
 def edge(ground: Ground) -> list[Any]:
-    """DHCP and router advertisements on each subnet's interface; DNS, TFTP and confd on each server address."""
+    """DHCP and router advertisements on each subnet's interface, DHCP for relays on the server addresses of subnets
+    without one; DNS, TFTP and confd on each server address."""
     from twisted.internet.task import LoopingCall
 
     from cod.net import metrics
@@ -241,8 +243,9 @@ def edge(ground: Ground) -> list[Any]:
     from cod.net.ra import RouterAdvertiser
     from cod.net.tftp import TftpServer
 
-    g, local = ground, {subnet.interface: subnet for subnet in ground.site.subnets if subnet.interface}
-    by_address = {subnet.server: subnet for subnet in ground.site.subnets}
+    g = ground
+    interfaces = sorted({subnet.interface for subnet in g.site.subnets if subnet.interface})
+    by_address = {subnet.server: subnet for subnet in g.site.subnets}
     authority = Ca(g.settings.authority, g.site.name)
     confd = ConfdServer(g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port, g.clock,
                         effects=g.wake.effects, inviter=Inviter(authority.certificate.decode(), authority.invitation))
@@ -250,8 +253,8 @@ def edge(ground: Ground) -> list[Any]:
     nmp = [_nmp(g, list(by_address))] if g.site.nmp_port else []
     LoopingCall(metrics.Mirror(metrics.CONFD, confd.counts)).start(METRICS_EVERY)
     return [
-        *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in local.values()),
-        *(RouterAdvertiser(g.reactor, interface) for interface in local),
+        *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in listeners(g.site.subnets)),
+        *(RouterAdvertiser(g.reactor, interface) for interface in interfaces),
         *(DnsServer(g.reactor, g.pool, g.site, address, port=g.site.dns.port, forward=g.site.dns.forward, clock=g.clock)
           for address in by_address if g.site.dns.port),
         *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from cod.sitevalues import Pool
@@ -36,6 +37,13 @@ def subnet_problems(subnet: SubnetTable) -> Iterator[str]:
         yield "block_pool should hold at least one block of block_size addresses"
     if subnet.interface is None and subnet.relay is None:
         yield "interface or relay should be set: how do its packets reach this server?"
+    if subnet.interface is None and not _is_host(subnet.server):
+        yield (f"server {subnet.server} should be an address of this server that the relay sends to: nothing listens "
+               "for DHCP otherwise")
+
+
+def _is_host(address: IPv4Address) -> bool:
+    return not (address.is_unspecified or address.is_loopback or address.is_multicast or address.is_reserved)
 
 
 def _overlap(one: Pool, other: Pool) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -14,6 +15,7 @@ from twisted.internet import reactor as _reactor
 from cod.model import Policy, Site, Subnet
 from cod.net.dhcp import DhcpServer
 from cod.net.ra import RouterAdvertiser
+from cod.policy.subnets import listeners
 from cod.pool import Pool
 from cod.store import tables
 from cod.store.engine import connect
@@ -29,7 +31,7 @@ def _subnet(values: dict[str, Any]) -> Subnet:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
-    parser.add_argument("--subnet", required=True, action="append", help="Subnet as JSON; the first listens")
+    parser.add_argument("--subnet", required=True, action="append", help="Subnet as JSON")
     parser.add_argument("--unknown", default="discover")
     options = parser.parse_args()
     subnets = tuple(_subnet(json.loads(text)) for text in options.subnet)
@@ -37,15 +39,16 @@ def main() -> None:
     engine = connect(options.url)
     tables.metadata.create_all(engine)
     pool = Pool(engine, reactor)
-    server = DhcpServer(reactor, pool, site, subnets[0])
-    advertiser = RouterAdvertiser(reactor, subnets[0].interface or "")
-    server.startService()
-    advertiser.startService()
+    servers = [DhcpServer(reactor, pool, site, subnet) for subnet in listeners(subnets)]
+    advertisers = [RouterAdvertiser(reactor, subnet.interface) for subnet in subnets if subnet.interface]
+    for service in (*servers, *advertisers):
+        service.startService()
     reactor.callWhenRunning(lambda: print("ready", flush=True))
     reactor.run()
     pool.close()
-    counts = {"/".join(key): count for key, count in server.counts.items()}
-    print(json.dumps(counts | {"advertised": advertiser.count}), flush=True)
+    counted = sum((server.counts for server in servers), Counter[tuple[str, str]]())
+    counts = {"/".join(key): count for key, count in counted.items()}
+    print(json.dumps(counts | {"advertised": sum(each.count for each in advertisers)}), flush=True)
 
 
 if __name__ == "__main__":

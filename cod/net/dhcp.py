@@ -1,4 +1,4 @@
-"""The DHCP socket: one for each subnet's interface.
+"""The DHCP sockets: one for each interface, and one for each server address of subnets behind relays.
 
 All that waits in the socket is drained at once and answered as one batch, in one transaction; while the database thread
 is busy with it, the next batch gathers in the kernel (group commit). Replies leave after the commit. A batch whose flow
@@ -41,7 +41,8 @@ Exchange = tuple[wire.Packet, DhcpQuery]
 
 
 class DhcpServer(SocketService):
-    """Answers DHCP on `subnet`'s interface, for every subnet of `site` that relays send there.
+    """Answers DHCP on `subnet`'s interface, for every subnet of `site` that relays send there. Without an interface it
+    answers what is sent to `subnet`'s server address: relayed messages and renewals.
 
     reactor   needs addReader and removeReader
     clock     seconds since the epoch
@@ -120,7 +121,7 @@ class DhcpServer(SocketService):
             except BlockingIOError:
                 break
             except OSError as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
-                log.warning("%s: %s", self.subnet.interface, error)
+                log.warning("%s: %s", self._name, error)
                 break
             self._take(data, batch)
         return batch
@@ -128,7 +129,7 @@ class DhcpServer(SocketService):
     def _take(self, data: bytes, batch: list[Exchange]) -> None:
         try:
             packet = wire.decode(data)
-            query = wire.query(packet, self.subnet.name)
+            query = wire.query(packet, self.subnet.name if self.subnet.interface else None)
         except wire.DecodeError as error:
             self.counts["dropped", "malformed"] += 1
             log.debug("dropped: %s", error)
@@ -163,6 +164,10 @@ class DhcpServer(SocketService):
     def _reply(self, packet: wire.Packet, query: DhcpQuery, answer: DhcpAnswer) -> None:
         reply = wire.reply(packet, query, answer, self._subnets[answer.subnet], self.site)
         host, port = wire.destination(reply)
+        if host == wire.BROADCAST and self.subnet.interface is None:
+            if query.ciaddr == "0.0.0.0":
+                return  # no relay and no address: no way back from a socket that is on no wire
+            host = query.ciaddr  # a refused renewal came through routers, where no broadcast goes
         self.counts["out", answer.kind] += 1
         if answer.kind == "ACK":
             self.counts["stage", query.stage] += 1

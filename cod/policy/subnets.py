@@ -47,6 +47,19 @@ def at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
     return next((subnet for subnet in subnets if number in numbers(subnet).network), None)
 
 
+def listeners(subnets: Iterable[Subnet]) -> list[Subnet]:
+    """Return the subnets that need a DHCP socket, one for each socket.
+
+    Each interface has one, which serves directly attached clients and relays; of several subnets on an interface the
+    one without a relay is that of the attached clients. Each server address of a subnet without an interface has one,
+    which serves relays and renewals alone: their packets may arrive by any interface.
+    """
+    sockets: dict[str, Subnet] = {}
+    for subnet in sorted(subnets, key=lambda each: each.relay is not None):
+        sockets.setdefault(subnet.interface or subnet.server, subnet)
+    return list(sockets.values())
+
+
 class Subnets:
     """The site's subnets, to be asked about many clients."""
 

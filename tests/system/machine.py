@@ -24,6 +24,7 @@ LEASE = """#!/bin/sh
 case $1 in bound|renew)
   ip addr flush dev $interface
   ip addr add $ip/${mask:-16} dev $interface
+  [ -z "$router" ] || ip route replace default via ${router%% *}
   env > LEASE.new && mv LEASE.new LEASE ;;
 esac
 """

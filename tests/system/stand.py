@@ -152,7 +152,7 @@ class Stand:
     def __init__(self, folder: Path, machines: int = 1, disk_size: int = 64 << 20, patience: float = 1.0,
                  database: str | None = None, policy: str = "") -> None:
         self.folder = folder
-        self.namespace = f"codt{os.getpid()}x{next(_numbers)}"
+        self.namespace = self.server_namespace = f"codt{os.getpid()}x{next(_numbers)}"
         self.database, self.patience, self.policy = database, patience, policy
         self.server: subprocess.Popen[bytes] | None = None
         self.machines, self.disk_size = machines, disk_size
@@ -258,7 +258,7 @@ address = "{self.socket_folder}/switches#{{name}}"
             self.write_site()
         with open(self.folder / "server.log", "ab") as log:
             self.server = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, str(COD), "--site", str(self.site_file), "serve"],
+                ["ip", "netns", "exec", self.server_namespace, str(COD), "--site", str(self.site_file), "serve"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
         self.wait(self._answers, 120, "the server's API answers")
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,22 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
+RENEW = """
+import socket, sys
+from cod.wire import dhcp
+address, mac = sys.argv[1:]
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((address, 68))
+s.settimeout(20)
+options = {53: b"\\3", 60: b"PXEClient:Arch:00007:UNDI:003016", 93: b"\\0\\7"}
+packet = dhcp.Packet(1, 1, 6, 0, 77, 0, 0, socket.inet_aton(address), bytes(4), bytes(4), bytes(4),
+                     bytes.fromhex(mac.replace(":", "")) + bytes(10), bytes(64), bytes(128), options)
+s.sendto(dhcp.encode(packet), ("10.77.0.1", 67))
+answer = dhcp.decode(s.recv(2048))
+print(answer.options[53][0], socket.inet_ntoa(answer.yiaddr))
+"""
+
+
 class Network:
     """Server `s` - wire - client `c`; and behind client `c`'s host as a relay, `f`."""
 
@@ -46,6 +63,7 @@ class Network:
         self.folder = folder
         self.s, self.c, self.f = (f"dhcpt{os.getpid()}{name}" for name in "scf")
         self.server: subprocess.Popen[str] | None = None
+        self.subnets = [NEAR, FAR]
 
     def open(self) -> None:
         for namespace in (self.s, self.c, self.f):
@@ -73,7 +91,8 @@ class Network:
     def serve(self) -> subprocess.Popen[str]:
         server = subprocess.Popen(
             ["ip", "netns", "exec", self.s, sys.executable, "-m", "tests.dhcp_service", "--url", self.url,
-             "--subnet", json.dumps(NEAR), "--subnet", json.dumps(FAR)], stdout=subprocess.PIPE, text=True)
+             *(word for subnet in self.subnets for word in ("--subnet", json.dumps(subnet)))],
+            stdout=subprocess.PIPE, text=True)
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
         return server
@@ -140,7 +159,9 @@ def test_busybox_as_a_foreign_system_hears_nothing(network: Network) -> None:
     assert not any(key.startswith("out/") for key in network.stop())
 
 
-def test_through_a_real_relay(network: Network) -> None:
+@contextmanager
+def relaying(network: Network) -> Iterator[None]:
+    """ISC's relay between the network behind client `c`'s host and the server."""
     ip("-n", network.c, "address", "add", "10.77.0.9/16", "dev", "vc")
     ip("-n", network.c, "address", "add", "10.88.0.1/24", "dev", "rel0")
     subprocess.run(["ip", "netns", "exec", network.c, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
@@ -151,11 +172,40 @@ def test_through_a_real_relay(network: Network) -> None:
         assert relay.stderr is not None
         while "Sending on   Socket" not in relay.stderr.readline():
             assert relay.poll() is None
-        said = network.udhcpc(network.f, "far0", *PXE)
+        yield
     finally:
         relay.terminate()
         relay.communicate(timeout=60)
+
+
+def test_through_a_real_relay(network: Network) -> None:
+    with relaying(network):
+        said = network.udhcpc(network.f, "far0", *PXE)
     assert re.search(r"GOT 10\.88\.0\.\d+ boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said), said
+
+
+def test_a_server_whose_subnets_are_all_behind_relays(network: Network) -> None:
+    """The whole exchange; then a renewal, which comes to the server's address without the relay."""
+    network.stop()
+    network.subnets = [FAR | {"relay": "10.88.0.1"}]
+    network.server = network.serve()
+    with relaying(network):
+        said = network.udhcpc(network.f, "far0", *PXE)
+        found = re.search(r"GOT (10\.88\.0\.\d+) boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said)
+        assert found, said
+    for address in (found[1], "10.88.0.98"):
+        ip("-n", network.f, "address", "add", f"{address}/24", "dev", "far0")
+    ip("-n", network.f, "route", "add", "default", "via", "10.88.0.1")
+    renewed, refused = (subprocess.run(  # the relay, which would pass them on too, has ended
+        ["ip", "netns", "exec", network.f, sys.executable, "-c", RENEW, address, mac_of(network.f, "far0")],
+        capture_output=True, text=True, check=True, timeout=60).stdout.split() for address in (found[1], "10.88.0.98"))
+    foreign = network.udhcpc(network.c, "vc", *PXE, tries=2)  # not through a relay: on no subnet of the site
+    assert renewed == ["5", found[1]]
+    assert refused == ["6", "0.0.0.0"]
+    assert "GOT" not in foreign
+    counts = network.stop()
+    assert counts["out/ACK"] >= 2
+    assert counts["out/NAK"] == 1
 
 
 def test_a_router_solicitation_is_answered_with_an_empty_advertisement(network: Network) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cod.model import DhcpQuery, Subnet, ipv4
-from cod.policy.subnets import Subnets, numbers
+from cod.policy.subnets import Subnets, listeners, numbers
 
 NEAR = Subnet("near", "10.77.0.0/16", "10.77.0.1", ("10.77.1.0", "10.77.4.255"), ("10.77.128.0", "10.77.255.255"),
               router="10.77.0.254", interface="br0")
@@ -35,3 +37,13 @@ def test_what_is_cods_to_give_and_what_is_nobodys() -> None:
     assert net.owns(ipv4("10.77.200.1"))
     assert not net.owns(ipv4("10.77.0.50"))
     assert net.avoid == {ipv4(text) for text in ("10.77.0.0", "10.77.255.255", "10.77.0.1", "10.77.0.254")}
+
+
+def test_each_interface_and_each_address_behind_relays_has_one_socket() -> None:
+    beside = replace(FAR, name="beside", interface="br0")
+    further = replace(FAR, name="further", relay="192.0.2.8")
+    elsewhere = replace(FAR, name="elsewhere", server="198.51.100.1")
+    assert listeners([beside, NEAR]) == [NEAR]  # broadcasts on br0 come from the subnet that has no relay
+    assert listeners([FAR, further]) == [FAR]
+    assert listeners([FAR, further, elsewhere]) == [FAR, elsewhere]
+    assert listeners([FAR, NEAR]) == [NEAR, FAR]  # to its address relays may come by another interface
