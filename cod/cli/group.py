@@ -138,7 +138,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Remove a group that owns nothing.
+    """Remove a group whose vclusters have ended and that has no images, templates or uploads any more.
 
     \b
     Example:

@@ -45,9 +45,10 @@ def vcluster_table(values: list[Any]) -> Any:
     """Vclusters for people."""
     return table(
         ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "BLOCK", "EXPIRES"),
-        [(v["name"], "draining" if v["drain_until"] else v["state"], v["group"], v["template"],
-          v["size"], str(v["states"].get("active", 0)),
-          v["first_address"] and f"{v['first_address']} - {v['last_address']}", ago(v["expires_at"])) for v in values])
+        [(v["name"], "draining" if v["drain_until"] and v["state"] == "active" else v["state"], v["group"],
+          v["template"], v["size"], str(v["states"].get("active", 0)),
+          v["first_address"] and f"{v['first_address']} - {v['last_address']}",
+          f"ended {ago(v['ended_at'])}" if v["ended_at"] else ago(v["expires_at"])) for v in values])
 
 
 def in_full(value: Any) -> Any:

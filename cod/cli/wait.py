@@ -63,7 +63,8 @@ def _watched(
 
 def _ask(api: Client, name: str) -> Any:
     try:
-        return api.get(path("vclusters", name))
+        value = api.get(path("vclusters", name))
+        return None if value["ended_at"] else value
     except ApiError as error:
         if error.code == "not_found":
             return None

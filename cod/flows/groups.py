@@ -70,16 +70,17 @@ def new_secret(tx: Tx, name: str) -> Group:
 
 
 def delete(tx: Tx, name: str) -> None:
-    """Remove a group that owns nothing, with what it was told. Raises `Refused`."""
+    """Remove a group whose vclusters have ended and that has no images and templates any more, with its notices.
+    Raises `Refused`."""
     group = one(tx, name)
     if name == groups.SITE:
         raise Refused("conflict", "the site's own group stays: it owns what nobody else does", "name")
     owned = [f"{count} {what}" for what, count in groups.owned(tx, group.id).items() if count]
     if owned:
-        raise Refused("conflict", f"group {name} owns {', '.join(owned)} (ended ones count: their history names it)",
-                      "name")
+        raise Refused("conflict", f"group {name} owns {', '.join(owned)}: end its vclusters, delete its images and "
+                      "retire its templates first", "name")
     notices.forget(tx, group.id)
-    groups.remove(tx, group.id)
+    groups.remove(tx, group.id, groups.ensure(tx, groups.SITE, group.created_at).id)
 
 
 def _checked(changes: Mapping[str, Any], before: Mapping[str, Any], rules: NoticeRules) -> dict[str, Any]:

@@ -62,16 +62,19 @@ def vcluster_list(
 
 
 def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterView, list[NodeView]]:
-    """A vcluster that has not ended, with its nodes by name."""
-    return vcluster_alone(tx, name), views.nodes(tx, vcluster=name, limit=100_000, policy=policy)
+    """A vcluster as `vcluster_alone` finds it, with its nodes by name; one that has ended has none."""
+    found = vcluster_alone(tx, name)
+    ended = found.vcluster.ended_at is not None
+    return found, [] if ended else views.nodes(tx, vcluster=found.vcluster.name, limit=100_000, policy=policy)
 
 
 def vcluster_alone(tx: Tx, name: str) -> VclusterView:
-    """A vcluster that has not ended, without its nodes."""
-    found = views.vclusters(tx, name=name)
+    """The vcluster that has that name now, or else the last one that had it; 'name@id' names an older one. Without its
+    nodes."""
+    found = views.vclusters(tx, name=name, ended=True)
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
-    return found[0]
+    return next((one for one in found if one.vcluster.ended_at is None), found[-1])
 
 
 def request_list(

@@ -50,9 +50,11 @@ def _number(key: str) -> int:
 
 
 def _vcluster(tx: Tx, key: str) -> Owned | None:
-    """The one that lives under that name; where none does, the last that did."""
+    """The one that lives under that name; where none does, the last that did. Or 'name@id', as in `views.called`."""
     v = t.vclusters.c
-    return _of(tx, select(v.group_id).where(v.name == key).order_by(v.live_name.is_(None), v.id.desc()))
+    name, at, number = key.partition("@")
+    query = select(v.group_id).where(v.name == name, *([v.id == _number(number)] if at else []))
+    return _of(tx, query.order_by(v.live_name.is_(None), v.id.desc()))
 
 
 def _node(tx: Tx, key: str) -> Owned | None:

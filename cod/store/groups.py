@@ -71,16 +71,26 @@ def change(tx: Tx, group_id: int, **columns: Any) -> None:
 
 
 def owned(tx: Tx, group_id: int) -> dict[str, int]:
-    """How many things of each sort belong to the group, those that have ended included."""
-    tables = {"vclusters": t.vclusters, "images": t.images, "templates": t.config_templates}
-    return {what: tx.scalar(select(func.count()).select_from(table).where(table.c.group_id == group_id)) or 0
-            for what, table in tables.items()}
+    """Count the things that still belong to the group, by sort; ended vclusters and retired templates do not count."""
+    v, c = t.vclusters.c, t.config_templates.c
+    queries = {
+        "vclusters": select(func.count()).where(v.group_id == group_id, v.live_name.is_not(None)),
+        "images": select(func.count()).where(t.images.c.group_id == group_id),
+        "templates": select(func.count(c.name.distinct())).where(c.group_id == group_id, c.retired_at.is_(None)),
+        "open uploads": select(func.count()).where(t.uploads.c.group_id == group_id)}
+    return {what: tx.scalar(query) or 0 for what, query in queries.items()}
 
 
-def remove(tx: Tx, group_id: int) -> None:
-    """Remove a group that owns nothing, its members' roles, links and tokens into it, and what it is recorded to have
-    captured."""
-    tx.execute(delete(t.captures).where(t.captures.c.group_id == group_id))
-    for table in (t.group_permissions, t.invitations, t.api_tokens):
+def remove(tx: Tx, group_id: int, site_id: int) -> None:
+    """Remove a group that owns nothing any more, its members' roles, and links and tokens into it.
+
+    Its ended vclusters and retired templates become those of the group `site_id`, and not the site's own, which
+    everybody may see: nodes' histories go on naming them.
+    """
+    v, c, n = t.vclusters.c, t.config_templates.c, t.nodes.c
+    tx.execute(update(t.vclusters).where(v.group_id == group_id).values(group_id=site_id))
+    tx.execute(update(t.config_templates).where(c.group_id == group_id).values(group_id=site_id))
+    tx.execute(update(t.nodes).where(n.cached_group_id == group_id).values(cached_group_id=None))
+    for table in (t.captures, t.group_permissions, t.node_permissions, t.invitations, t.api_tokens):
         tx.execute(delete(table).where(table.c.group_id == group_id))
     tx.execute(delete(t.groups).where(t.groups.c.id == group_id))

@@ -63,7 +63,7 @@ def requests(
 ) -> Listed[RequestView]:
     """Requests for nodes, the newest first."""
     r, v = t.node_requests.c, t.vclusters.c
-    query = views.request_query(groups, {v.name: vcluster})
+    query = views.request_query(groups, {}).where(*views.called(vcluster))
     query = query.where(*_several(r.state, state), *_of_group(v.group_id, group), *having(page.q, v.name, r.reason))
     rows = page_of(tx, query, page, {"id": r.id, "priority": r.priority}, "-id", r.id)
     return Listed(views.request_views(tx, rows), rows.next, rows.total)
@@ -90,9 +90,9 @@ def notices(
     kind: str | None = None, above: int | None = None,
 ) -> Listed[Any]:
     """Notices for people (`NoticeView`), the newest first; `above`: those with ids after that one."""
-    n, v = t.notices.c, t.vclusters.c
+    n = t.notices.c
     query = notice_rows.query(groups).where(
-        n.events.is_(None), *_of_group(n.group_id, group), *only({v.name: vcluster}), *_several(n.kind, kind),
+        n.events.is_(None), *_of_group(n.group_id, group), *views.called(vcluster), *_several(n.kind, kind),
         *([] if above is None else [n.id > above]), *having(page.q, n.subject, n.about))
     rows = page_of(tx, query, page, {"id": n.id}, "-id", n.id)
     return Listed(notice_rows.seen(tx, rows), rows.next, rows.total)
@@ -121,7 +121,7 @@ def history(
     if node is not None:
         query = query.where(h.node_id == select(n.id).where(n.name == node).scalar_subquery())
     if vcluster is not None:
-        query = query.where(h.vcluster_id.in_(select(v.id).where(v.name == vcluster)))
+        query = query.where(h.vcluster_id.in_(select(v.id).where(*views.called(vcluster))))
     query = query.where(*having(page.q, h.cause, h.actor))
     rows = page_of(tx, query, page, {"id": h.id}, "-id", h.id, count=False)
     return rows.each(lambda row: dict(zip((*HISTORY, "node", "vcluster"), row, strict=True)))

@@ -129,9 +129,22 @@ def _addresses(tx: Tx, found: list[Node]) -> dict[tuple[int, str], str]:
 def vclusters(
     tx: Tx, *, name: str | None = None, ended: bool = False, groups: frozenset[int] | None = None
 ) -> list[VclusterView]:
-    """Vclusters for people, by name, of these groups (None: all); those that have ended only if `ended`."""
-    query = vcluster_query(groups, ended, {t.vclusters.c.name: name})
+    """Vclusters for people, by name, of these groups (None: all); those that have ended only if `ended`.
+
+    name  as in `called`
+    """
+    query = vcluster_query(groups, ended, {}).where(*called(name))
     return vcluster_views(tx, list(tx.execute(query.order_by(t.vclusters.c.name, t.vclusters.c.id))))
+
+
+def called(key: str | None) -> list[ColumnElement[bool]]:
+    """Conditions for the vclusters that `key` names: 'name', or 'name@id' for one of those that had the name; none for
+    None."""
+    if key is None:
+        return []
+    name, at, number = key.partition("@")
+    plain = number.isascii() and number.isdigit() and len(number) < 19
+    return [t.vclusters.c.name == name, *([t.vclusters.c.id == (int(number) if plain else 0)] if at else [])]
 
 
 def vcluster_query(groups: frozenset[int] | None, ended: bool, wanted: Mapping[Column[Any], object]) -> Select[Any]:

@@ -125,6 +125,14 @@ def test_a_vclusters_life(served: Served, tmp_path: Path) -> None:
     assert run(served, "vcluster", "delete", "blue", "--wait").stdout == "blue: ended\n"
     assert as_json(served, "vcluster", "list") == []
     assert [v["name"] for v in as_json(served, "vcluster", "list", "--ended")] == ["blue"]
+    served.tx(lambda tx: tx.execute(update(t.vclusters).values(drain_until=1.0)))  # its lease had run out
+    listed = run(served, "vcluster", "list", "--ended").stdout
+    assert "ended" in listed.split()
+    assert "draining" not in listed
+    shown = as_json(served, "vcluster", "show", "blue")
+    assert (shown["state"], shown["nodes"]) == ("ended", [])
+    assert as_json(served, "vcluster", "show", f"blue@{shown['id']}") == shown
+    assert "no vcluster" in run(served, "vcluster", "show", "blue@99", code=1).stderr
 
 
 def test_nodes_of_several_kinds(served: Served, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_groups_are_ones_own(there: Served) -> None:
 
 def test_what_it_has_and_uses(there: Served) -> None:
     page = browse(there, "viewer").get(PHYSICS)
-    assert "1312 active 1 prime" in page.words
+    assert "1312 in use 1 installing" in page.words
     assert "512.0 MiB" in page.words
     assert "kWh" in page.words
     assert not page.tree.xpath("//main//form[contains(@action, 'settings')]")

@@ -42,7 +42,7 @@ def owner(served: Served) -> Browser:
 def test_an_owner_sees_what_their_group_has_and_waits_for(owner: Browser) -> None:
     page = owner.get("/")
     assert page.status == 200
-    for words in ("of-physics", "n1", "prime", "25 %", "waits for nodes of type <huge>", "news of physics"):
+    for words in ("of-physics", "n1", "installing", "25 %", "waits for nodes of type <huge>", "news of physics"):
         assert words in page.words, words
     for words in ("of-web", "w1", "news of web", "The pool", "resource manager"):
         assert words not in page.words, words
@@ -60,8 +60,8 @@ def test_an_administrator_sees_how_the_site_stands(served: Served, owner: Browse
     add_node(served, "odd", 9, state=NodeState.QUARANTINED, reason="its disk did not read back")
     add_node(served, "guest", 10, state=NodeState.REGISTERING)
     page = signed_in(served).get("/")
-    for words in ("The pool: 4 nodes", "2 on their way", "1 set aside", "its disk did not read back", "guest", "of-web",
-                  "No resource manager runs"):
+    for words in ("The pool: 4 nodes", "1 installing", "1 out of service", "its disk did not read back", "guest",
+                  "of-web", "No resource manager runs"):
         assert words in page.words, words
     served.tx(lambda tx: tx.execute(tables.claims.insert().values(
         name="manager", owner="head1", generation=1, expires_at=NOW + 30)))
@@ -75,8 +75,8 @@ def test_an_administrator_sees_how_the_site_stands(served: Served, owner: Browse
 def test_the_pools_bar_is_whole() -> None:
     parts = sorts({"active": 5, "prime": 2, "boot": 1, "inactive": 1, "off": 10, "new": 1, "retired": 99})
     assert [(what, count) for what, _, count, _ in parts] == [
-        ("in use", 5), ("on their way", 3), ("free and awake", 1), ("free and asleep", 10), ("new", 1)]
-    assert [begin for *_, begin in parts] == [0, 25, 40, 45, 95]
+        ("in use", 5), ("installing", 2), ("starting", 1), ("free", 1), ("asleep", 10), ("new", 1)]
+    assert [begin for *_, begin in parts] == [0, 25, 35, 40, 45, 95]
     assert sorts({}) == []
 
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from cod.flows import people, sshkeys, views
 from cod.model import Site, Who
@@ -40,23 +41,98 @@ def test_the_list_is_filtered_sorted_and_in_parts_on_the_server(there: Served) -
 
 
 def test_a_page_shows_nodes_with_how_to_log_in(there: Served, site: Site) -> None:
+    there.tx(_key_before)
     page = browse(there, "viewer").get(BATCH)
-    assert "9 of 9 active" in page.words
+    assert "9 of 9 in use" in page.words
     assert f"ssh root@n1.batch.{site.domain}" in page.words
     assert "10.77.129.1" in page.words
     assert "2 d 23 h left" in page.words or "3 d left" in page.words
     assert not page.tree.xpath("//main//form"), "a viewer is offered nothing to change"
 
 
-def test_the_page_of_one_that_was_rejected_leads_to_why(there: Served) -> None:
-    """It is gone within a second after it was asked for, if it can never be."""
+def test_one_that_has_ended_has_a_page(there: Served) -> None:
     browser = browse(there)
-    gone = browser.get("/vclusters/summer-school")
-    assert gone.status == 404
-    ways = gone.tree.xpath("//p[@class='actions']/a/@href")
-    assert ways == ["/", "/requests?q=summer-school", "/vclusters?ended=true"]
-    assert all("summer-school" in browser.get(way).words for way in ways[1:])
+    row = browser.get("/vclusters", ended="true").tree.xpath("//th/a[text()='summer-school']/@href")
+    assert row == ["/vclusters/summer-school%405"]
+    for path in ("/vclusters/summer-school", row[0]):
+        page = browser.get(path)
+        assert page.status == 200
+        assert "It ended 30 d ago" in page.words
+        assert "had 6" in page.words
+        assert not page.tree.xpath("//main//form"), "nothing of it can be changed"
+    assert browse(there, group="web").get(row[0]).status == 404
+    assert browser.get("/vclusters/summer-school%404").status == 404, "that number is another one's"
     assert browser.get("/nodes/none").tree.xpath("//p[@class='actions']/a/@href") == ["/"]
+
+
+def test_one_that_was_rejected_says_why(there: Served) -> None:
+    school = there.tx(views.vcluster_alone, "summer-school").vcluster
+    there.tx(lambda tx: tx.execute(insert(t.node_requests).values(
+        vcluster_id=school.id, kind="create", state="rejected", reason="only 33 nodes match.", priority=1,
+        submitted_at=NOW - 60, decided_at=NOW - 59, may_wait=True, may_spread=False)))
+    page = browse(there).get("/vclusters/summer-school")
+    assert "Its request was rejected: only 33 nodes match. What can be done" in page.words
+
+
+def test_a_new_one_hides_the_ended_one_of_the_same_name(there: Served) -> None:
+    browser = browse(there)
+    browser.get("/vclusters/new").send("/vclusters", name="summer-school", template="debian", size=1)
+    assert "It waits for 1 node." in browser.get("/vclusters/summer-school").words
+    assert "It ended 30 d ago" in browser.get("/vclusters/summer-school%405").words
+
+
+def _key_before(tx: Any) -> None:
+    """A key of a member of physics from before its nodes were installed."""
+    ann = people.create(tx, "ann", now=NOW)
+    people.set_role(tx, group="physics", user="ann", role="member")
+    sshkeys.add(tx, who=Who("user:ann", user_id=ann.id), line=KEY, now=NOW)
+    tx.execute(update(t.ssh_keys).values(created_at=0.0))
+
+
+def test_only_what_a_key_opens_has_a_login_line(there: Served) -> None:
+    lines = "//code[starts-with(text(), 'ssh root@')]"
+    browser = browse(there)
+    assert not browser.get(BATCH).tree.xpath(lines), "nobody has a key"
+    there.tx(_key_before)
+    page = browser.get(BATCH)
+    assert len(page.tree.xpath(lines)) == 9
+    assert "As root a node lets in the SSH keys of physics" in page.words
+    there.tx(lambda tx: tx.execute(update(t.ssh_keys).values(created_at=NOW)))
+    assert not browser.get(BATCH).tree.xpath(lines), "the key came after the nodes were installed"
+    there.tx(lambda tx: tx.execute(update(t.ssh_keys).values(created_at=0.0)))
+    plain = "<template name='x'><image target='disk' name='debian-12'/></template>"
+    there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=plain)))
+    page = browser.get(BATCH)
+    assert not page.tree.xpath(lines)
+    assert "hands no keys to its nodes" in page.words
+    own = plain.replace("/></t", "/><personalise seed='nocloud'><user-data>ssh_authorized_keys: [x]</user-data>"
+                        "</personalise></t")
+    there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=own)))
+    there.tx(lambda tx: tx.execute(delete(t.ssh_keys)))
+    assert len(browser.get(BATCH).tree.xpath(lines)) == 9, "its template lets in keys of its own"
+
+
+def test_the_forms_and_the_reclaims_alarm_are_parts_that_come_live(there: Served) -> None:
+    """A page that was open before its cluster had its nodes gets the buttons without a reload."""
+    browser = browse(there, group="web")
+    asked_for = browser.get("/vclusters/staging")
+    assert "Extend the lease" not in asked_for.words
+    there.tx(lambda tx: tx.execute(update(t.vclusters).where(t.vclusters.c.name == "staging").values(
+        state="active", expires_at=NOW + 3600)))
+    (part,) = asked_for.tree.xpath("//*[@data-part='change']")
+    assert {"notice", "transition"} <= set(part.get("data-on").split())
+    change = browser.get("/vclusters/staging", part="change").words
+    for words in ("Extend the lease", "Change the size", "Give back nodes", "End staging"):
+        assert words in change
+    (alarm,) = browser.get("/vclusters/farm").tree.xpath("//*[@data-part='reclaims']")
+    assert "notice" in alarm.get("data-on").split()
+    assert "1 node will be reclaimed" in browser.get("/vclusters/farm", part="reclaims").words
+
+
+def test_a_form_that_was_wrong_is_fetched_from_its_page(there: Served) -> None:
+    wrong = browse(there).get(BATCH).send(f"{BATCH}/extend", lease="soon")
+    assert wrong.tree.xpath("//body/@data-home") == [BATCH]
+    assert wrong.tree.xpath(f"//form[@action='{BATCH}/extend']/@data-typed") == [""]
 
 
 def test_a_page_says_whose_keys_its_nodes_know(there: Served) -> None:
@@ -87,7 +163,7 @@ def test_priming_has_a_bar_and_a_badge_that_follow_the_node(there: Served) -> No
     page = browse(there, group="web").get("/vclusters/farm")
     (bar,) = page.tree.xpath("//*[@data-progress='node14']//progress")
     assert 0 < int(bar.get("value")) < 100
-    assert page.tree.xpath("//*[@data-state and @data-node='node14']/text()") == ["prime"]
+    assert page.tree.xpath("//*[@data-state and @data-node='node14']/text()") == ["installing"]
     there.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == "node14").values(
         progress_done=0, progress_total=0)))
     early = browse(there, group="web", name="eva").get("/vclusters/farm")
@@ -155,7 +231,7 @@ def test_a_reclaim_can_be_answered(there: Served) -> None:
     assert "None of its nodes is of that kind any more." in browser.get("/vclusters/farm").words
     there.tx(lambda tx: tx.execute(update(t.reclaims).values(block_id=3)))  # as node14 is
     page = browser.get("/vclusters/farm")
-    assert "1 node will be taken" in page.words
+    assert "1 node will be reclaimed" in page.words
     assert page.tree.xpath("//*[@class='alarm']//input[@name='nodes']/@value") == ["n14", "n18"]
     assert "A virtual cluster of another group has a higher priority" in page.words
     refused = page.send("/vclusters/farm/reclaims/1/answer", nodes="n16")
@@ -173,7 +249,7 @@ def test_when_its_manager_gives_a_node_back_is_shown(there: Served) -> None:
     there.tx(lambda tx: tx.execute(insert(t.reservations).values(
         reclaim_id=one[0], request_id=one[1], node_id=one[2], at=NOW, promised_at=NOW + 240.0)))
     words = browse(there, group="web").get("/vclusters/farm").words
-    assert f"Unless you choose others, it is {one[3]}. The manager of farm gives {one[3]} back in 4 min" in words
+    assert f"Unless you choose others, it is {one[3]}. The autoscaler of farm gives {one[3]} back in 4 min" in words
 
 
 def test_a_manager_is_enrolled_with_what_is_wrong_at_its_field(there: Served) -> None:
@@ -181,7 +257,7 @@ def test_a_manager_is_enrolled_with_what_is_wrong_at_its_field(there: Served) ->
     wrong = page.send(f"{BATCH}/vcm/enrol", address="here")
     assert wrong.status in (409, 422)
     assert ("address", "here") in wrong.fields(f"{BATCH}/vcm/enrol")
-    assert "Enrol a manager" not in browse(there, "member").get(BATCH).words
+    assert "Enrol an autoscaler" not in browse(there, "member").get(BATCH).words
 
 
 def test_history(there: Served) -> None:

@@ -10,11 +10,12 @@ from sqlalchemy import Engine, func, select, update
 
 from cod.flows import groups as group_flows
 from cod.flows import notices as flow
+from cod.flows import templates
 from cod.flows import vclusters as vcluster_flows
 from cod.flows.notices import Delivery
 from cod.model import Effect, Group, NoticeRules, Page, Refused, Site
 from cod.policy.delivery import GIVEN_UP
-from cod.store import groups, nodes, notices
+from cod.store import groups, nodes, notices, views
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.store.manager_world import add_template, in_tx
@@ -318,8 +319,15 @@ def test_a_group_that_owns_something_stays(tx: Tx, site: Site) -> None:
     with pytest.raises(Refused, match="own group stays"):
         group_flows.delete(tx, "site")
     vcluster_flows.delete(tx, name="web", site=site, now=NOW, actor="test")
-    with pytest.raises(Refused, match="owns 1 vclusters"):
+    with pytest.raises(Refused, match="owns 1 templates: end its vclusters, delete its images and retire"):
         group_flows.delete(tx, "physics")
+    templates.retire(tx, name="debian", now=NOW)
+    ended = views.vclusters(tx, name="web", ended=True)[0].vcluster.id
+    group_flows.delete(tx, "physics")
+    left = views.vclusters(tx, name="web", ended=True)[0]
+    assert (left.vcluster.id, left.group) == (ended, "site"), "its history stays, the site's"
+    shared = tx.scalar(select(func.count()).where(t.config_templates.c.group_id.is_(None)))
+    assert shared == 0, "a retired template of the group is not everybody's to see"
 
 
 def test_a_test_notice(tx: Tx) -> None:

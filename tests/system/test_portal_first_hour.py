@@ -182,7 +182,7 @@ def watches_a_disk_being_written(page: Page) -> None:
 
 def watches_it_grow(page: Page) -> None:
     """Without a reload."""
-    expect(page.get_by_text("2 active", exact=True).first).to_be_visible(timeout=BOOTS)
+    expect(page.get_by_text("2 in use", exact=True).first).to_be_visible(timeout=BOOTS)
     page.reload()
     looked_at(page, "running")
 
@@ -219,7 +219,7 @@ def extends_and_shrinks(page: Page) -> None:
     opened(page, "Change the size")
     field(page, "Nodes").fill("1")
     press(page, "Change")
-    expect(page.get_by_text("of 1 active")).to_be_visible()
+    expect(page.get_by_text("of 1 in use")).to_be_visible()
 
 
 def ends_it(page: Page) -> None:

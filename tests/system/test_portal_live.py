@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from playwright.sync_api import expect
+from sqlalchemy import Engine, update
 
 from cod import consolefiles
 from cod.flows.signin import digest
@@ -57,6 +58,12 @@ def _signed_in(tx: Tx) -> None:
                 browser="")
 
 
+def follows(page: Any, url: str) -> None:
+    """Go there, and wait until the page hears events."""
+    page.goto(url)
+    page.locator("body[data-following]").wait_for(state="attached")
+
+
 def _boots(tx: Tx, name: str) -> None:
     node = nodes.by_name(tx, name)
     nodes.move(tx, node, NodeEvent.PRIMED, now=time.time(), cause="primed", actor="agent")
@@ -67,15 +74,48 @@ def _is_at(tx: Tx, name: str, done: int) -> None:
 
 
 def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine, page: Any) -> None:
-    page.goto(f"{portal.url}/vclusters/farm")
+    follows(page, f"{portal.url}/vclusters/farm")
     name = page.locator("[data-progress]").first.get_attribute("data-progress")
-    with page.expect_response(lambda reply: "/events" in reply.url):
-        page.reload()
     in_transaction(engine, _is_at, name, 77)
     page.locator(f"[data-progress='{name}'] .percent", has_text="77 %").wait_for()
     in_transaction(engine, _boots, name)
-    page.locator(f"[data-node='{name}']", has_text="boot").first.wait_for()
+    page.locator(f"[data-node='{name}']", has_text="starting").first.wait_for()
     page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")  # its part was fetched again
+
+
+def _granted(tx: Tx) -> None:
+    tx.execute(update(tables.vclusters).where(tables.vclusters.c.name == "staging").values(
+        state="active", expires_at=time.time() + 3600))
+    _told(tx, "granted")
+
+
+def _told(tx: Tx, subject: str) -> None:
+    tx.execute(tables.notices.insert().values(at=time.time(), kind="test", group_id=1, subject=subject, about=""))
+
+
+def test_forms_and_the_alarm_of_a_reclaim_come_without_a_reload(portal: Portal, engine: Engine, page: Any) -> None:
+    follows(page, f"{portal.url}/vclusters/staging")
+    expect(page.get_by_text("Extend the lease")).to_have_count(0)
+    in_transaction(engine, _granted)
+    page.get_by_text("Extend the lease").click()
+    page.get_by_label("How long from now").fill("5 days")
+    page.locator("h1").click()
+    columns = {"type_id": 1, "subnet": "", "attributes": "", "given": 0, "state": "open", "created_at": time.time()}
+    in_transaction(engine, lambda tx: tx.execute(tables.reclaims.insert().values(
+        vcluster_id=4, request_id=4, count=2, deadline=time.time() + 600, **columns)))
+    in_transaction(engine, _told, "reclaimed")
+    page.get_by_text("2 nodes will be reclaimed").wait_for()
+    assert page.get_by_label("How long from now").input_value() == "5 days", "what was typed stays"
+
+
+def test_seven_pages_of_one_browser_share_a_stream(portal: Portal, engine: Engine, page: Any) -> None:
+    """A browser has six connections to a site: one stream for each page would leave the seventh none."""
+    pages = [page, *(page.context.new_page() for _ in range(6))]
+    for each in pages:
+        follows(each, f"{portal.url}/")
+    in_transaction(engine, _told, "told to all of them")
+    for each in pages:
+        each.get_by_role("link", name="told to all of them").wait_for()
 
 
 def test_a_console_goes_on_by_itself(portal: Portal, engine: Engine, page: Any) -> None:
@@ -88,8 +128,9 @@ def test_a_console_goes_on_by_itself(portal: Portal, engine: Engine, page: Any) 
 
 
 def test_nothing_is_missed_between_a_page_and_its_stream(portal: Portal, engine: Engine, page: Any) -> None:
+    page.add_init_script("delete window.SharedWorker")  # what a worker asks for passes no route of the page's
     page.goto(f"{portal.url}/vclusters/farm")
-    name = page.locator("[data-node]", has_text="prime").last.get_attribute("data-node")
+    name = page.locator("[data-node]", has_text="installing").last.get_attribute("data-node")
     late = []
 
     def happens_first(route: Any) -> None:
@@ -100,13 +141,12 @@ def test_nothing_is_missed_between_a_page_and_its_stream(portal: Portal, engine:
 
     page.route("**/api/v1/events*", happens_first)
     page.reload()
-    page.locator(f"[data-node='{name}']", has_text="boot").first.wait_for()
+    page.locator(f"[data-node='{name}']", has_text="starting").first.wait_for()
     assert "?after=" in late[0]
 
 
 def test_a_part_is_fetched_again_and_what_is_open_stays_open(portal: Portal, engine: Engine, page: Any) -> None:
-    with page.expect_response(lambda reply: "/events" in reply.url):
-        page.goto(f"{portal.url}/")
+    follows(page, f"{portal.url}/")
     in_transaction(engine, lambda tx: tx.execute(tables.notices.insert().values(
         at=time.time(), kind="test", group_id=1, subject="news <b>of today</b>", about="")))
     page.get_by_role("link", name="news <b>of today</b>").wait_for()
@@ -119,8 +159,7 @@ def test_a_links_code_is_put_in_and_taken_out_of_the_address(portal: Portal, pag
 
 
 def test_when_the_session_is_over_the_page_asks_to_sign_in(portal: Portal, engine: Engine, page: Any) -> None:
-    with page.expect_response(lambda reply: "/events" in reply.url):
-        page.goto(f"{portal.url}/")
+    follows(page, f"{portal.url}/")
     in_transaction(engine, lambda tx: signins.end(tx, people.by_name(tx, "ann").id))  # type: ignore[union-attr]
     in_transaction(engine, lambda tx: tx.execute(tables.notices.insert().values(
         at=time.time(), kind="test", group_id=1, subject="more", about="")))

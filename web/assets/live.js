@@ -1,14 +1,13 @@
 // The live parts of pages. Everything is right without this script; it only saves the reload.
 //
-// One stream of events for the page, while somebody looks at it. States and progress bars are changed in place; a part
+// The browser's pages follow one stream of events (events.js), each while somebody looks at it. States and progress bars are changed in place; a part
 // (an element with data-part and data-on) is fetched again when an event of its kind comes, at most every few seconds.
 "use strict";
 
 (() => {
-  const TONES = { active: "good", inactive: "rest", off: "rest", retired: "rest", quarantined: "bad", new: "wait",
-                  registering: "wait" };
   const SOON = 400; // milliseconds until the first fetch
   const body = document.body;
+  const STATES = JSON.parse(body.dataset.states); // of nodes: what people call them, and the badge's colour
   const every = (selector, root = document) => root.querySelectorAll(selector);
   const named = (attribute, name) => every(`[${attribute}="${CSS.escape(name)}"]`);
 
@@ -44,9 +43,14 @@
   let timer = 0, fetched = 0; // the next fetch; when the last one was
   let apart = 1000 * (body.dataset.apart || 8); // milliseconds between two, as the server wants it: the more watch, the more
 
-  function busy(part) { // somebody types, decides or reads in it
+  const changed = (field) => field.type === "checkbox" || field.type === "radio" ? field.checked !== field.defaultChecked
+    : field.matches("select") ? field.selectedIndex !== Math.max(0, [...field.options].findIndex((one) => one.defaultSelected))
+    : field.type !== "hidden" && field.value !== field.defaultValue;
+
+  function busy(part) { // somebody types, decides or reads in it, or has typed something that was not sent yet
     const at = document.activeElement, marked = getSelection();
-    return part.querySelector("details.confirm[open]") ||
+    return part.querySelector("details.confirm[open], form[data-typed]") ||
+      [...every("form[method=post] :is(input, textarea, select)", part)].some(changed) ||
       [...every(".console", part)].some((text) => text.scrollTop < -9 || // 0 is its end
         (!marked.isCollapsed && text.contains(marked.anchorNode))) ||
       (part.contains(at) && at.matches("input:not([type=hidden]), textarea, select"));
@@ -61,14 +65,13 @@
     if (free.length < names.length) names.filter((name) => !free.includes(name)).forEach((name) => soon(name));
     if (!free.length) return;
     fetched = Date.now();
-    const where = new URL(location.href);
-    where.hash = "";
+    const where = new URL(body.dataset.home, location.href); // after a form that was wrong, not the form's address
     where.searchParams.set("part", free.join(","));
     try {
       const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With": "live" } });
-      if (reply.type === "opaqueredirect") return location.reload(); // signed out meanwhile
+      if (reply.type === "opaqueredirect") return location.assign(body.dataset.home); // signed out meanwhile
       apart = 1000 * (reply.headers.get("X-Live-Apart") || apart / 1000);
-      if (reply.status === 404) return location.reload(); // what the page is about is gone: the server says what became of it
+      if (reply.status === 404) return location.assign(body.dataset.home); // what the page is about is gone: the server says what became of it
       if (!reply.ok) return;
       const text = await reply.text();
       if (free.length === 1) put(named("data-part", free[0])[0], text);
@@ -94,8 +97,9 @@
   function put(part, text) {
     const made = document.createElement("template");
     made.innerHTML = text;
-    if (busy(part) || made.innerHTML === part.dataset.was) return;
-    part.dataset.was = made.innerHTML;
+    const plain = text.replace(/(name="(?:csrf|once)" value=")[^"]*/g, "$1"); // these differ each time
+    if (busy(part) || plain === part.dataset.was) return;
+    part.dataset.was = plain;
     const open = [...every("details[open] > summary", part)].map((each) => each.textContent);
     const at = part.contains(document.activeElement) ? document.activeElement : null;
     const path = at && (at.id ? `#${CSS.escape(at.id)}` : at.getAttribute("href") && `a[href="${CSS.escape(at.getAttribute("href"))}"]`);
@@ -128,10 +132,12 @@
   const told = {
     transition(value) {
       for (const badge of named("data-node", value.node)) {
-        badge.textContent = value.to_state;
-        badge.className = `badge ${TONES[value.to_state] || "busy"}`;
+        const [word, tone] = STATES[value.to_state] || [value.to_state, "busy"];
+        badge.textContent = word;
+        badge.title = value.to_state;
+        badge.className = `badge ${tone}`;
       }
-      say(`${value.node} is ${value.to_state}`);
+      say(`${value.node} is ${(STATES[value.to_state] || [value.to_state])[0]}`);
     },
     progress(value) {
       const part = value.total ? Math.max(0, Math.min(100, Math.floor(100 * value.done / value.total))) : 0;
@@ -145,7 +151,6 @@
     },
   };
 
-  let stream = null, lost = false;
   const state = document.getElementById("live");
 
   function show(text) {
@@ -154,35 +159,38 @@
     state.textContent = text;
   }
 
-  function follow() { // from what the page knows on; after an interruption everything is looked at anyway
-    if (stream || document.hidden) return;
-    const { live, after } = body.dataset;
-    stream = new EventSource(lost || after === undefined ? live : `${live}?after=${after}`);
-    stream.onopen = () => {
-      if (lost) refresh();
-      lost = false;
+  function heard({ kind, again: anew, value }) {
+    if (kind === "open") {
+      body.dataset.following = "";
       show("");
-    };
-    stream.onerror = () => {
-      lost = true;
+      if (anew) refresh();
+    } else if (kind === "lost") {
+      delete body.dataset.following;
       show("Not live: the server does not answer");
-      const refused = stream?.readyState === EventSource.CLOSED; // signed out, or too many pages
-      leave();
-      setTimeout(follow, (refused ? 15000 : 3000) * (1 + Math.random()));
-    };
-    for (const kind of Object.keys(told)) {
-      stream.addEventListener(kind, (event) => {
-        const value = JSON.parse(event.data);
-        told[kind](value);
-        refresh(kind, value);
-        document.dispatchEvent(new CustomEvent(`cod:${kind}`, { detail: value }));
-      });
+    } else {
+      told[kind](value);
+      refresh(kind, value);
+      document.dispatchEvent(new CustomEvent(`cod:${kind}`, { detail: value }));
     }
   }
 
+  const { live, worker, session } = body.dataset;
+  const port = live && window.SharedWorker ? new SharedWorker(worker, { name: `events ${session}` }).port : null;
+  const own = live && !port ? new Events() : null;
+  if (port) port.onmessage = (event) => heard(event.data);
+  let follows = false, after = body.dataset.after; // the last event that the page knows of, as long as it is fresh
+
+  function follow() {
+    if (follows || document.hidden) return;
+    follows = true;
+    port ? port.postMessage({ join: true, live, after }) : own.join(heard, live, after);
+    after = undefined;
+  }
+
   function leave() {
-    stream?.close();
-    stream = null;
+    follows = false;
+    delete body.dataset.following;
+    port ? port.postMessage({ join: false }) : own.leave(heard);
   }
 
   // ------------------------------------------------ for those who hear pages: a few words now and then
@@ -210,6 +218,8 @@
     field.form.requestSubmit();
   }
 
+  document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", ""); // a form that a link is about
+
   document.addEventListener("click", async (event) => {
     const text = event.target.closest?.("[data-copy]");
     if (!text) return;
@@ -230,18 +240,14 @@
     setTimeout(() => delete form.dataset.sent, 5000);
   });
 
-  if (body.dataset.live) {
+  if (live) {
     follow();
     document.addEventListener("visibilitychange", () => {
-      if (document.hidden) {
-        leave();
-      } else {
-        lost = true;
-        follow();
-      }
+      if (document.hidden) leave();
+      else follow();
     });
     addEventListener("pagehide", leave);
-    addEventListener("pageshow", (event) => { if (event.persisted) { lost = true; follow(); } });
+    addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
     again();
     setInterval(tick, 15000);
   }

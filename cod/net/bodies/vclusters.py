@@ -72,10 +72,12 @@ class Release(Body):
 class VclusterReply(Reply):
     """A vcluster. `states` counts its nodes by state; `first_address`, `last_address` bound its block.
 
+    id           tells it from others that had its name: /vclusters/NAME@ID is this one, even after it has ended
     drain_until  set: its lease has run out, and at that time its nodes are taken back
     ready_at     when all its nodes were first active; null: not yet
     """
 
+    id: int
     name: str
     group: str
     state: str

@@ -115,6 +115,9 @@ class Portal:
         value = await self.ground.pool.read(
             partial(guarded, flow=_dated(page.load(ask)), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
+        # Nothing is shown at the address that a form was sent to: live parts are fetched from the page's own.
+        own = links.changed(asked.path, asked.query) if asked.method == "GET" else links.fill(page.path, names)
+        values["home"] = own
         if part:
             return self._parts(page, list(dict.fromkeys(part.split(","))), values, status)
         return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
@@ -147,7 +150,7 @@ class Portal:
             "now": self.ground.clock(), "path": asked.path, "place": place,
             "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
             "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
-            "part": "", "apart": round(self.ground.hub.apart(), 1), "last_event": None,
+            "home": "", "part": "", "apart": round(self.ground.hub.apart(), 1), "last_event": None,
             "can": partial(_can, visit.who), "reply": None,
         }
 

@@ -9,15 +9,12 @@ from functools import partial
 from cod.flows import notices, overview, views
 from cod.model import Page as Part
 from cod.net.portal.pages import Action, Page, together
+from cod.net.portal.shown import by_word
 from cod.net.routes import Ask, Flow
+from cod.states import NodeState
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)
-# How the pool's bar puts states together: (what people call it, the badge's colour, states).
-SORTS = (
-    ("in use", "good", ("active",)), ("on their way", "busy", ("trampoline", "wipe", "prime", "boot", "capture")),
-    ("free and awake", "rest", ("inactive",)), ("free and asleep", "sleep", ("off",)),
-    ("new", "wait", ("new", "registering")), ("set aside", "bad", ("quarantined",)))
 
 
 def _overview(ask: Ask) -> Flow:
@@ -38,12 +35,11 @@ def _stands(found: overview.Standing, now: float) -> Mapping[str, object]:
 
 
 def sorts(pool: Mapping[str, int]) -> list[tuple[str, str, int, float]]:
-    """(what, colour, nodes, where its part of a bar of 100 begins), of those that there are."""
-    total, begun, parts = sum(pool.get(state, 0) for _, _, states in SORTS for state in states), 0, []
-    for what, colour, states in SORTS:
-        count = sum(pool.get(state, 0) for state in states)
-        if count:
-            parts.append((what, colour, count, round(100 * begun / total, 3)))
+    """(what, colour, nodes, where its part of a bar of 100 begins), of those that there are; retired ones are not."""
+    counted = by_word({state: count for state, count in pool.items() if state != NodeState.RETIRED})
+    total, begun, parts = sum(count for _, _, count, _ in counted), 0, []
+    for what, colour, count, _ in counted:
+        parts.append((what, colour, count, round(100 * begun / total, 3)))
         begun += count
     return parts
 

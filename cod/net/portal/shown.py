@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from cod.model import dotted
 
-__all__ = ["browser", "clock", "count", "dotted", "duration", "percent", "said", "size", "when"]
+__all__ = ["browser", "by_word", "clock", "count", "dotted", "duration", "node_word", "percent", "said", "size", "when"]
 
 NONE = Markup("&ndash;")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -70,6 +71,32 @@ def percent(done: float, total: float) -> int:
 def count(number: int, one: str, many: str = "") -> str:
     """'1 node', '2 nodes'."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+# What people call a node's states, and the colour of the badge.
+NODE_WORDS = {
+    "active": ("in use", "good"), "prime": ("installing", "busy"), "trampoline": ("starting", "busy"),
+    "boot": ("starting", "busy"), "capture": ("saving", "busy"), "wipe": ("erasing", "busy"),
+    "inactive": ("free", "rest"), "off": ("asleep", "sleep"), "new": ("new", "wait"),
+    "registering": ("waiting for approval", "wait"), "quarantined": ("out of service", "bad"),
+    "retired": ("retired", "rest"),
+}
+
+
+def node_word(state: str) -> tuple[str, str]:
+    """What people call a node's state, and the colour of its badge."""
+    return NODE_WORDS.get(state, (state, "busy"))
+
+
+def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
+    """Nodes counted by state, as people count them: (word, colour, nodes, the states that the word stands for)."""
+    found: dict[str, tuple[str, str, int, list[str]]] = {}
+    for state in sorted(counts, key=lambda one: list(NODE_WORDS).index(one) if one in NODE_WORDS else -1):
+        word, tone = node_word(state)
+        _, _, nodes, states = found.get(word, (word, tone, 0, []))
+        if counts[state]:
+            found[word] = (word, tone, nodes + counts[state], [*states, state])
+    return list(found.values())
 
 
 _LENGTHS = {"default_lease", "max_lease", "lease_time", "lease", "lifetime"}  # seconds

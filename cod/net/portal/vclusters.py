@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from cod.flows import groups, notices, reclaims, sshkeys, vcms, views
+from cod.flows import groups, notices, reclaims, sshkeys, templates, vcms, views
 from cod.flows.access import offered
-from cod.model import NodeView, ReclaimView, Right, Site, Who
+from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.net import bodies as b
-from cod.net.portal import forms, shown
+from cod.net.portal import documents, forms, shown
 from cod.net.portal.pages import Action, Page, api, to, together
 from cod.net.routes import ANYBODY, Ask, Flow, see
 
@@ -42,8 +42,12 @@ def _one(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         view, nodes = views.vcluster(tx, name, ask.site.policy)
         rest: dict[str, Any] = others(tx)
+        keys = sshkeys.of_group(tx, view.group)
+        run = {name: documents.described(templates.resolve(tx, name=name))
+               for name in {view.template, *(one.template for one in nodes if one.template)}}
         return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
-                       "keys": sshkeys.of_group(tx, view.group),
+                       "keys": keys, "seeded": run[view.template].seeded,
+                       "locked": locked(nodes, keys, run),
                        "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
 
     return load
@@ -53,6 +57,24 @@ def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
     """The nodes that would do for what is being taken."""
     kind = (view.reclaim.type_id, view.reclaim.block_id)
     return [one for one in nodes if (one.node.type_id, one.node.block_id) == kind]
+
+
+def locked(
+    nodes: Iterable[NodeView], keys: Sequence[tuple[str, SshKey]], templates: Mapping[str, documents.Described]
+) -> dict[str, str]:
+    """Why no key of the group opens a node, by the node's name. A node knows the keys of the time when it was
+    installed; who else is let in by its template's own user data, COD cannot know."""
+    first = min((key.created_at for _, key in keys), default=None)
+    found: dict[str, str] = {}
+    for one in nodes:
+        template = templates.get(one.template or "")
+        if template is None or template.own_keys:
+            continue
+        if not template.seeded:
+            found[one.node.name] = "up to its image"
+        elif first is None or first > (one.node.assigned_at or 0.0):
+            found[one.node.name] = "no key was there when it was installed"
+    return found
 
 
 def _history(ask: Ask) -> Flow:

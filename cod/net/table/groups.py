@@ -67,7 +67,7 @@ GROUPS = (
           lambda a: partial(groups.change, name=a.names["name"], changes=a.body.model_dump(exclude_unset=True),
                             rules=a.site.notices, now=a.now),
           reply=b.GroupReply, body=b.GroupPatch),
-    route("DELETE", "/groups/{name}", ADMINS, "Remove a group that owns nothing",
+    route("DELETE", "/groups/{name}", ADMINS, "Remove a group that owns nothing any more",
           lambda a: partial(groups.delete, name=a.names["name"]), status=204),
     route("GET", "/groups/{name}/webhook-secret", manage("group"),
           "Show what the signature of the group's webhook is checked with",
