@@ -108,7 +108,7 @@ class Settings:
 
 def load(path: Path) -> tuple[model.Site, Settings]:
     """Read and validate the site file. Raises `ConfigError`."""
-    return _site(file := read(path)), _settings(file, path)
+    return _site(file := read(path)), settings(file, path)
 
 
 def read(path: Path) -> SiteFile:
@@ -161,9 +161,10 @@ def _table_of(annotation: Any) -> Any:
     return args[0] if args else annotation
 
 
-def _settings(file: SiteFile, path: Path) -> Settings:
+def settings(file: SiteFile, path: Path) -> Settings:
+    """What the server itself needs of a site file that is, or will be, at `path`. Raises `ConfigError`."""
     server = file.server
-    settings = Settings(
+    made = Settings(
         path=path.absolute(),
         name=server.name or socket.gethostname()[:64],
         data=server.data_dir,
@@ -177,9 +178,9 @@ def _settings(file: SiteFile, path: Path) -> Settings:
         certificate=_certificate(file.api),
         plain=file.api.plain,
     )
-    if len(os.fsencode(settings.socket)) > LONGEST_SOCKET:
-        raise ConfigError(path, [f"server.data_dir: {settings.socket} is too long for a UNIX socket; choose another"])
-    return settings
+    if len(os.fsencode(made.socket)) > LONGEST_SOCKET:
+        raise ConfigError(path, [f"server.data_dir: {made.socket} is too long for a UNIX socket; choose another"])
+    return made
 
 
 def _certificate(api: ApiTable) -> WebCertificate | None:

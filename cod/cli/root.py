@@ -14,6 +14,8 @@ from cod.client import ApiError, Unreachable
 COMMANDS = {
     "init": ("cod.cli.server", "init", "Make a new site: site file, folders, database."),
     "serve": ("cod.cli.server", "serve", "Run the server."),
+    "backup": ("cod.cli.backup", "backup", "Back up the whole site into a folder."),
+    "restore": ("cod.cli.backup", "restore", "Restore a site from its backups."),
     "db": ("cod.cli.db", "db", "Upgrade, back up, restore and check the database."),
     "token": ("cod.cli.token", "token", "Tokens for the REST API."),
     "trampoline": ("cod.cli.trampoline", "trampoline", "What machines boot between their users' systems: build it."),

@@ -38,13 +38,13 @@ def new_folder(root: Path) -> Iterator[Path]:
 def publish(folder: Path, root: Path, digest: str) -> None:
     """Make a filled `folder` the image `digest`. If there is one by that name it holds the same bytes and stays."""
     for path in folder.iterdir():
-        _flush(path)
+        flush(path)
     folder.chmod(0o755)
-    _flush(folder)
+    flush(folder)
     target = root / digest
     if not target.exists():
         folder.rename(target)
-    _flush(root)
+    flush(root)
 
 
 def clean(root: Path) -> int:
@@ -75,10 +75,11 @@ def remove(root: Path, digest: str) -> None:
             (root / digest).rename(folder / "removed")
         except FileNotFoundError:
             return
-        _flush(root)
+        flush(root)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Have the disk hold the file or folder before anything goes on."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

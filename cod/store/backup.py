@@ -68,18 +68,39 @@ def _write(engine: Engine, text: TextIO) -> int:
 def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) -> int:
     """Read the backup at `path` into the database; returns the number of rows.
 
-    Raises BadBackup when the file is damaged or of another schema, or when the database holds nodes already and
+    Raises BadBackup when the file is damaged or of another schema, or when the database holds somebody's work and
     `replace` is not set. One transaction: it is restored whole or not at all.
     """
-    schema.check(engine)
+    check(engine, path, replace=replace)
     with engine.begin() as tx:
-        if not replace and tx.execute(select(t.nodes.c.id).limit(1)).first():
-            raise BadBackup("the database holds nodes already: restore into an empty one, or say --replace")
         for table in reversed(t.metadata.sorted_tables):
             tx.execute(delete(table))
         rows = _load(tx, path)
         _disbelieve(tx, now)
         return rows
+
+
+def check(engine: Engine, path: Path, *, replace: bool = False) -> None:
+    """Raise what `restore` would, as far as that can be told without changing anything: the file may be cut short."""
+    schema.check(engine)
+    _header(_lines(path), path)
+    with engine.connect() as tx:
+        if not replace and (name := _worked_with(tx)):
+            raise BadBackup(f"the database holds {name} already: restore into an empty one, or say --replace")
+
+
+def read(path: Path, table: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one table of the backup at `path`; binary columns stay as they are written."""
+    return (line[1] for line in _lines(path) if isinstance(line, list) and line[0] == table)
+
+
+def _worked_with(tx: Tx) -> str:
+    """Return what somebody has put into the database; '' where it is as `cod init` made it."""
+    for name, table in (("nodes", t.nodes), ("users", t.users), ("vclusters", t.vclusters), ("images", t.images),
+                        ("templates", t.config_templates), ("tokens", t.api_tokens)):
+        if tx.execute(select(table).limit(1)).first():
+            return name
+    return "groups" if len(tx.execute(select(t.groups.c.id).limit(2)).all()) > 1 else ""
 
 
 def _plain(table: Table, row: Any) -> dict[str, Any]:
@@ -97,14 +118,18 @@ def _lines(path: Path) -> Iterator[Any]:
         raise BadBackup(f"{path}: not a COD backup, or damaged: {error}") from None
 
 
-def _load(tx: Tx, path: Path) -> int:
-    lines = _lines(path)
+def _header(lines: Iterator[Any], path: Path) -> None:
     header = next(lines, None)
     if not isinstance(header, dict) or header.get("cod") != "backup":
         raise BadBackup(f"{path}: not a COD backup")
     if header["schema"] != schema.head():
         raise BadBackup(f"{path} was made with schema {header['schema']}, this program has {schema.head()}: "
                         "restore it with the version that made it, then upgrade")
+
+
+def _load(tx: Tx, path: Path) -> int:
+    lines = _lines(path)
+    _header(lines, path)
     rows, name = 0, ""
     waiting: list[dict[str, Any]] = []
     for line in lines:

@@ -1,0 +1,353 @@
+"""Backup and restore of a whole site: `cod backup FOLDER`, `cod restore FOLDER`.
+
+A backup folder holds sets, one for each backup, and what sets share::
+
+    sets/20260131T030000Z/set.json     what belongs to the set, with digests; written last
+    sets/20260131T030000Z/database.gz  every row (`cod.store.backup`)
+    files/SHA256                       the site file, files that it names, keys, certificates, loaders, the trampoline
+    images/DIGEST/                     images as they are served (`cod.images.store`)
+
+Files and images are named by their digests and copied once, so a second backup copies what is new. Each copied image is
+read back and checked. The server may run meanwhile: the rows are of one moment, and an image that was deleted after
+that moment, before it was copied, makes the backup begin anew. What a crash leaves behind is no set.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from cod import config, secretfile
+from cod.config import Settings
+from cod.images import store as image_store
+from cod.images.verify import verify
+from cod.store import backup as rows
+from cod.store import images, schema
+from cod.store.engine import connect
+
+NOT_KEPT = {"run", "cache", "incoming", "images", "consoles"}  # folders of the data folder that a backup leaves out
+TRIES = 3  # snapshots of the database, where images are deleted while they are copied
+LARGEST_NAMED = 1 << 20  # bytes of a file outside the data folder that the site file names
+_FORMAT = 1
+
+
+class Refused(Exception):
+    """The backup or restore cannot be done; the sentence says why. What was there before is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file of a set. `place`: site (the site file), data (`path` is below the data folder) or host (absolute)."""
+
+    place: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """What belongs to one backup; `missing`: digests of images that the site itself has lost or that are damaged."""
+
+    name: str
+    site: str
+    made_at: float
+    schema: str
+    site_file: str
+    rows: int
+    database: str
+    files: tuple[Kept, ...]
+    images: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    format: int = _FORMAT
+
+
+@dataclass(slots=True)
+class Done:
+    """What a backup or a restore did: the set, images copied, bytes copied, and sentences for people."""
+
+    set: Set
+    images: int = 0
+    bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------- backup
+
+
+def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
+    """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises `Refused`, OSError."""
+    site, settings = config.load(site_file)
+    engine = connect(settings.database)
+    try:
+        schema.check(engine)
+        with _opened(folder):
+            if (before := sets(folder)) and before[-1].site != site.name:
+                raise Refused(f"{folder} holds backups of the site {before[-1].site!r}; this one is {site.name!r}")
+            name = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+            if (folder / "sets" / name).exists():
+                raise Refused(f"{folder} has a set {name} already: try again in a second")
+            with _growing(folder / "sets") as growing:
+                for _ in range(TRIES):
+                    count = rows.backup(engine, growing / "database.gz")
+                    named = sorted({row["digest"] for row in rows.read(growing / "database.gz", "images")
+                                    if row["state"] == "ready"})
+                    copied, size, faults = _copied(named, settings.images, folder / "images")
+                    with engine.connect() as connection:
+                        still = images.digests(connection)
+                    if faults.keys() <= still:
+                        break
+                else:
+                    raise Refused("images are deleted faster than they are copied: try again later")
+                files = tuple(_files(settings, folder / "files"))
+                made = Set(name, site.name, now, schema.head(), str(settings.path), count,
+                           _digest(growing / "database.gz"), files,
+                           tuple(each for each in named if each not in faults), tuple(faults))
+                secretfile.write(growing / "set.json", json.dumps(asdict(made), indent=1).encode() + b"\n")
+                growing.rename(folder / "sets" / name)
+                image_store.flush(folder / "sets")
+            if keep:
+                _forget(folder, keep)
+    finally:
+        engine.dispose()
+    return Done(made, copied, size, [f"image {digest[:12]}: {fault}" for digest, fault in faults.items()])
+
+
+def sets(folder: Path) -> list[Set]:
+    """Return the complete sets in `folder`, oldest first. Raises `Refused` where one cannot be read."""
+    return [_set(path) for path in sorted(folder.glob("sets/*/set.json")) if not path.parent.name.startswith(".")]
+
+
+def _set(path: Path) -> Set:
+    try:
+        said = json.loads(path.read_bytes())
+        if said["format"] != _FORMAT:
+            raise Refused(f"{path} has the format {said['format']}, this program reads {_FORMAT}: use a newer version")
+        return Set(**said | {"files": tuple(Kept(**each) for each in said["files"]), "images": tuple(said["images"]),
+                             "missing": tuple(said["missing"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Refused(f"{path} cannot be read: {error}") from None
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[None]:
+    """The folder, made now if need be, for this process alone."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(folder.iterdir()) and not (folder / "sets").is_dir():
+        raise Refused(f"{folder} is not empty and holds no backups of COD: name another folder")
+    for part in ("sets", "files", "images"):
+        (folder / part).mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        image_store.clean(folder / "images")
+        for left in folder.glob("sets/.new-*"):
+            shutil.rmtree(left)
+        yield
+    except BlockingIOError:
+        raise Refused(f"another backup into {folder} is under way") from None
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _growing(folder: Path) -> Iterator[Path]:
+    """A folder below `folder` that is gone at the end unless it was renamed."""
+    growing = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
+    try:
+        yield growing
+    finally:
+        shutil.rmtree(growing, ignore_errors=True)
+
+
+def _copied(digests: list[str], source: Path, target: Path) -> tuple[int, int, dict[str, str]]:
+    """Copy the images that `target` lacks; returns how many, their bytes, and a sentence by digest for those of which
+    there is no good copy."""
+    count, size, faults = 0, 0, dict[str, str]()
+    for digest in digests:
+        if (target / digest).exists():
+            continue
+        with image_store.new_folder(target) as scratch:
+            try:
+                shutil.copytree(source / digest, scratch / digest, copy_function=_copy_private)
+            except FileNotFoundError:
+                faults[digest] = "its folder is not there"
+                continue
+            except shutil.Error as error:
+                faults[digest] = f"it cannot be read: {error.args[0][0][2]}"
+                continue
+            if bad := verify(scratch, digest).bad:
+                faults[digest] = bad[0]
+                continue
+            size += sum(path.stat().st_size for path in (scratch / digest).iterdir())
+            image_store.publish(scratch / digest, target, digest)
+            count += 1
+    return count, size, faults
+
+
+def _copy_private(source: str, target: str) -> None:
+    with open(source, "rb") as file, open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
+
+
+def _files(settings: Settings, target: Path) -> Iterator[Kept]:
+    """Copy the site file, the files that it names, and those of the data folder; each once, by its digest."""
+    yield Kept("site", str(settings.path), _kept(settings.path, target))
+    for path in _named(config.read(settings.path)):
+        if not path.is_relative_to(settings.data) and path.is_file() and path.stat().st_size <= LARGEST_NAMED:
+            yield Kept("host", str(path), _kept(path, target))
+    skipped = {Path(settings.database.removeprefix("sqlite:///") + end) for end in ("", "-wal", "-shm", "-journal")}
+    for top in sorted(settings.data.iterdir()):
+        for path in sorted(top.rglob("*")) if top.is_dir() and top.name not in NOT_KEPT else [top]:
+            own = {path, path.resolve()} & {*skipped, settings.path, settings.path.resolve()}
+            if path.is_file() and not path.is_symlink() and not own:
+                yield Kept("data", str(path.relative_to(settings.data)), _kept(path, target))
+
+
+def _named(table: BaseModel) -> Iterator[Path]:
+    """Yield the files that the site file names: passwords, certificates, keys."""
+    for key, value in table:
+        for each in value if isinstance(value, tuple) else [value]:
+            if isinstance(each, BaseModel):
+                yield from _named(each)
+            elif isinstance(each, Path) and key != "data_dir":
+                yield each
+
+
+def _kept(path: Path, target: Path) -> str:
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if not (target / digest).exists():
+        secretfile.write(target / digest, content)
+    return digest
+
+
+def _forget(folder: Path, keep: int) -> None:
+    """Remove all sets but the newest, and what no set names any more."""
+    every = sets(folder)
+    for old in every[:-keep]:
+        shutil.rmtree(folder / "sets" / old.name)
+    left = every[-keep:]
+    for digest in image_store.digests(folder / "images") - {digest for each in left for digest in each.images}:
+        image_store.remove(folder / "images", digest)
+    for path in (folder / "files").iterdir():
+        if path.name not in {each.sha256 for one in left for each in one.files}:
+            path.unlink()
+
+
+# ---------------------------------------------------------------- restore
+
+
+def chosen(folder: Path, name: str = "") -> Set:
+    """Return the set of that name; '': the newest. Raises `Refused`."""
+    every = sets(folder)
+    if not every:
+        raise Refused(f"{folder} holds no complete backup of COD")
+    for each in reversed(every):
+        if name in ("", each.name):
+            return each
+    raise Refused(f"{folder} has no set {name!r}; it has {', '.join(each.name for each in every)}")
+
+
+def check(folder: Path, wanted: Set) -> list[str]:
+    """Read the whole set and compare it with its digests; returns a sentence for each fault."""
+    faults = []
+    if _digest(folder / "sets" / wanted.name / "database.gz") != wanted.database:
+        faults.append("database.gz is not as it was written")
+    for each in wanted.files:
+        if _digest(folder / "files" / each.sha256) != each.sha256:
+            faults.append(f"{each.path} is not as it was written")
+    for digest in wanted.images:
+        faults += [f"image {digest[:12]}: {fault}" for fault in verify(folder / "images", digest).bad]
+    return faults
+
+
+def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: bool = False,
+            say: Callable[[str], object] = lambda line: None) -> Done:
+    """Put the set's files, images and rows where the site file says; a site file that is there already is kept.
+
+    replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to refuse
+    All is read and checked before the first byte is written; the rows come last, in one transaction. Raises `Refused`,
+    `rows.BadBackup`, OSError.
+    """
+    if faults := check(folder, wanted):
+        raise Refused(f"the backup {wanted.name} is damaged: {'; '.join(faults[:5])}. Nothing was restored")
+    kept = {each.place: each for each in wanted.files}["site"]
+    text = (site_file if site_file.exists() else folder / "files" / kept.sha256).read_text()
+    settings = config.settings(config.parse(text, site_file), site_file)
+    if running := _running(settings.run):
+        raise Refused(f"the server runs ({running}): stop it first")
+    targets = {_target(each, settings): folder / "files" / each.sha256 for each in wanted.files if each.place != "site"}
+    differ = [path for path, source in targets.items() if path.exists() and path.read_bytes() != source.read_bytes()]
+    if differ and not replace:
+        raise Refused(f"{', '.join(map(str, differ[:5]))}{' …' if len(differ) > 5 else ''} would be overwritten: "
+                      "move the old site away, or say --replace")
+    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = connect(settings.database)
+    try:
+        if schema.current(engine) is None:
+            schema.upgrade(engine)
+        rows.check(engine, folder / "sets" / wanted.name / "database.gz", replace=replace)
+        done = Done(wanted)
+        if site_file.exists():
+            say(f"kept {site_file}")
+        else:
+            targets[site_file] = folder / "files" / kept.sha256
+        settings.images.mkdir(parents=True, exist_ok=True)
+        image_store.clean(settings.images)
+        for digest in wanted.images:
+            if (settings.images / digest).exists() and verify(settings.images, digest).bad:
+                image_store.remove(settings.images, digest)
+        done.images, done.bytes, bad = _copied(list(wanted.images), folder / "images", settings.images)
+        if bad:
+            raise Refused("; ".join(f"image {digest[:12]}: {fault}" for digest, fault in bad.items()))
+        for path, source in targets.items():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            secretfile.write(path, source.read_bytes())
+        rows.restore(engine, folder / "sets" / wanted.name / "database.gz", now, replace=replace)
+    finally:
+        engine.dispose()
+    done.notes += [f"image {digest[:12]} is not in the backup: the site had lost it" for digest in wanted.missing]
+    return done
+
+
+def _target(kept: Kept, settings: Settings) -> Path:
+    path = Path(kept.path) if kept.place == "host" else settings.data / kept.path
+    if ".." in path.parts or (kept.place == "host") != Path(kept.path).is_absolute():
+        raise Refused(f"the backup is no backup of COD: it would write {kept.path!r}")
+    return path
+
+
+def _running(run: Path) -> str:
+    """Return the name of a socket in the run folder that a living process listens on; '' where there is none."""
+    for path, kind in [(run / "api.sock", socket.SOCK_STREAM), *((p, socket.SOCK_DGRAM) for p in run.glob("*.wake"))]:
+        with socket.socket(socket.AF_UNIX, kind) as probe, suppress(OSError):
+            probe.connect(str(path))
+            return str(path)
+    return ""
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def described(made: Set) -> dict[str, Any]:
+    """Return a set as JSON for programs: counts in place of the lists."""
+    return {"name": made.name, "site": made.site, "made_at": made.made_at, "schema": made.schema, "rows": made.rows,
+            "files": len(made.files), "images": len(made.images), "missing": list(made.missing)}

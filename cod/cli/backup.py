@@ -1,0 +1,116 @@
+"""`cod backup` and `cod restore`: a whole site, by one command each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from cod.cli.show import as_json, print_json, print_table, size
+from cod.client import SITE_FILE
+
+FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+
+
+@click.command()
+@FOLDER
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the N newest sets, and remove older ones; "
+              "else all are kept.")
+@as_json
+@click.pass_context
+def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) -> None:
+    """Add a set to the backups in FOLDER: database, site file, keys, certificates, loaders, images.
+
+    Consistent while the server runs. An image is copied once, so later sets take the room of what is new. FOLDER holds
+    secrets: it is for its owner alone. Exit code 1 where an image of the site is lost or damaged; the rest is saved.
+
+    \b
+    Example:
+      cod backup /srv/backups/cod --keep 14
+    """
+    from cod import backup as site
+
+    with _refusals():
+        done = site.backup(Path(ctx.find_root().obj["site"] or SITE_FILE), folder, time.time(), keep or 0)
+    if as_json:
+        print_json({**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes})
+    else:
+        made = done.set
+        click.echo(f"{folder}: set {made.name}, {made.rows} rows, {len(made.files)} files, {len(made.images)} images; "
+                   f"{done.images} images copied, {size(done.bytes)}")
+    for note in done.notes:
+        click.echo(f"Error: {note}; `cod image list` names it: add it anew or delete it", err=True)
+    sys.exit(1 if done.notes else 0)
+
+
+@click.command()
+@FOLDER
+@click.option("--set", "name", metavar="NAME", default="", help="The set to restore; else the newest.")
+@click.option("--replace", is_flag=True, help="Replace what the database and the data folder hold.")
+@click.option("--check", "check_only", is_flag=True, help="Read the set, compare it with its digests, write nothing.")
+@click.option("--list", "list_only", is_flag=True, help="List the sets.")
+@as_json
+@click.pass_context
+def restore(
+    ctx: click.Context, folder: Path, name: str, replace: bool, check_only: bool, list_only: bool, as_json: bool
+) -> None:
+    """Restore a site from the backups in FOLDER; stop the server first.
+
+    A site file that is there already is kept, and says where the data folder and the database are; else the backup's is
+    written to where it was, or to where --site says. Every digest is checked before anything is written. Every node
+    then counts as dirty until it reports; nodes that were active stay so.
+
+    \b
+    Example:
+      cod restore /srv/backups/cod --list
+      cod restore /srv/backups/cod
+    """
+    from cod import backup as site
+
+    with _refusals():
+        if list_only:
+            found = [site.described(each) for each in site.sets(folder)]
+            if as_json:
+                print_json(found)
+                return
+            print_table(("SET", "SITE", "SCHEMA", "ROWS", "FILES", "IMAGES"), [
+                (f["name"], f["site"], f["schema"], f["rows"], f["files"], f["images"]) for f in found])
+            return
+        wanted = site.chosen(folder, name)
+        if check_only:
+            if faults := site.check(folder, wanted):
+                raise site.Refused(f"the backup {wanted.name} is damaged: {'; '.join(faults)}")
+            click.echo(f"{folder}: set {wanted.name} is good")
+            return
+        said = ctx.find_root().obj["site"]
+        done = site.restore(folder, wanted, Path(said or wanted.site_file), time.time(), replace=replace,
+                            say=lambda line: click.echo(line, err=True))
+    if as_json:
+        print_json({**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes})
+        return
+    click.echo(f"restored set {wanted.name}: {wanted.rows} rows, {len(wanted.files)} files, "
+               f"{len(wanted.images)} images")
+    for note in done.notes:
+        click.echo(note, err=True)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Tell what stands in the way in one line."""
+    from sqlalchemy.exc import DBAPIError
+
+    from cod.backup import Refused
+    from cod.config import ConfigError
+    from cod.store.backup import BadBackup
+    from cod.store.schema import SchemaMismatch
+
+    try:
+        yield
+    except DBAPIError as error:
+        raise click.ClickException(f"the database cannot be used: {error.orig}") from None
+    except (Refused, ConfigError, BadBackup, SchemaMismatch, OSError) as error:
+        raise click.ClickException(str(error)) from None
