@@ -41,7 +41,8 @@ def answer(
            as they are of the kind and are wanted; names that it has no nodes of are passed over. It replaces what was
            promised before; None: that stays
     They have to be of the kind that is taken, and no more than are still wanted. Nodes that were given for this reclaim
-    before are passed over, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
+    before are passed over, and once it is over all that its vcluster does not hold, so that repeating an answer changes
+    nothing. Raises `Refused`; then nothing is given.
     """
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
@@ -74,8 +75,8 @@ def _named(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, names: Sequence[str]) -
     by_name = _by_name(held)
     gone = {node.name for node in nodes.lock(tx, reservations.of_reclaims(tx, [reclaim.id]))
             if node.vcluster_id != vcluster.id}
-    for name in names:
-        if name not in by_name and name not in gone:
+    for name in names:  # once the reclaim is over nothing tells any more which nodes were given for it
+        if name not in by_name and name not in gone and reclaim.state == ReclaimState.OPEN:
             raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")
     return list(dict.fromkeys(by_name[name] for name in names if name in by_name))
 

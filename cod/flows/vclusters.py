@@ -206,7 +206,7 @@ def _shrink(
     lacking = max(size - vclusters.held(tx, vcluster.id), 0)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
     for request in [one for one in pending if one.kind == "replace"][lacking:]:
-        requests.decide(tx, request.id, RequestState.WITHDRAWN, cause, now)
+        requests.take_back(tx, request, cause, now)
     smaller = vclusters.change(tx, vcluster, now, size=size)
     if ready := vclusters.first_ready(tx, vcluster.id, now):  # without the nodes that were not active yet
         notices.add(tx, **news.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id, now=now)

@@ -24,11 +24,20 @@ MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages read in one look: in all, for on
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """Whom a connection is for. `epoch` is the connection's; `acked`: up to which messages it need not be sent any."""
+    """A connection that was let in.
+
+    vcluster_id  the vcluster it speaks for
+    epoch        the connection's number; the newest wins
+    acked        messages up to this number are not sent again
+    enrolled_at  the enrolment it was let in by, as seconds since the epoch
+    serial       of the certificate that was shown; '' for none
+    """
 
     vcluster_id: int
     epoch: int
     acked: int
+    enrolled_at: float = 0.0
+    serial: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +175,7 @@ def greet(
     vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about,
                 ends_at=known.ends_at or ends_at)
     vcms.acknowledge(tx, found.id, acked)
-    return Greeted(found.id, known.epoch + 1, acked)
+    return Greeted(found.id, known.epoch + 1, acked, known.enrolled_at, serial)
 
 
 def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
@@ -179,23 +188,48 @@ def started(tx: Tx, server: str, now: float) -> None:
     vcms.started(tx, server, now)
 
 
-def spoken(tx: Tx, vcluster_id: int, epoch: int, flow: Callable[[Tx], T]) -> T:
-    """Carry out what a VCM says, unless another connection, another certificate or nobody speaks for it by now."""
-    known = vcms.get(tx, vcluster_id)
-    if known is None or known.epoch != epoch:
-        raise Refused("forbidden", "a newer connection, or another certificate, has taken its place")
+def spoken(tx: Tx, greeted: Greeted, flow: Callable[[Tx], T]) -> T:
+    """Carry out a VCM's message. Raises `Refused` ('forbidden'), with the reason, where its connection is over."""
+    over = why_over(tx, greeted)
+    if over:
+        raise Refused("forbidden", over)
     return flow(tx)
 
 
-def fresh(tx: Tx, server: str, sent: Mapping[int, tuple[int, int | None]]) -> tuple[list[Owed], list[int]]:
-    """For a server's connections (vcluster -> its epoch, the last message sent; None: it cannot be sent any now): what
-    else is owed to them, at most about `MOST_AT_ONCE`; and those that are not the newest any more, or whose VCM is not
-    enrolled any more."""
+def why_over(tx: Tx, greeted: Greeted) -> str:
+    """Return why a connection may not speak for its vcluster any more, '' while it may."""
+    known = vcms.get(tx, greeted.vcluster_id)
+    if known is None:
+        found = vclusters.get(tx, greeted.vcluster_id)
+        is_there = found is not None and found.state != VclusterState.ENDED
+        return "the VCM was revoked" if is_there else "the vcluster has ended"
+    if known.enrolled_at != greeted.enrolled_at:
+        return "the VCM was enrolled anew"
+    if known.epoch == greeted.epoch:
+        return ""
+    if known.server is not None:
+        return "a newer connection has taken its place"
+    if known.serial != greeted.serial:
+        inside = known.head is not None and not known.serial
+        return f"{known.head} was invited anew: the certificate is void" if inside else "the VCM was enrolled anew"
+    return f"more than {vcms.MOST_OWED} messages were owed and were dropped: ask for the whole picture"
+
+
+def fresh(
+    tx: Tx, server: str, sent: Mapping[int, tuple[Greeted, int | None]]
+) -> tuple[list[Owed], dict[int, str]]:
+    """Return what is owed to a server's connections, and why some of them are over.
+
+    server  name of the server that holds the connections
+    sent    by vcluster: the connection, and the last message sent on it; None: nothing can be sent now
+    At most about `MOST_AT_ONCE` messages are returned.
+    """
     heads = vcms.heads(tx, server)
-    stale = [one for one, (epoch, _) in sent.items() if one not in heads or heads[one][0] != epoch]
+    over = {one: why_over(tx, greeted) or "another server holds the connection" for one, (greeted, _) in sent.items()
+            if one not in heads or heads[one][0] != greeted.epoch}
     behind = {one: last for one, (_, last) in sent.items()
-              if last is not None and one in heads and heads[one][0] == sent[one][0] and heads[one][1] > last}
-    return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), stale
+              if last is not None and one not in over and heads[one][1] > last}
+    return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), over
 
 
 def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:

@@ -101,11 +101,11 @@ class NmpServer(Service):
     async def _look(self) -> None:
         asked = dict(self.sessions)
         try:
-            sent = {one: (session.epoch, session.sent if session.has_room() else None)
+            sent = {one: (session.greeted, session.sent if session.has_room() else None)
                     for one, session in asked.items()}
-            owed, stale = await self.pool.read(vcms.fresh, self.server, sent)
-            for vcluster_id in stale:
-                asked[vcluster_id].leave("a newer connection, or another certificate, has taken its place")
+            owed, over = await self.pool.read(vcms.fresh, self.server, sent)
+            for vcluster_id, reason in over.items():
+                asked[vcluster_id].leave(reason)
             for row in owed:
                 _tell(asked[row.vcluster_id], row)
             self._again = self._again or len(owed) >= vcms.MOST_EACH  # there may be more

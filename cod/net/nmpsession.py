@@ -6,6 +6,7 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
@@ -67,7 +68,8 @@ class Session(Line):
         super().__init__(server, address)
         self._server = server
         self._speaker: Speaker | None = None
-        self.epoch = self.sent = self.acked = 0
+        self.greeted = vcms.Greeted(0, 0, 0)
+        self.sent = self.acked = 0
         self._until = inf
         self._shown: dict[str, tuple[str, int]] = {}
 
@@ -125,12 +127,12 @@ class Session(Line):
         if self._closing:  # it has gone while we looked
             return self._gone(greeted.vcluster_id, greeted.epoch)
         older = server.sessions.get(greeted.vcluster_id)
-        if older is not None and older.epoch > greeted.epoch:  # it came later and was looked up sooner
+        if older is not None and older.greeted.epoch > greeted.epoch:  # it came later and was looked up sooner
             return self.leave("a newer connection has taken its place")
         self._speaker = Speaker(hello.vcluster, greeted.vcluster_id)
         self.opened(server.rations.of(greeted.vcluster_id))
         self._until = shown.until
-        self.epoch, self.sent, self.acked = greeted.epoch, greeted.acked, greeted.acked
+        self.greeted, self.sent, self.acked = greeted, greeted.acked, greeted.acked
         server.sessions[greeted.vcluster_id] = self
         if older is not None:
             older.leave("a newer connection has taken its place")
@@ -163,8 +165,9 @@ class Session(Line):
             raise Fault("refused", "this server issues no certificates")
         issued = _certified(server.authority, speaker.vcluster, asked.request, now)
         await server.pool.run(
-            certificates.renew, vcluster_id=speaker.id, epoch=self.epoch, serial=issued.serial,
-            ends_at=issued.ends_at, address=self.address, now=now)
+            vcms.spoken, self.greeted,
+            partial(certificates.renew, vcluster_id=speaker.id, epoch=self.greeted.epoch, serial=issued.serial,
+                    ends_at=issued.ends_at, address=self.address, now=now))
         log.info("the VCM of %s has renewed its certificate", speaker.vcluster)
         ours = server.authority.der()
         self.answer(b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id)
@@ -183,7 +186,7 @@ class Session(Line):
             await self._renew(message, body, speaker)
         elif not isinstance(body, b.Pong):
             flow, shape = nmpverbs.flow(body, speaker, server.site, server.clock())
-            value = await server.pool.run(vcms.spoken, speaker.id, self.epoch, flow)
+            value = await server.pool.run(vcms.spoken, self.greeted, flow)
             if isinstance(value, Result):
                 server.effects(value.effects)
                 value = value.value
@@ -203,7 +206,7 @@ class Session(Line):
         if upto <= self.acked:
             return
         await self._server.pool.run(
-            vcms.spoken, speaker.id, self.epoch, lambda tx: vcms.acknowledge(tx, speaker.id, upto))
+            vcms.spoken, self.greeted, lambda tx: vcms.acknowledge(tx, speaker.id, upto))
         had_room = self.has_room()
         self.acked = max(self.acked, upto)
         if not had_room:
@@ -249,7 +252,7 @@ class Session(Line):
             log.info("VCM of %s is not connected any more", speaker.vcluster)
             if self._server.sessions.get(speaker.id) is self:
                 del self._server.sessions[speaker.id]
-            self._gone(speaker.id, self.epoch)
+            self._gone(speaker.id, self.greeted.epoch)
 
     def _gone(self, vcluster_id: int, epoch: int) -> None:
         server = self._server

@@ -45,7 +45,8 @@ def enrol(
     tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
     columns: dict[str, Any] = {"address": address, "head": head, "enrolled_at": now, **_shows(serial, ends_at)}
     if known is None:
-        tx.execute(insert(t.vcms).values(vcluster_id=vcluster_id, **columns))
+        # A connection of an enrolment that was revoked may still be open: its number must not come again.
+        tx.execute(insert(t.vcms).values(vcluster_id=vcluster_id, **columns, epoch=int(now * 1000)))
     else:
         change(tx, known, **columns, epoch=known.epoch + 1, server=None, connected_at=now)
     found = get(tx, vcluster_id)

@@ -36,9 +36,9 @@ def founded(tx: Tx, site: Site, name: str = "pool", nodes: int = 4) -> None:
     world.arrive(tx, NOW)
 
 
-def enrolled(engine: Engine, ca: Ca, name: str = "pool", when: datetime | None = None) -> Issued:
+def enrolled(engine: Engine, ca: Ca, name: str = "pool", when: datetime | None = None, now: float = NOW) -> Issued:
     issued = ca.vcm(name, when or datetime.now(UTC))
-    in_transaction(engine, vcms.enrol, vcluster=name, serial=issued.serial, address="", now=NOW)
+    in_transaction(engine, vcms.enrol, vcluster=name, serial=issued.serial, address="", now=now)
     return issued
 
 

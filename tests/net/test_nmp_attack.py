@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 
 from cod.ca import Ca, Issued
 from cod.flows import vclusters, vcms
+from cod.flows.vcms import Greeted
 from cod.model import Owed, Refused, Site
 from cod.net import nmp, nmptls
 from cod.net.nmp import NmpServer
@@ -237,7 +238,7 @@ class Told:
     """A session as the server's look sees it."""
 
     def __init__(self, epoch: int, sent: int) -> None:
-        self.epoch, self.sent, self.said, self.left = epoch, sent, list[int](), ""
+        self.greeted, self.sent, self.said, self.left = Greeted(1, epoch, sent), sent, list[int](), ""
         self.address, self.transport = "10.0.0.9", SimpleNamespace(abortConnection=lambda: self.leave("aborted"))
 
     def has_room(self) -> bool:
@@ -292,10 +293,10 @@ def test_what_was_read_for_one_connection_is_not_sent_on_the_next(still: Any) ->
     still.sessions[1] = old
     still.poll()
     still.sessions[1] = new
-    still.pool.asked[0].callback(([row(11)], []))
+    still.pool.asked[0].callback(([row(11)], {}))
     assert (old.said, new.said) == ([11], [])
     still.poll()
-    still.pool.asked[1].callback(([row(n) for n in range(6, 12)], []))
+    still.pool.asked[1].callback(([row(n) for n in range(6, 12)], {}))
     assert new.said == [6, 7, 8, 9, 10, 11]
 
 
@@ -303,8 +304,8 @@ def test_what_is_more_than_one_look_reads_is_looked_for_at_once(still: Any) -> N
     one = Told(1, 0)
     still.sessions[1] = one
     still.poll()
-    still.pool.asked[0].callback(([row(n + 1) for n in range(vcms.MOST_EACH)], []))
-    still.pool.asked[1].callback(([row(vcms.MOST_EACH + 1)], []))
+    still.pool.asked[0].callback(([row(n + 1) for n in range(vcms.MOST_EACH)], {}))
+    still.pool.asked[1].callback(([row(vcms.MOST_EACH + 1)], {}))
     assert (len(one.said), len(still.pool.asked)) == (vcms.MOST_EACH + 1, 2)
 
 
@@ -315,11 +316,11 @@ def test_a_message_that_cannot_be_sent_is_its_vcm_s_trouble_alone(
     still.sessions.update({1: one, 2: other})
     still.poll()
     still.poll()  # while the first look is under way
-    still.pool.asked[0].callback(([row(1, 1, "poison"), row(1, 2)], []))
+    still.pool.asked[0].callback(([row(1, 1, "poison"), row(1, 2)], {}))
     assert (one.left, other.said) == ("a message cannot be sent", [1])
     assert len(still.pool.asked) == 2
-    still.pool.asked[1].callback(([], [2]))
-    assert "newer connection" in other.left
+    still.pool.asked[1].callback(([], {2: "the VCM was revoked"}))
+    assert other.left == "the VCM was revoked"
     assert "cannot be sent" in caplog.text
 
 

@@ -102,10 +102,42 @@ def test_a_new_certificate_replaces_the_old_one_at_once(
 ) -> None:
     old = client()
     new = enrolled(engine, ca)
-    heard = old.hear()
-    assert heard is not None
-    assert isinstance(heard[1], b.Bye)
+    assert farewell(old) == "the VCM was enrolled anew"
     client(new)
+
+
+def farewell(vcm: Client) -> str:
+    """The reason with which the server says goodbye; what it says before is passed over."""
+    while (heard := vcm.hear()) is not None:
+        if isinstance(heard[1], b.Bye):
+            assert vcm.hear() is None
+            return heard[1].reason
+    raise AssertionError("closed without a goodbye")
+
+
+def test_revoked_and_enrolled_again_the_old_connection_hears_why_and_the_new_one_stays(
+    client: Callable[..., Client], engine: Engine, ca: Ca, server: NmpServer
+) -> None:
+    """The numbers of connections began again, so that the newcomer was taken for the older one and sent away."""
+    old = [client() for _ in range(3)][-1]
+    in_transaction(engine, vcms.revoke, vcluster="pool")
+    assert farewell(old) == "the VCM was revoked"
+    lingering = client(enrolled(engine, ca, now=NOW + 1))
+    in_transaction(engine, vcms.revoke, vcluster="pool")
+    new = client(enrolled(engine, ca, now=NOW + 2))  # while the one before is still connected
+    assert farewell(lingering) in ("the VCM was revoked", "the VCM was enrolled anew",
+                                   "a newer connection has taken its place")
+    assert isinstance(new.answer(b.Status()), b.Vcluster)
+
+
+def test_when_the_vcluster_has_ended_the_goodbye_says_so(
+    client: Callable[..., Client], engine: Engine, site: Site
+) -> None:
+    vcm = client()
+    in_transaction(engine, vclusters.delete, name="pool", site=site, now=NOW, actor="test")
+    in_transaction(engine, world.arrive, NOW)
+    in_transaction(engine, world.run_pass, site, NOW)
+    assert farewell(vcm) == "the vcluster has ended"
 
 
 def _reached(server: NmpServer, ca: Ca, issued: Issued, folder: Path) -> None:
@@ -289,9 +321,7 @@ def test_an_acknowledgement_from_the_future_is_refused(client: Callable[..., Cli
 def test_the_newest_connection_wins(client: Callable[..., Client]) -> None:
     old = client()
     new = client()
-    heard = old.hear()
-    assert heard is not None
-    assert isinstance(heard[1], b.Bye)
+    assert farewell(old) == "a newer connection has taken its place"
     assert isinstance(new.answer(b.Status()), b.Vcluster)
 
 

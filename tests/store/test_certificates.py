@@ -80,13 +80,14 @@ def test_enrolled_anew_the_successor_is_worth_nothing(tx: Tx) -> None:
 
 
 def test_revoked_there_is_nothing_to_renew(tx: Tx) -> None:
-    vcluster_id, epoch = row(tx).vcluster_id, greet(tx, "old").epoch
+    greeted = greet(tx, "old")
     vcms.revoke(tx, vcluster="pool")
     with pytest.raises(Refused, match="has taken its place") as refused:
-        certificates.renew(tx, vcluster_id=vcluster_id, epoch=epoch, serial="new", ends_at=FAR, address="", now=NOW)
+        certificates.renew(tx, vcluster_id=greeted.vcluster_id, epoch=greeted.epoch, serial="new", ends_at=FAR,
+                           address="", now=NOW)
     assert refused.value.code == "forbidden"
-    with pytest.raises(Refused, match="has taken its place"):
-        vcms.spoken(tx, vcluster_id, epoch, lambda tx: pytest.fail("it was listened to"))
+    with pytest.raises(Refused, match="the VCM was revoked"):
+        vcms.spoken(tx, greeted, lambda tx: pytest.fail("it was listened to"))
 
 
 def test_who_was_enrolled_anew_meanwhile_gets_no_successor(tx: Tx) -> None:

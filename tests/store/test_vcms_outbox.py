@@ -22,6 +22,7 @@ from tests.store import manager_world as world
 from tests.waiting import until
 
 NOW = 1_000_000.0
+TAKEN = "a newer connection has taken its place"
 ON_MARIADB = pytest.mark.parametrize("engine", [pytest.param("mariadb", marks=pytest.mark.mariadb)], indirect=True)
 
 
@@ -204,9 +205,10 @@ def test_a_vcm_that_is_away_for_too_long_is_owed_the_newest_only(
     left = numbers(tx)
     assert len(left) <= 10
     assert left == list(range(left[0], known(tx).sequence + 1))
+    assert vcms.why_over(tx, connected) == "more than 10 messages were owed and were dropped: ask for the whole picture"
     assert greet(tx, seen=1).acked == left[0] - 1  # so `welcome` tells it that it has missed something
-    with pytest.raises(Refused):  # one that is connected and acknowledges nothing has to come anew
-        vcms.spoken(tx, pool(tx), connected.epoch, lambda tx: None)
+    with pytest.raises(Refused, match="taken its place"):
+        vcms.spoken(tx, connected, lambda tx: None)
 
 
 # ---------------------------------------------------------------- whose connection counts
@@ -215,10 +217,10 @@ def test_a_vcm_that_is_away_for_too_long_is_owed_the_newest_only(
 def test_the_newest_connection_counts_on_whichever_server(tx: Tx, site: Site) -> None:
     furnished(tx, site)
     first, second = greet(tx), greet(tx, server="cod2")
-    assert vcms.fresh(tx, "cod1", {pool(tx): (first.epoch, 0)}) == ([], [pool(tx)])
-    owed, stale = vcms.fresh(tx, "cod2", {pool(tx): (second.epoch, 0)})
-    assert ([row.sequence for row in owed], stale) == (numbers(tx), [])
-    assert vcms.fresh(tx, "cod2", {pool(tx): (second.epoch, None)}) == ([], [])
+    assert vcms.fresh(tx, "cod1", {pool(tx): (first, 0)}) == ([], {pool(tx): TAKEN})
+    owed, stale = vcms.fresh(tx, "cod2", {pool(tx): (second, 0)})
+    assert ([row.sequence for row in owed], stale) == (numbers(tx), {})
+    assert vcms.fresh(tx, "cod2", {pool(tx): (second, None)}) == ([], {})
     vcms.gone(tx, pool(tx), "cod1", first.epoch, NOW)  # its end is noted late
     assert known(tx).server == "cod2"
     vcms.started(tx, "cod2", NOW + 1)
@@ -232,22 +234,39 @@ def test_what_is_read_at_once_is_limited(tx: Tx, site: Site, monkeypatch: pytest
     assert len(store.owed(tx, {pool(tx): 0, pool(tx) + 1: 0}, limit=10, most=10)) == 10
 
 
-@pytest.mark.parametrize("change", ["enrol", "revoke", "end"])
-def test_who_spoke_before_speaks_no_more(tx: Tx, site: Site, change: str) -> None:
+@pytest.mark.parametrize(("change", "reason"), [
+    ("enrol", "the VCM was enrolled anew"), ("revoke", "the VCM was revoked"), ("end", "the vcluster has ended")])
+def test_who_spoke_before_speaks_no_more_and_is_told_the_true_reason(
+    tx: Tx, site: Site, change: str, reason: str
+) -> None:
     furnished(tx, site)
     greeted = greet(tx)
-    assert vcms.spoken(tx, pool(tx), greeted.epoch, lambda tx: "done") == "done"
+    assert vcms.spoken(tx, greeted, lambda tx: "done") == "done"
     if change == "enrol":
         vcms.enrol(tx, vcluster="pool", serial="b2", address="", now=NOW)
     elif change == "revoke":
         vcms.revoke(tx, vcluster="pool")
     else:
         ended(tx, site)
-    with pytest.raises(Refused, match="taken its place"):
-        vcms.spoken(tx, pool(tx), greeted.epoch, lambda tx: "done")
-    assert vcms.fresh(tx, "cod1", {pool(tx): (greeted.epoch, 0)})[1] == [pool(tx)]
+    with pytest.raises(Refused, match=reason):
+        vcms.spoken(tx, greeted, lambda tx: "done")
+    assert vcms.fresh(tx, "cod1", {pool(tx): (greeted, 0)})[1] == {pool(tx): reason}
     with pytest.raises(Refused, match=r"replaced or revoked|nobody is enrolled"):
         greet(tx)
+
+
+def test_an_enrolment_after_a_revocation_is_newer_than_any_connection_before(tx: Tx, site: Site) -> None:
+    """Numbers that began again made the old connection look newer: the new one was sent away, the old one heard."""
+    furnished(tx, site)
+    old = [greet(tx) for _ in range(5)][-1]
+    vcms.revoke(tx, vcluster="pool")
+    vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW + 1)
+    new = greet(tx)
+    assert new.epoch > old.epoch
+    assert vcms.fresh(tx, "cod1", {pool(tx): (new, 0)})[1] == {}
+    assert vcms.fresh(tx, "cod1", {pool(tx): (old, 0)})[1] == {pool(tx): "the VCM was enrolled anew"}
+    with pytest.raises(Refused, match="enrolled anew"):
+        vcms.spoken(tx, old, lambda tx: pytest.fail("it was listened to"))
 
 
 def ended(tx: Tx, site: Site) -> None:

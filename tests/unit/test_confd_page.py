@@ -1,18 +1,26 @@
-"""docs/confd.md says what the code does: its examples are valid, and its worked example comes out of the machines."""
+"""docs/confd.md says what the code does: its examples are valid, its formulas are run, its worked example is true."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from cod.net import agents
+from cod.net import confd as confd_server
+from cod.net.confd import USUAL
+from cod.policy import lifecycle
 from cod.wire import confd, xmldoc
 from cod.wire.confd import AgentSide, Secret, ServerSide, verifier
 from cod.wire.confdxml import _DECODERS, Heartbeat, decode
 
 PAGE = (Path(__file__).parents[2] / "docs" / "confd.md").read_text()
 EXAMPLES = re.findall(r"```xml\n(.*?)\n```", PAGE, re.DOTALL)
+FORMULAS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+VALUES: dict[str, str] = dict(re.findall(r"^\| `?([^|`]+?)`? \| `([0-9a-f]{32,})` \|$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text[1:12])
@@ -24,7 +32,37 @@ def test_every_message_has_an_example() -> None:
     assert {xmldoc.parse(example.encode(), "confd").tag for example in EXAMPLES} == set(_DECODERS)
 
 
-def test_the_worked_example_is_true() -> None:
+def document(tag: str) -> bytes:
+    """The worked example's document of that name."""
+    return next(text.encode() for text in EXAMPLES if text.startswith(f"<{tag} ") and len(text) > 60)
+
+
+def run_formulas() -> dict[str, Any]:
+    """Every name that the page's formulas define, from the worked example's inputs alone."""
+    welcome = ET.fromstring(document("welcome"))
+    names: dict[str, Any] = {
+        "secret": bytes(range(32)), "salt": bytes(range(16)), "node": welcome.attrib["node"].encode(),
+        "heartbeat": welcome.attrib["heartbeat"].encode(),
+        **{tag: document(tag) for tag in ("hello", "challenge", "proof")}}
+    for block in FORMULAS:
+        exec(block, names)
+    return names
+
+
+def test_the_formulas_give_the_worked_example() -> None:
+    """Byte for byte, without a line of the product's code."""
+    found = run_formulas()
+    assert found["agent_is_genuine"]
+    assert document("proof").decode() == f'<proof value="{found["proof_value"].hex()}" />'
+    assert f'proof="{found["welcome_proof"].hex()}"' in document("welcome").decode()
+    assert set(VALUES) == {"stored_key", "server_key", "session_id", "session_key", "agent_seal", "server_seal",
+                           'sealed(1, b"<heartbeat />")'}
+    for formula, value in VALUES.items():
+        made = eval(formula, found)
+        assert (made if isinstance(made, str) else made.hex()) == value, formula
+
+
+def test_the_code_gives_the_worked_example() -> None:
     secret = Secret("0123456789abcdef", bytes(range(32)))
     kept = verifier(secret.key, bytes(range(16)))
     agent = AgentSide(secret, "52:54:00:12:34:56", b"\xaa" * 32)
@@ -35,13 +73,62 @@ def test_the_worked_example_is_true() -> None:
     said.append(server.to_send())
     (new,) = agent.receive(said[-1])
     said.append(agent.to_send())
-    server.receive(said[-1])
+    (proved,) = server.receive(said[-1])
     server.welcome("node1", 5.0)
     said.append(server.to_send())
     agent.receive(said[-1])
+    assert [frame[4:] for frame in said] == [document(tag) for tag in ("hello", "challenge", "proof", "welcome")]
     assert isinstance(new, confd.NewSecret)
-    keys = agent._session
-    values = [kept.stored_key, kept.server_key, new.secret.key, keys.agent_seal, keys.server_seal,
-              agent.send(Heartbeat())]
-    for text in [*(frame[4:].decode() for frame in said), new.secret.id, *(value.hex() for value in values)]:
-        assert text in PAGE
+    assert isinstance(proved, confd.Proved)
+    keys, found = agent._session, run_formulas()
+    assert (kept.stored_key, kept.server_key) == (found["stored_key"], found["server_key"])
+    assert (new.secret.id, new.secret.key) == (found["session_id"], found["session_key"])
+    assert (proved.session, proved.verifier.salt) == (found["session_id"], found["session_salt"])
+    assert (keys.agent_seal, keys.server_seal) == (found["agent_seal"], found["server_seal"])
+    assert [agent.send(Heartbeat()) for _ in range(2)] == [found["sealed"](n, b"<heartbeat />") for n in (1, 2)]
+    assert server.send(Heartbeat()) == found["sealed"](1, b"<heartbeat />", found["server_seal"])
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def figure(pattern: str) -> float:
+    """The number at that place of the page."""
+    found = re.search(pattern, PAGE)
+    assert found, pattern
+    return float(found[1].replace(",", "").replace(" ", ""))
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert figure(r"from connect to proof \| (\d+) s") == USUAL.proof_time
+    assert figure(r"not proven \| (\d+) from one address") == USUAL.unproven_each
+    assert figure(r"from one address, ([\d,]+) in all") == USUAL.unproven
+    assert figure(r"connections in all \| ([\d,]+)") == USUAL.connections
+    assert figure(r"awaited: (\d+) KiB") * 1024 == confd.FIRST_LIMIT
+    assert figure(r"proven itself, (\d+) MiB") * 2**20 == confd.LIMIT
+    assert f"under `{confd_server.log.name}`" in PAGE
+    assert confd_server.log.name == agents.log.name
+    rests = re.search(r"rests for ([\d, ]+) s before", PAGE)
+    assert rests
+    assert [float(one) for one in rests[1].split(", ")] == [lifecycle.rest(n) for n in range(1, 5)]
+
+
+FAULTS = [  # in the order in which they are refused, each with what the refusal says
+    (b" " * (confd.LIMIT + 1), "at most"),
+    (b"<ack>\0</ack>", "not UTF-8"),
+    (b"<!DOCTYPE a><a/>", "document type"),
+    (b'<?xml version="1.0" encoding="latin-1"?><a/>', "encoding"),
+    (b"<a>" * 300 + b"</a>" * 300, "not well-formed"),
+    (b"<a/>", "a"),
+]
+
+
+@pytest.mark.parametrize("place", range(len(FAULTS)))
+def test_documents_are_refused_in_the_page_s_order(place: int) -> None:
+    """A document with this fault and all that follow is refused for this one."""
+    fault, says = FAULTS[place]
+    later = b"".join(text for text, _ in FAULTS[place + 1:])
+    document = fault if place == 3 else fault + later  # an encoding is declared at the very beginning
+    with pytest.raises(xmldoc.Refused) as refused:
+        xmldoc.parse(document, "confd")
+    assert says in refused.value.reason

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.wire import nmpbodies as b
-from cod.wire import nmptalk, nmpxml
+from cod.wire import nmpxml
 from cod.wire.nmp import LONGEST_LINE, LONGEST_TOLD, Decoder, Fault, Message, encode
-from cod.wire.nmptalk import MOST_OPEN, TRANSITIONS, VERBS, Conversation, Side, State, dot
-
-PAGE = Path(__file__).parents[2] / "docs/nmp.md"
+from cod.wire.nmptalk import MOST_OPEN, VERBS, Conversation, Side, State
 
 # ---------------------------------------------------------------- frames
 
@@ -261,38 +257,3 @@ def test_no_sequence_of_messages_breaks_the_other_end(said: list[tuple[str, int,
         with contextlib.suppress(Fault):
             cod.hears(Message(verb, str(number), answers="" if answers < 0 else str(answers)))
         assert cod.state in State
-
-
-# ---------------------------------------------------------------- the page
-
-
-def test_the_page_has_every_verb_and_every_code() -> None:
-    page = PAGE.read_text()
-    for verb in VERBS:
-        assert f"`{verb}`" in page, verb
-    sources = "".join(Path(module.__file__ or "").read_text() for module in (nmpxml, nmptalk))
-    sources += (PAGE.parents[1] / "cod/wire/nmp.py").read_text()
-    for code in set(re.findall(r'Fault\("([a-z-]+)"', sources)):
-        assert f"`{code}`" in page, code
-
-
-def test_the_page_s_diagram_is_the_tables() -> None:
-    """After a change: `python -c 'from cod.wire.nmptalk import dot; print(dot())'`, and paste it."""
-    assert dot() in PAGE.read_text()
-    assert len(TRANSITIONS) == len(set(TRANSITIONS))
-
-
-def test_the_page_s_messages_are_valid() -> None:
-    """Every message on the page is what the code reads and writes."""
-    shown = re.findall(r"```nmp\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    verbs = set()
-    for text in shown:
-        head, _, body = text.strip().partition("\n\n")
-        lines = [line for line in head.split("\n") if not line.startswith("Content-Length")]
-        raw = "\r\n".join([*lines, f"Content-Length: {len(body.encode())}"]).encode() + b"\r\n\r\n" + body.encode()
-        (message,) = Decoder().feed(raw)
-        nmpxml.read(message)
-        assert bool(message.sequence) == VERBS[message.verb].kept, message.verb
-        assert bool(message.answers) == bool(VERBS[message.verb].answers), message.verb
-        verbs.add(message.verb)
-    assert verbs == set(VERBS)

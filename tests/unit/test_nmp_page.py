@@ -1,0 +1,171 @@
+"""docs/nmp.md says what the code does: its messages to the byte, its numbers, its states, its reasons, its diagram."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from cod.flows import vcms
+from cod.net import nmp as server
+from cod.net import nmplimits, nmpline, nmpsession
+from cod.policy import inside
+from cod.states import NodeState, RequestState, VclusterState
+from cod.store import vcms as store
+from cod.wire import nmp, nmptalk, nmpxml
+from cod.wire.nmp import Decoder, encode
+from cod.wire.nmptalk import TRANSITIONS, VERBS, dot
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/nmp.md").read_text()
+MESSAGES: list[str] = re.findall(r"```nmp\n(.*?)\n```", PAGE, re.DOTALL)
+RNG = "{http://relaxng.org/ns/structure/1.0}"
+
+
+def test_the_page_has_every_verb_and_every_code() -> None:
+    for verb in VERBS:
+        assert f"`{verb}`" in PAGE, verb
+    sources = "".join(Path(module.__file__ or "").read_text() for module in (nmp, nmpxml, nmptalk, nmpline, nmpsession))
+    for code in set(re.findall(r'Fault\(\s*"([a-z-]+)"', sources)):
+        assert f"| `{code}` |" in PAGE, code
+
+
+def test_the_page_s_diagram_is_the_tables() -> None:
+    """After a change: `python -c 'from cod.wire.nmptalk import dot; print(dot())'`, and paste it."""
+    assert dot() in PAGE
+    assert len(TRANSITIONS) == len(set(TRANSITIONS))
+
+
+def test_every_verb_has_a_message_on_the_page() -> None:
+    assert {text.split()[1] for text in MESSAGES} == set(VERBS)
+
+
+@pytest.mark.parametrize("text", MESSAGES, ids=lambda text: text.split()[1])
+def test_the_page_s_messages_are_what_the_code_reads_to_the_byte(text: str) -> None:
+    """Lines end in LF on the page, which is understood; the length is that of the body, and nothing is left over."""
+    decoder = Decoder()
+    (message,) = decoder.feed(text.encode())
+    assert not decoder.midway
+    head, _, body = text.partition("\n\n")
+    assert (message.body, f"Content-Length: {len(message.body)}" in head) == (body.encode(), True)
+    assert encode(message) == head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body.encode()
+    said = nmpxml.read(message)
+    assert ET.canonicalize(nmpxml.write(said).decode(), strip_text=True) == ET.canonicalize(body, strip_text=True)
+    assert bool(message.sequence) == VERBS[message.verb].kept
+    assert bool(message.answers) == bool(VERBS[message.verb].answers)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+NUMBERS: list[tuple[str, float]] = [
+    (r"at most ([\d,]+) bytes long \(without their end\)", nmp.LONGEST_LINE),
+    (r"at most ([\d,]+) headers", nmp.MOST_HEADERS),
+    (r"A body that a VCM sends has at most (\d+) KiB", nmp.LONGEST_BODY / 1024),
+    (r"KiB \((\d+) KiB before it is welcomed\)", nmp.LONGEST_HELLO / 1024),
+    (r"one that COD sends at most (\d+) MiB", nmp.LONGEST_TOLD / 2**20),
+    (r"more than\s([\d,]+) messages were owed", store.MOST_OWED),
+    (r"Each side may have (\d+) questions", nmptalk.MOST_OPEN),
+    (r"A VCM may say (\d+) messages a second", nmplimits.RATE),
+    (r"messages a second \((\d+) at once\)", nmplimits.BURST),
+    (r"`request-nodes` once a second \((\d+) at once\)", nmplimits.COSTLY["request-nodes"][1]),
+    (r"`status` once a second \((\d+) at once\)", nmplimits.COSTLY["status"][1]),
+    (r"`renew` once in ten seconds \((\d+)\s+at\s+once\)", nmplimits.COSTLY["renew"][1]),
+    (r"It may send (\d+) KiB a second", nmplimits.BYTES[0] / 1024),
+    (r"KiB a second \((\d+) KiB at once\)", nmplimits.BYTES[1] / 1024),
+    (r"A VCM with more than (\d+) faults", nmplimits.MOST_FAULTS[1]),
+    (r"may say `hello` once a second \((\d+) at once\)", nmplimits.HELLOS[1]),
+    (r"it, and (\d+) connections from one address", server.MOST_STRANGERS),
+    (r"COD sends at most (\d+) numbered messages", nmpsession.WINDOW),
+    (r"more than (\d+) messages were owed and were dropped: ask", store.MOST_OWED),
+]
+
+
+@pytest.mark.parametrize(("pattern", "value"), NUMBERS)
+def test_the_page_s_numbers_are_those_of_the_code(pattern: str, value: float) -> None:
+    found = re.search(pattern, PAGE)
+    assert found, pattern
+    assert float(found[1].replace(",", "")) == value
+
+
+def test_what_the_page_says_in_words_is_so_too() -> None:
+    assert (nmpline.GREETING, nmpline.STALLED, inside.LASTS) == (10.0, 60.0, 86400.0)
+    assert "a stranger\nhas ten seconds for it" in PAGE
+    assert "has to be whole\nwithin ten seconds" in PAGE
+    assert "has not read for a minute" in PAGE
+    assert "An invitation is good for a day" in PAGE
+    assert (nmplimits.COSTLY["status"][0], nmplimits.COSTLY["request-nodes"][0]) == (1.0, 1.0)
+    assert (nmplimits.COSTLY["renew"][0], nmplimits.HELLOS[0], nmplimits.MOST_FAULTS[0]) == (0.1, 1.0, 1.0)
+    assert server.SWEEP == 2.0
+    assert "Told every two seconds" in PAGE
+
+
+def grammar(name: str) -> Any:
+    """What the schema says of a value."""
+    root = ET.parse(ROOT / "schema/nmp.rng").getroot()
+    found = next(one for one in root.iter(f"{RNG}define") if one.get("name") == name)
+    return {one.get("name"): one.text for one in found.iter(f"{RNG}param")}
+
+
+def test_the_sizes_are_those_of_the_schema() -> None:
+    assert grammar("sentence") == {"maxLength": "2000"}
+    assert "| `reason`, `sentence` | at most 2,000 characters |" in PAGE
+    assert grammar("words") == {"pattern": "[ -~]{0,200}"}
+    assert "| `vcm`, `server` | at most 200 printable ASCII" in PAGE
+    assert grammar("number") == {"maxInclusive": "9007199254740992"}
+    assert "| numbers | 0 to 9,007,199,254,740,992 |" in PAGE
+    assert grammar("der") == {"pattern": "[A-Za-z0-9+/]{40,3000}={0,2}"}
+    assert "| DER in base64 | 40 to 3,000 characters, and its `=` |" in PAGE
+    assert grammar("seconds") == {"pattern": r"[0-9]{1,12}(\.[0-9]{1,9})?"}
+    assert "up to 12 digits, and up to 9 after a point" in PAGE
+    assert {"maxInclusive": "1000000", "maxLength": "80"}.items() <= grammar("request-nodes").items()
+    assert "| `count` of a `wanted` | 1 to 1,000,000 |" in PAGE
+    assert "| `template` | at most 80 characters |" in PAGE
+
+
+# ---------------------------------------------------------------- states and reasons
+
+
+def states(of: str) -> set[str]:
+    """The values that the page's table of states lists of a thing."""
+    found, thing = set[str](), ""
+    section = PAGE.partition("## States")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 5:
+            thing = cells[1] or thing
+            found |= set(re.findall(r"`([a-z]+)`", cells[2])) if thing == of else set()
+    return found
+
+
+def test_every_state_that_a_vcm_can_be_told_is_on_the_page() -> None:
+    assert states("a request") == set(RequestState)
+    assert states("the vcluster") == set(VclusterState) - {VclusterState.ENDED}, "then nobody is connected any more"
+    held = {NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.ACTIVE, NodeState.CAPTURE}
+    assert states("a node") == held | {"lost"}
+
+
+def reasons() -> set[str]:
+    """Every reason that the server gives for a goodbye, as literals in its code."""
+    found = set[str]()
+    for module in (server, nmpsession):
+        for call in ast.walk(ast.parse(Path(module.__file__ or "").read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "leave":
+                found |= {arg.value for arg in call.args if isinstance(arg, ast.Constant) and arg.value}
+    tree = ast.walk(ast.parse(Path(vcms.__file__).read_text()))
+    why = next(one for one in tree if isinstance(one, ast.FunctionDef) and one.name == "why_over")
+    assert why.body[0].value.value  # type: ignore[attr-defined] # its docstring is none of them
+    return found | {one.value for statement in why.body[1:] for one in ast.walk(statement)
+                    if isinstance(one, ast.Constant) and isinstance(one.value, str) and " " in one.value.strip()}
+
+
+def test_every_reason_for_a_goodbye_is_on_the_page() -> None:
+    section = " ".join(PAGE.partition("## Reasons for goodbye")[2].partition("\n## ")[0].split())
+    found = reasons()
+    assert len(found) >= 9
+    for reason in found:
+        assert reason.strip() in section, reason
