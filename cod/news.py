@@ -35,6 +35,7 @@ KINDS = {
     "capture-failed": "a node's disk was to be saved as an image, and was not",
     "vcm-certificate": "the certificate of the vcluster's VCM ends soon, or has ended, and was not renewed",
     "authority": "the site's authority for VCMs ends, and its servers have to be started anew before",
+    "new-machines": "machines that are not known ask to boot, more than are registered",
     "test": "somebody asked for a test notice",
 }
 LONGEST_SUBJECT = 200
@@ -189,6 +190,12 @@ def capture_failed(node: str, image: str, reason: str) -> News:
     return _news("capture-failed", f"node {node} was not captured",
                  f"The disk of node {node} was to be saved as the image {image}, and was not: {_sentence(reason)} "
                  f"Nothing on it was changed. To try again: `cod node capture {node} --image {image}`.")
+
+
+def new_machines_refused(subnet: str, about: str) -> News:
+    """Say that machines which are not known are refused on a subnet, and why: `about`, a sentence."""
+    return _news("new-machines", f"new machines on subnet {subnet} are refused",
+                 f"{_sentence(about[0].upper() + about[1:])} Machines that are approved boot as ever.")
 
 
 def test(group: str, actor: str) -> News:

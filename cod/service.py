@@ -322,7 +322,7 @@ def manager(ground: Ground) -> list[Any]:
             Accountant(g.reactor, g.pool, g.site, g.clock),
             CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
             Departures(g.reactor, g.pool, g.site, g.clock),
-            Pruner(g.reactor, g.pool, g.settings.keep_history, g.clock)]
+            Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock)]
 
 
 def web(ground: Ground) -> list[Any]:

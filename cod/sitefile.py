@@ -131,6 +131,18 @@ class PolicyTable(Table):
         "database: 'discover' answers and registers them, 'known-only' leaves them to another server")
     auto_approve: bool = Field(False, description="new machines need no administrator's approval. With true, any "
                                "machine that network-boots here may have its disks wiped")
+    new_rate: float = Field(2.0, ge=0.01, le=1000, description="new machines a second that are registered of those "
+                            "behind one relay, or on one interface: invented MACs cannot fill database and boot pool. "
+                            "A subnet may have four times that, a switch port (option 82) an eighth. Refused machines "
+                            "are registered when they ask again")
+    new_burst: int = Field(500, ge=1, le=100_000, description="new machines that are registered at once before "
+                           "`new_rate` counts: as many as are switched on together")
+    new_machines: int = Field(5000, ge=1, le=1_000_000, description="machines that wait for approval or have never "
+                              "reported, at most; those that never reported give way, oldest first")
+    new_time: NotNegative = Field(86400.0, description="seconds after which a machine that has never reported, and "
+                                  "does not ask any more, is forgotten; 0: never")
+    approved_share: float = Field(0.25, ge=0, le=0.9, description="share of each boot pool that only approved machines "
+                                  "get addresses of: they boot however many new machines ask")
     patience: Positive = Field(1.0, description="factor on every deadline of the node lifecycle (slow firmware)")
     binding_time: Positive = Field(3600.0, description="seconds of a DHCP binding given to an operating system")
     boot_time: Positive = Field(900.0, description="seconds of a DHCP binding given to firmware and trampoline")

@@ -8,6 +8,10 @@ Which address: firmware and trampoline get one of the subnet's boot pool, offere
 `policy.boot_time` when it is requested; an operating system gets the one that was reserved for its node. A message that
 RFC 2131 leaves open (§4.3, table 4) is answered in favour of silence: there may be another DHCP server on the wire. A
 NAK goes only to a machine that COD knows, about an address that is COD's to give.
+
+Anybody on the wire can invent MACs. What that can cost is limited: approved machines have a part of each pool for
+themselves; new ones are registered at a limited rate (`policy.newcomers`) and in a limited number; the address of a
+machine that never reported gives way to one that needs it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from dataclasses import dataclass, replace
 from cod import news
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy import boot, identity, lifecycle, power, template
+from cod.policy.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
 from cod.store import bindings, clients, conflicts, nodes, notices, steps, templates, vclusters
@@ -26,7 +31,11 @@ from cod.store.ledger import FIRST_LOOK, Ledger, probes
 
 OFFER_TIME = 60.0  # seconds that an offered address is kept for its client
 DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody was found to use
-EXHAUSTED_EVERY = 60.0  # seconds between two records of an empty pool
+DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
+AGAIN = 60.0  # seconds between two records of the same trouble
+LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
+GIVES_WAY = 120.0  # seconds that a machine which never reported keeps an address that another new one needs
+MOST_NICS = 16  # of a machine that has not reported
 
 
 @dataclass(slots=True)
@@ -37,13 +46,16 @@ class _Batch:
     subnets: Subnets
     clients: dict[str, DhcpClient]
     ledger: Ledger
+    newcomers: Newcomers
     heard: dict[int, DhcpClient]
 
 
-def answer(tx: Tx, queries: Sequence[DhcpQuery], site: Site, now: float) -> list[DhcpAnswer | None]:
+def answer(
+    tx: Tx, queries: Sequence[DhcpQuery], site: Site, newcomers: Newcomers, now: float
+) -> list[DhcpAnswer | None]:
     """The answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
-    batch = _Batch(tx, site, now, Subnets(site.subnets), clients.by_macs(tx, macs), Ledger(tx, macs), {})
+    batch = _Batch(tx, site, now, Subnets(site.subnets), clients.by_macs(tx, macs), Ledger(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _look_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
@@ -59,18 +71,29 @@ def _look_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> Non
     for query, net in asked:
         if net and query.kind == "DISCOVER" and query.stage != "os" \
                 and batch.ledger.get(query.mac, "boot", net.subnet.name) is None:
-            ahead.update(probes(query.mac, net.pool, FIRST_LOOK))
+            ahead.update(probes(query.mac, _pool(batch, net, batch.clients.get(query.mac)), FIRST_LOOK))
     batch.ledger.look(ahead)
+
+
+def _pool(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
+    """Return the boot addresses that the client may get."""
+    approved = client is not None and client.state not in (NodeState.NEW, NodeState.REGISTERING)
+    return net.pool if approved else net.open(batch.site.policy.approved_share)
+
+
+def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> int | None:
+    """Return an address that the client may be lent now; None where the pool is empty."""
+    pool, keeps = _pool(batch, net, client), 0.0 if client is not None and client.state != NodeState.NEW else GIVES_WAY
+    yielding = batch.now + batch.site.policy.boot_time - keeps
+    return batch.ledger.free(query.mac, pool, net.avoid, batch.now, yielding)
 
 
 def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     client = batch.clients.get(query.mac)
     held = batch.ledger.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
-    if verdict.new and batch.ledger.free(query.mac, net.pool, net.avoid, batch.now) is None:
-        _exhausted(batch, query, net)  # and no row either: made-up machines cannot fill the database
-    elif verdict.new:
-        client = _enrol(batch, query)
+    if verdict.new and _is_admitted(batch, query, net):
+        client = _enrol(batch, query, net)
     if client is None:
         return None
     if query.kind == "DISCOVER":
@@ -96,9 +119,9 @@ def _discover(
     until = batch.now + OFFER_TIME
     if row is not None and row.expires_at >= until:
         return _say(batch, "OFFER", query, net, client, row)  # nothing to write: it is kept for longer already
-    address = row.address if row else batch.ledger.free(query.mac, net.pool, net.avoid, batch.now)
+    address = row.address if row else _free(batch, query, net, client)
     if address is None:
-        _exhausted(batch, query, net)
+        _exhausted(batch, query, net, client)
         return None
     xid = row.xid if row else 0  # of the last exchange that was completed; see policy.boot
     row = Binding(address, query.mac, "boot", client.id, net.subnet.name, None, "offered", until, None, xid)
@@ -139,9 +162,11 @@ def _decline(
     if row is None or query.requested != dotted(row.address):
         return
     about = f"{client.name} found that another machine uses {query.requested}"
-    conflicts.add(batch.tx, "declined", about, batch.now, subnet=net.subnet.name, address=row.address, mac=query.mac)
-    batch.ledger.put(Binding(row.address, None, row.kind, None, row.subnet, None, "declined",
-                             batch.now + DECLINED_FOR))
+    if not conflicts.seen_since(batch.tx, "declined", batch.now - AGAIN, mac=query.mac):
+        conflicts.add(batch.tx, "declined", about, batch.now, subnet=net.subnet.name, address=row.address,
+                      mac=query.mac)
+    until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
+    batch.ledger.put(Binding(row.address, None, row.kind, None, row.subnet, None, "declined", until))
     if row.kind == "vcluster":
         _reserve_another(batch, query.mac, client)
 
@@ -216,17 +241,53 @@ def _not_here(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     return _refuse(batch, query, net, None)
 
 
-def _exhausted(batch: _Batch, query: DhcpQuery, net: Net) -> None:
-    name = net.subnet.name
-    if not conflicts.seen_since(batch.tx, "exhausted", batch.now - EXHAUSTED_EVERY, subnet=name):
-        about = f"the boot pool of subnet {name} ({len(net.pool)} addresses) is empty"
+def _exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
+    name, pool = net.subnet.name, _pool(batch, net, client)
+    if not conflicts.seen_since(batch.tx, "exhausted", batch.now - AGAIN, subnet=name):
+        part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
+        about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
         conflicts.add(batch.tx, "exhausted", about, batch.now, subnet=name, mac=query.mac)
 
 
 # ---------------------------------------------------------------- what it means for the node
 
 
-def _enrol(batch: _Batch, query: DhcpQuery) -> DhcpClient:
+def _is_admitted(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
+    """Return whether a machine never seen before may become a node now; if not, it leaves no row."""
+    policy, name = batch.site.policy, net.subnet.name
+    if not batch.newcomers.admits(query, name, policy, batch.now):
+        _limited(batch, net, f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual "
+                             f"(policy.new_rate, new_burst). If nobody switched that many on, a machine there invents "
+                             f"MAC addresses. True ones are registered when they ask again")
+        return False
+    if _free(batch, query, net, None) is None:
+        _exhausted(batch, query, net, None)
+        batch.newcomers.refuse(query.mac, batch.now)
+        return False
+    if nodes.unapproved(batch.tx) < policy.new_machines:
+        return True
+    for node_id in nodes.never_reported(batch.tx, batch.now - GIVES_WAY, len(batch.clients) + 1):
+        if all(client.id != node_id for client in batch.clients.values()):
+            batch.ledger.write()
+            batch.ledger.lost(bindings.of_node(batch.tx, node_id))
+            nodes.forget(batch.tx, [node_id])
+            return True
+    _limited(batch, net, f"{policy.new_machines} machines are not approved yet, which is the limit "
+                         f"(policy.new_machines). Approve or retire those that wait, or raise the limit")
+    batch.newcomers.refuse(query.mac, batch.now)
+    return False
+
+
+def _limited(batch: _Batch, net: Net, why: str) -> None:
+    """Tell the administrators once that new machines are refused."""
+    name = net.subnet.name
+    if not conflicts.seen_since(batch.tx, "limited", batch.now - LIMITED_AGAIN, subnet=name):
+        about = f"new machines on subnet {name} are refused: {why}"
+        conflicts.add(batch.tx, "limited", about, batch.now, subnet=name)
+        notices.add(batch.tx, **news.new_machines_refused(name, about), group_id=None, now=batch.now)
+
+
+def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
     """A machine never seen before becomes a node; a further NIC of one that has not reported yet joins it.
 
     Once a machine has reported, its NICs are known, so another MAC with its UUID is another machine whose maker gave
@@ -234,12 +295,14 @@ def _enrol(batch: _Batch, query: DhcpQuery) -> DhcpClient:
     """
     uuid = query.uuid if identity.is_unique(query.uuid) else None
     known = nodes.by_uuid(batch.tx, uuid) if uuid else None
-    if known is not None and known.reported_at is None and known.state == NodeState.NEW:
+    unreported = known is not None and known.reported_at is None and known.state == NodeState.NEW
+    if known is not None and unreported and nodes.count_macs(batch.tx, known.id) < MOST_NICS:
         nodes.add_mac(batch.tx, known.id, query.mac)
         return _client(batch, query.mac, known)
     if known is not None:
         about = f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network cards"
-        conflicts.add(batch.tx, "identity", about, batch.now, mac=query.mac)
+        if not conflicts.seen_since(batch.tx, "identity", batch.now - AGAIN, subnet=net.subnet.name):
+            conflicts.add(batch.tx, "identity", about, batch.now, subnet=net.subnet.name, mac=query.mac)
         uuid = None
     name = f"node-{query.mac.replace(':', '')}"
     driver, address, account = power.rule_for(batch.site.power, name, query.mac)

@@ -36,6 +36,10 @@ class Policy:
 
     unknown         'discover' answers PXE clients that are not in the database, 'known-only' ignores them
     auto_approve    new machines need no administrator
+    new_rate        new machines a second that are registered of one relay or interface; `new_burst`: at once before
+    new_machines    machines that are in the database and wait for approval, or have never reported, at most
+    new_time        seconds after which a machine that has never reported and asks no more is forgotten
+    approved_share  share of each boot pool that is kept for approved machines
     patience        factor on every deadline of `states.NODE_RULES` (slow firmware, emulated hardware)
     binding_time    seconds of a DHCP binding given to an operating system
     boot_time       the same for firmware and trampoline
@@ -57,6 +61,11 @@ class Policy:
 
     unknown: str = "discover"
     auto_approve: bool = False
+    new_rate: float = 2.0
+    new_burst: int = 500
+    new_machines: int = 5000
+    new_time: float = 86400.0
+    approved_share: float = 0.25
     patience: float = 1.0
     binding_time: float = 3600.0
     boot_time: float = 900.0

@@ -64,6 +64,7 @@ class DhcpServer(SocketService):
         self._clock = clock
         self._port = port
         self._reply_ports = reply_ports or {}
+        self._newcomers = flow.Newcomers()
         self._subnets = {each.name: each for each in site.subnets}
 
     def _open(self) -> socket.socket:
@@ -87,7 +88,8 @@ class DhcpServer(SocketService):
         self._ask(batch).addCallbacks(self._committed, self._failed, callbackArgs=(batch,), errbackArgs=(batch,))
 
     def _ask(self, batch: Sequence[Exchange]) -> Deferred[list[DhcpAnswer | None]]:
-        return self._pool.run_at(URGENT, flow.answer, [query for _, query in batch], self.site, self._clock())
+        queries = [query for _, query in batch]
+        return self._pool.run_at(URGENT, flow.answer, queries, self.site, self._newcomers, self._clock())
 
     def _committed(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
         self._next()  # first: the database thread works on the next batch while this one's replies are sent
@@ -156,6 +158,7 @@ class DhcpServer(SocketService):
 
     def _publish(self) -> None:
         """Once a batch: counting in Prometheus's shared files costs more than counting here."""
+        self.counts["dropped", "limited"] = self._newcomers.refused
         for key, count in self.counts.items():
             if count != self._published[key]:
                 METRICS[key[0]].labels(key[1]).inc(count - self._published[key])

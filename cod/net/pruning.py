@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 
 from cod.flows import pruning
+from cod.model import Site
 from cod.net.periodic import Periodic
 from cod.pool import Pool
 
@@ -26,9 +27,9 @@ log = logging.getLogger("cod.pruning")
 class Pruner(Periodic):
     """One server's. `keep`: seconds for which what is done is kept; 0: for ever."""
 
-    def __init__(self, reactor: Any, pool: Pool, keep: float, clock: Callable[[], float]) -> None:
+    def __init__(self, reactor: Any, pool: Pool, site: Site, keep: float, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "old rows are not deleted", PERIOD)
-        self._reactor, self._keep, self._clock = reactor, keep, clock
+        self._reactor, self._site, self._keep, self._clock = reactor, site, keep, clock
         self._pause: Deferred[None] | None = None
 
     def stopService(self) -> Deferred[Any] | None:
@@ -40,17 +41,17 @@ class Pruner(Periodic):
 
     async def look(self) -> None:
         """Delete what is too old now."""
-        if not self._keep:
-            return
-        before = self._clock() - self._keep
-        for table in pruning.TABLES:
-            if deleted := await self._table(table, before):
+        now, new_time = self._clock(), self._site.policy.new_time
+        if new_time and (forgotten := await self._batches(pruning.forget_machines, now - new_time)):
+            log.info("forgot %d machines that asked to network-boot and never reported", forgotten)
+        for table in pruning.TABLES if self._keep else ():
+            if deleted := await self._batches(pruning.prune, table, now - self._keep):
                 log.info("deleted %d old rows of %s", deleted, table)
 
-    async def _table(self, table: str, before: float) -> int:
+    async def _batches(self, flow: Callable[..., int], *arguments: object) -> int:
         deleted, batch = 0, pruning.BATCH
         while batch == pruning.BATCH and self.running:
-            batch = await self._pool.run(pruning.prune, table, before)
+            batch = await self._pool.run(flow, *arguments)
             deleted += batch
             await self._rest()
         return deleted

@@ -7,7 +7,7 @@ forgotten. Each deed moves it on by the time in which one is forgotten; further 
 from __future__ import annotations
 
 
-def done_once(mark: float | None, now: float, most: int, span: float) -> tuple[float, float]:
+def done_once(mark: float | None, now: float, most: float, span: float) -> tuple[float, float]:
     """(the mark after one deed more, seconds to wait before it may be done; 0.0: at once).
 
     mark  None: nothing was done before

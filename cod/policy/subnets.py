@@ -22,6 +22,10 @@ class Net:
     blocks: range
     avoid: frozenset[int]
 
+    def open(self, kept: float) -> range:
+        """Return the part of the boot pool that machines without approval get addresses of; `kept` is the rest."""
+        return self.pool[:max(1, len(self.pool) - int(len(self.pool) * kept))]
+
     def owns(self, address: int) -> bool:
         """Is the address COD's to give?"""
         return address in self.pool or address in self.blocks

@@ -17,10 +17,11 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import Select, case, delete, insert, or_, select, update
 from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import Binding, Node, Refused, Vcluster, dotted, ipv4
+from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -86,6 +87,16 @@ def of_systems(tx: Tx, node_ids: Collection[int]) -> dict[int, int]:
 def taken(tx: Tx, first: int, last: int, now: float) -> set[int]:
     """Addresses of a range that nobody may be given now."""
     return set(tx.scalars(select(_b.address).where(_b.address.between(first, last), _b.expires_at > now)))
+
+
+def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list[Binding]:
+    """Return boot bindings in a range that may be taken from those that have them: of machines that never reported,
+    until `before` at most, then those that were declined. Those that end first come first."""
+    new = select(t.nodes.c.id).where(t.nodes.c.id == _b.node_id, t.nodes.c.state == NodeState.NEW).exists()
+    query = (_SELECT.where(_b.address.between(first, last), _b.kind == "boot",
+                            or_(_b.state == "declined", (_b.expires_at <= before) & new))
+             .order_by(case((_b.state == "declined", 1), else_=0), _b.expires_at, _b.address).limit(limit))
+    return _read(tx, query)
 
 
 def add(tx: Tx, rows: Sequence[Binding]) -> None:

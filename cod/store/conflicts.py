@@ -17,7 +17,8 @@ def add(
     tx: Tx, kind: str, about: str, now: float, *,
     subnet: str | None = None, address: int | None = None, mac: str | None = None,
 ) -> None:
-    """Record a conflict: `kind` is 'declined', 'exhausted', 'identity' or 'hardware'; `about` a sentence for people."""
+    """Record a conflict: `kind` is 'declined', 'exhausted', 'limited', 'identity' or 'hardware'; `about` a
+    sentence for people."""
     tx.execute(insert(t.conflicts).values(at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac))
 
 

@@ -57,23 +57,31 @@ class Ledger:
             self._at.update(dict.fromkeys(unseen))
             self._at.update(found)
 
-    def free(self, mac: str, pool: range, avoid: frozenset[int], now: float) -> int | None:
-        """An address of `pool` that may be lent to `mac` now; None when there is none."""
+    def free(self, mac: str, pool: range, avoid: frozenset[int], now: float, yielding: float) -> int | None:
+        """An address of `pool` that may be lent to `mac` now; None when there is none.
+
+        yielding  where none is free, the binding of a machine that never reported gives way if it ends before this
+                  time; then an address that was declined
+        """
         for count in (FIRST_LOOK, SECOND_LOOK):
             tries = probes(mac, pool, count)
             self.look(tries)
             for address in tries:
                 if address not in avoid and self._is_free(address, now):
                     return address
-        return self._any_free(pool, avoid, now)
+        return self._any_free(pool, avoid, now, yielding)
 
-    def _any_free(self, pool: range, avoid: frozenset[int], now: float) -> int | None:
+    def _any_free(self, pool: range, avoid: frozenset[int], now: float, yielding: float) -> int | None:
         taken = bindings.taken(self._tx, pool[0], pool[-1], now) | avoid
         for address in pool:
             if address not in taken:
                 self.look([address])  # and with it, keep it: another server may have given it away since `taken`
                 if self._is_free(address, now):
                     return address
+        for row in bindings.giving_way(self._tx, pool[0], pool[-1], yielding, len(self._changed) + 1):
+            self.look([row.address])
+            if self._at[row.address] == row:  # neither this batch nor another server has changed it meanwhile
+                return row.address
         return None
 
     def _is_free(self, address: int, now: float) -> bool:
@@ -97,6 +105,13 @@ class Ledger:
         self._unlink(row)
         self._at[row.address] = None
         self._changed.add(row.address)
+
+    def lost(self, rows: Iterable[Binding]) -> None:
+        """Take up that the transaction has deleted those rows behind the ledger's back (after `write`)."""
+        for row in rows:
+            self._unlink(row)
+            self._at[row.address] = None
+            self._stored.pop(row.address, None)
 
     def _unlink(self, row: Binding | None) -> None:
         if row is not None and row.mac is not None:

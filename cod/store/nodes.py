@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import Select, delete, exists, func, insert, select, update
 
 from cod import states
 from cod.model import Node, PowerAction, Refused
@@ -144,6 +144,11 @@ def add_mac(tx: Tx, node_id: int, mac: str) -> None:
     tx.execute(insert(t.nics).values(mac=mac, node_id=node_id))
 
 
+def count_macs(tx: Tx, node_id: int) -> int:
+    """Return how many NICs of the node are known."""
+    return tx.scalar(select(func.count()).where(t.nics.c.node_id == node_id)) or 0
+
+
 def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
     """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller checks first."""
     tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
@@ -154,9 +159,31 @@ def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
     """A node that never reported turns out to be a NIC of `node_id`: its NICs and bindings go there, the rest goes."""
     for table in (t.nics, t.bindings):
         tx.execute(update(table).where(table.c.node_id == shadow_id).values(node_id=node_id))
-    for table in (t.sessions, t.power_actions, t.node_history):
-        tx.execute(delete(table).where(table.c.node_id == shadow_id))
-    tx.execute(delete(t.nodes).where(t.nodes.c.id == shadow_id))
+    forget(tx, [shadow_id])
+
+
+def unapproved(tx: Tx) -> int:
+    """Return how many machines have never reported or wait for approval."""
+    return tx.scalar(select(func.count()).where(t.nodes.c.state.in_([NodeState.NEW, NodeState.REGISTERING]))) or 0
+
+
+def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:
+    """Return the ids of machines that were first seen before a time and have never reported, the oldest first.
+
+    quiet  without those that have had an address since
+    """
+    n, b = t.nodes.c, t.bindings.c
+    query = select(n.id).where(n.state == NodeState.NEW, n.since < before)
+    if quiet:
+        query = query.where(~exists().where(b.node_id == n.id, b.expires_at > before))
+    return list(tx.scalars(query.order_by(n.since, n.id).limit(limit)))
+
+
+def forget(tx: Tx, node_ids: Sequence[int]) -> None:
+    """Delete machines that have never reported, with everything about them."""
+    for table in (t.nics, t.bindings, t.sessions, t.power_actions, t.node_history):
+        tx.execute(delete(table).where(table.c.node_id.in_(node_ids)))
+    tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))
 
 
 def change(tx: Tx, node: Node, **columns: Any) -> Node:

@@ -80,11 +80,11 @@ def test_what_waits_in_the_socket_is_one_transaction(
     first_is_in, go_on = threading.Event(), threading.Event()
     real = flow.answer
 
-    def slow(tx: Any, queries: list[DhcpQuery], site: Site, now: float) -> Any:
+    def slow(tx: Any, queries: list[DhcpQuery], site: Site, newcomers: flow.Newcomers, now: float) -> Any:
         sizes.append(len(queries))
         first_is_in.set()
         assert go_on.wait(60)
-        return real(tx, queries, site, now)
+        return real(tx, queries, site, newcomers, now)
 
     monkeypatch.setattr(flow, "answer", slow)
     stand.send(discover(1))
@@ -100,12 +100,12 @@ def test_a_message_that_trips_a_bug_harms_itself_alone(stand: Stand, monkeypatch
     first_is_in, go_on = threading.Event(), threading.Event()
     real = flow.answer
 
-    def poisoned(tx: Any, queries: list[DhcpQuery], site: Site, now: float) -> Any:
+    def poisoned(tx: Any, queries: list[DhcpQuery], site: Site, newcomers: flow.Newcomers, now: float) -> Any:
         first_is_in.set()
         assert go_on.wait(60)
         if any(query.mac.endswith(":09") for query in queries):
             raise RuntimeError("poison")
-        return real(tx, queries, site, now)
+        return real(tx, queries, site, newcomers, now)
 
     monkeypatch.setattr(flow, "answer", poisoned)
     stand.send(discover(1))

@@ -11,11 +11,12 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from twisted.internet.task import Clock
 
 from cod.flows.pruning import BATCH
-from cod.model import Energy, Site
+from cod.model import Energy, Policy, Site
 from cod.net import energy, pruning
 from cod.pool import Pool
-from cod.store import marks
+from cod.store import marks, nodes
 from cod.store import tables as t
+from cod.store.engine import Tx
 from tests.net.handpool import HandPool
 from tests.store.manager_world import add_node, in_tx
 
@@ -38,8 +39,9 @@ class Hour:
     def accountant(self, site: Site) -> energy.Accountant:
         return energy.Accountant(self.clock, self.pool, site, self.clock.seconds)  # type: ignore[arg-type]
 
-    def pruner(self, keep: float) -> pruning.Pruner:
-        return pruning.Pruner(self.clock, self.pool, keep, self.clock.seconds)  # type: ignore[arg-type]
+    def pruner(self, keep: float, new_time: float = 0.0) -> pruning.Pruner:
+        site = Site("test", "cod.test", (), Policy(new_time=new_time))
+        return pruning.Pruner(self.clock, self.pool, site, keep, self.clock.seconds)  # type: ignore[arg-type]
 
     def joules(self) -> float:
         return in_tx(self.pool.engine, lambda tx: tx.scalar(select(func.sum(t.energy_use.c.joules)))) or 0.0
@@ -165,6 +167,24 @@ def test_a_site_may_keep_everything(hour: Hour) -> None:
     pruner.startService()
     hour.clock.pump([DAY] * 5)
     assert hour.pool.flows == []
+    pruner.stopService()
+
+
+def test_machines_that_never_reported_are_forgotten(hour: Hour, caplog: pytest.LogCaptureFixture) -> None:
+    def seen(tx: Tx, number: int) -> None:
+        nodes.add(tx, name=f"new{number}", boot_mac=f"52:54:00:00:01:{number:02x}", now=hour.clock.seconds(),
+                  cause="seen", actor="dhcp")
+
+    for number in range(20):
+        in_tx(hour.pool.engine, seen, number)
+    pruner = hour.pruner(0.0, new_time=DAY)
+    pruner.startService()
+    with caplog.at_level(logging.INFO, "cod.pruning"):
+        hour.clock.pump([pruning.PERIOD, pruning.PAUSE] * 23)
+        assert len(in_tx(hour.pool.engine, nodes.every)) == 21
+        hour.clock.pump([pruning.PERIOD, pruning.PAUSE] * 2)
+    assert [node.name for node in in_tx(hour.pool.engine, nodes.every)] == ["node1"]
+    assert "forgot 20 machines" in caplog.text
     pruner.stopService()
 
 

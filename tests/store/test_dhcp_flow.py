@@ -28,6 +28,7 @@ from cod.model import (
     dotted,
     ipv4,
 )
+from cod.policy.newcomers import Newcomers
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, conflicts, groups, nodes, secrets, tables, vclusters
@@ -46,7 +47,7 @@ def ask(
 
 
 def one(tx: Tx, query: DhcpQuery, site: Site, now: float = NOW) -> DhcpAnswer | None:
-    [answer] = flow.answer(tx, [query], site, now)
+    [answer] = flow.answer(tx, [query], site, Newcomers(), now)
     return answer
 
 
@@ -103,7 +104,7 @@ def test_a_foreign_system_is_never_answered(tx: Tx, site: Site, kind: str) -> No
 
 def test_a_second_card_joins_its_machine_by_uuid_until_that_has_reported(tx: Tx, site: Site) -> None:
     uuid = "6b1d3a52-0c6e-4a8e-9a56-2f0e6f1b7a11"
-    flow.answer(tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, NOW)
+    flow.answer(tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, Newcomers(), NOW)
     assert node_of(tx, OTHER).id == node_of(tx).id
     nodes.change(tx, node_of(tx), reported_at=NOW)
     third = "52:54:00:00:00:03"
@@ -115,7 +116,7 @@ def test_a_second_card_joins_its_machine_by_uuid_until_that_has_reported(tx: Tx,
 
 @pytest.mark.parametrize("uuid", ["00000000-0000-0000-0000-000000000000", "03000200-0400-0500-0006-000700080009"])
 def test_a_uuid_that_is_nobodys_joins_nothing(tx: Tx, site: Site, uuid: str) -> None:
-    flow.answer(tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, NOW)
+    flow.answer(tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, Newcomers(), NOW)
     assert node_of(tx, OTHER).id != node_of(tx).id
 
 
@@ -145,7 +146,7 @@ def test_duplicates_and_reordering_in_one_batch(tx: Tx, site: Site) -> None:
     address = dora(tx, site)
     discover = ask("DISCOVER", xid=9)
     request = ask("REQUEST", xid=9, requested=address, server_id="10.77.0.1")
-    answers = flow.answer(tx, [request, discover, discover, request, request], site, NOW)
+    answers = flow.answer(tx, [request, discover, discover, request, request], site, Newcomers(), NOW)
     assert [(a.kind, a.yiaddr) for a in answers if a] == [
         (kind, address) for kind in ("ACK", "OFFER", "OFFER", "ACK", "ACK")]
     assert len(tx.execute(select(tables.bindings)).all()) == 1
@@ -191,7 +192,8 @@ def test_a_declined_address_is_set_aside_and_named(tx: Tx, site: Site) -> None:
 def test_nobody_can_decline_or_release_anothers_address(tx: Tx, site: Site) -> None:
     address = dora(tx, site)
     dora(tx, site, OTHER)
-    flow.answer(tx, [ask("DECLINE", OTHER, requested=address), ask("RELEASE", OTHER, ciaddr=address)], site, NOW)
+    forged = [ask("DECLINE", OTHER, requested=address), ask("RELEASE", OTHER, ciaddr=address)]
+    flow.answer(tx, forged, site, Newcomers(), NOW)
     assert conflicts.every(tx) == []
     assert bindings.of_mac(tx, MAC, address, NOW) is not None
 
@@ -206,7 +208,8 @@ def test_a_released_address_is_free_at_once_and_still_the_first_choice(tx: Tx, s
 def small(site: Site, size: int) -> Site:
     [subnet] = site.subnets
     last = dotted(ipv4("10.77.1.1") + size - 1)
-    return replace(site, subnets=(replace(subnet, boot_pool=("10.77.1.1", last)),))
+    return replace(site, subnets=(replace(subnet, boot_pool=("10.77.1.1", last)),),
+                   policy=replace(site.policy, approved_share=0.0))
 
 
 def test_an_empty_pool_is_named_once_a_minute_and_heals(tx: Tx, site: Site) -> None:
@@ -225,7 +228,7 @@ def test_an_empty_pool_is_named_once_a_minute_and_heals(tx: Tx, site: Site) -> N
 def test_every_address_of_a_pool_is_given_before_it_is_empty(tx: Tx, site: Site) -> None:
     crowded = small(site, 300)
     discovers = [ask("DISCOVER", f"52:54:00:00:{n >> 8:02x}:{n & 255:02x}") for n in range(301)]
-    answers = flow.answer(tx, discovers, crowded, NOW)
+    answers = flow.answer(tx, discovers, crowded, Newcomers(), NOW)
     given = [answer.yiaddr for answer in answers if answer]
     assert len(given) == len(set(given)) == 300
 
@@ -342,7 +345,7 @@ def test_repeats_and_retries_are_no_failures(tx: Tx, site: Site) -> None:
     dora(tx, site, xid=5)  # the loader's first try: its script never came through
     assert serve_boot(tx, site, 6, NOW + 30) == "local"
     late = [ask("DISCOVER", xid=6), ask("DISCOVER", xid=6)]
-    answers = flow.answer(tx, late, site, NOW + 33)
+    answers = flow.answer(tx, late, site, Newcomers(), NOW + 33)
     assert all(answers)
     assert node_of(tx).state == "boot"
     assert serve_boot(tx, site, 6, NOW + 34) == "local"  # fetched again: still the same boot
@@ -368,7 +371,7 @@ def test_a_node_that_was_reset_goes_to_the_crossroads(tx: Tx, site: Site, state:
     assert node.state == "trampoline"
     assert node.attempts == (0 if state in ("off", "inactive") else 1)
     generation = node.generation
-    flow.answer(tx, [ask("DISCOVER", xid=5)] * 3, site, NOW + 1)
+    flow.answer(tx, [ask("DISCOVER", xid=5)] * 3, site, Newcomers(), NOW + 1)
     assert node_of(tx).generation == generation
 
 
@@ -531,7 +534,7 @@ def test_no_address_is_ever_bound_to_two_machines(engine: Engine, site: Site, da
                 mac = f"52:54:00:00:00:{n:02x}"
                 own = f"10.77.1.{last}" if last else offered.get(mac, "10.77.1.1")
                 batch.append(ask(kind, mac, requested=own, ciaddr=own))
-            for query, answer in zip(batch, flow.answer(tx, batch, tiny, now), strict=True):
+            for query, answer in zip(batch, flow.answer(tx, batch, tiny, Newcomers(), now), strict=True):
                 if query.kind in ("RELEASE", "DECLINE") and promised.get(query.ciaddr, ("", 0.0))[0] == query.mac:
                     del promised[query.ciaddr]
                 if answer is not None and answer.kind == "OFFER":

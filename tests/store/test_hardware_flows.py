@@ -296,7 +296,7 @@ def test_a_block_stays_while_nodes_of_it_are_reclaimed(lab: Lab) -> None:
 
 def asks(lab: Lab, number: int, kind: str = "DISCOVER", **way: Any) -> None:
     query = DhcpQuery(kind, mac(number), 1, "lab", "ipxe", **{key: way[key] for key in way if key != "subnet"})
-    dhcp.answer(lab.tx, [query], lab.site, lab.now)
+    dhcp.answer(lab.tx, [query], lab.site, dhcp.Newcomers(), lab.now)
 
 
 def way(lab: Lab, number: int) -> tuple[str | None, str | None, str | None]:
@@ -324,7 +324,8 @@ def test_another_nic_tells_nothing_of_where_it_boots(lab: Lab) -> None:
     lab.site = relayed(lab.site)
     node = lab.machine(1)
     nodes.add_mac(lab.tx, node.id, mac(1, 9))
-    dhcp.answer(lab.tx, [DhcpQuery("DISCOVER", mac(1, 9), 1, "lab", "ipxe", giaddr=str(ROW["giaddr"]))], lab.site, NOW)
+    query = DhcpQuery("DISCOVER", mac(1, 9), 1, "lab", "ipxe", giaddr=str(ROW["giaddr"]))
+    dhcp.answer(lab.tx, [query], lab.site, dhcp.Newcomers(), NOW)
     assert way(lab, 1) == (None, None, None)
 
 
@@ -341,10 +342,11 @@ def test_the_way_is_written_when_it_changes_and_only_then(lab: Lab) -> None:
     event.listen(lab.tx, "before_cursor_execute", seen)
     usual = [DhcpQuery("DISCOVER", mac(number), 1, "lab", "trampoline", giaddr="10.77.0.254",
                        circuit=str(ROW["circuit"]), remote=str(ROW["remote"])) for number in (1, 2, 3)]
-    dhcp.answer(lab.tx, usual, lab.site, NOW)
+    dhcp.answer(lab.tx, usual, lab.site, dhcp.Newcomers(), NOW)
     assert written == []
     moved = [replace(query, circuit="aa") for query in usual]
-    dhcp.answer(lab.tx, [*moved, usual[0]], lab.site, NOW)  # the first is heard by two switches: the last counts
+    both = [*moved, usual[0]]  # the first is heard by two switches: the last counts
+    dhcp.answer(lab.tx, both, lab.site, dhcp.Newcomers(), NOW)
     assert len(written) == 1
     assert [way(lab, number)[1] for number in (1, 2, 3)] == [ROW["circuit"], "aa", "aa"]
 

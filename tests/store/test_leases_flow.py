@@ -160,7 +160,7 @@ def test_an_address_by_dhcp_makes_ready_where_the_template_checks_nothing(tx: Tx
     nodes.change(tx, node, boot_served_at=2.6)
     address = dotted(next(each.address for each in bindings.of_node(tx, node.id) if each.kind == "vcluster"))
     asked = DhcpQuery("REQUEST", node.boot_mac, 7, "lab", "os", requested=address, server_id=site.subnets[0].server)
-    assert dhcp.answer(tx, [asked], site, 3.0)[0] is not None
+    assert dhcp.answer(tx, [asked], site, dhcp.Newcomers(), 3.0)[0] is not None
     assert (nodes.every(tx)[0].state, one(tx).ready_at, told(tx)) == ("active", 3.0, ["ready"])
 
 

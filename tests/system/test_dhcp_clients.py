@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Binding
+from cod.states import NodeState
 from cod.store import bindings, nodes
 from cod.store.engine import Tx, connect
 
@@ -250,3 +251,28 @@ def test_fifty_machines_ask_at_once(network: Network) -> None:
     said = [client.communicate(timeout=180)[0] for client in clients]
     addresses = [found[1] for text in said if (found := re.search(r"GOT (\S+)", text))]
     assert len(addresses) == len(set(addresses)) == 50
+
+
+def test_machines_boot_while_invented_ones_flood_the_wire(network: Network) -> None:
+    """200 MACs a second ask and take what they get; an approved machine and ten new ones get their addresses."""
+    with tx_of(network).begin() as tx:
+        nodes.add(tx, name="known", boot_mac=mac_of(network.c, "vc"), now=0.0, cause="t", actor="t",
+                  state=NodeState.INACTIVE)
+    hosts = [f"mv{n}" for n in range(10)]
+    for host in hosts:
+        ip("-n", network.c, "link", "add", host, "link", "vc", "type", "macvlan", "mode", "bridge")
+        ip("-n", network.c, "link", "set", host, "up")
+    flood = subprocess.Popen(["ip", "netns", "exec", network.c, sys.executable, "-m", "tests.attack.dhcp_flood", "vc"],
+                             stdout=subprocess.PIPE, text=True)
+    try:
+        assert flood.stdout is not None
+        assert flood.stdout.readline() == "flooded\n"
+        for host in ("vc", *hosts):
+            tries = len(["0", "4", "12", "28"])
+            said = network.udhcpc(network.c, host, *PXE, tries=tries)
+            assert "GOT" in said, host
+    finally:
+        flood.kill()
+        flood.communicate(timeout=60)
+    counts = network.stop()
+    assert counts["dropped/limited"] > counts["in/DISCOVER"] / 3

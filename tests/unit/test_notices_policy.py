@@ -30,6 +30,7 @@ def every_news() -> list[notices.News]:
         notices.quarantined(long, "it broke"), notices.captured("n7", long, "mine@2"),
         notices.capture_failed("n7", long, "no room"), notices.test("physics", "token:ci"),
         notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False), notices.authority_ends(1e9),
+        notices.new_machines_refused("lab", "new machines on subnet lab are refused: too many asked"),
     ]
 
 
