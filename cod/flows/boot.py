@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
 from cod.policy import boot, capture, template
-from cod.policy.template import Configuration
+from cod.policy.template import Configuration, Ready
 from cod.states import OWN_SYSTEM, NodeState
 from cod.store import bindings, captures, images, nodes, secrets, steps, templates
 from cod.store.engine import Tx
 
+GRACE = 60.0  # seconds, at patience 1, in which readiness by time is noticed
 LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
 
 
@@ -30,7 +31,7 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     named = images.named(tx, template.image_names(configuration)) if configuration else {}
     plan = boot.plan(node.state, configuration, named, mac, subnet, site)
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
-        _served(tx, node, now)
+        _served(tx, node, configuration, site, now)
     return plan
 
 
@@ -48,10 +49,18 @@ def _configuration(tx: Tx, node: Node) -> Configuration | None:
     return template.parse(row.document) if row else None
 
 
-def _served(tx: Tx, node: Node, now: float) -> None:
-    nodes.change(tx, node, boot_served_at=now)
-    if node.state == NodeState.BOOT:
-        bindings.unbind(tx, node.id)
+def _served(tx: Tx, node: Node, configuration: Configuration | None, site: Site, now: float) -> None:
+    node = nodes.change(tx, node, boot_served_at=now)
+    if node.state != NodeState.BOOT:
+        return
+    bindings.unbind(tx, node.id)
+    ready = configuration.ready if configuration else Ready()
+    if ready.by == "none":
+        steps.booted(tx, node, "its boot was served, and its template wants nothing more", now=now, actor="boot",
+                     policy=site.policy, unseen=True)
+    elif ready.by == "time":  # its deadline does not come before its time has
+        due = now + ready.seconds + GRACE * site.policy.patience
+        nodes.extend_deadline(tx, node, max(node.deadline or 0.0, due))
 
 
 def mint(

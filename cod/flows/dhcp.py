@@ -344,20 +344,20 @@ def _booted(batch: _Batch, client: DhcpClient) -> None:
     """Its system has its address. Where the template has a readiness check, that check decides (the binding's state
     says that it is time to look); else the node is active."""
     row = templates.get(batch.tx, client.template_id) if client.template_id else None
-    if row is None or template.parse(row.document).ready is not None:
+    if row is None or template.parse(row.document).ready != template.Ready():
         return
     node = nodes.get(batch.tx, client.id)
     assert node is not None
-    _step(batch, node, Step(NodeEvent.BOOTED, "its system got its address by DHCP"))
-    ready = vclusters.first_ready(batch.tx, node.vcluster_id, batch.now)
-    if ready is not None:
-        notices.add(batch.tx, **news.vcluster_ready(ready, ready.size), group_id=ready.group_id, vcluster_id=ready.id,
-                    now=batch.now)
+    cause = "its system got its address by DHCP"
+    _moved(batch, steps.booted(batch.tx, node, cause, now=batch.now, actor="dhcp", policy=batch.site.policy))
 
 
 def _step(batch: _Batch, node: Node, step: Step) -> DhcpClient:
-    moved = steps.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy)
-    mine = [mac for mac, client in batch.clients.items() if client.id == node.id]
+    return _moved(batch, steps.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
+
+
+def _moved(batch: _Batch, moved: Node) -> DhcpClient:
+    mine = [mac for mac, client in batch.clients.items() if client.id == moved.id]
     batch.clients.update(clients.by_macs(batch.tx, mine))
     assert moved.state == batch.clients[mine[0]].state
     return batch.clients[mine[0]]

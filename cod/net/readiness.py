@@ -1,4 +1,4 @@
-"""Looks whether freshly booted systems answer, where their template has a readiness check.
+"""Looks whether freshly booted systems answer, or their time has come, where their template has a readiness check.
 
 Every second each node that waits is looked at once: a TCP connection, and GET of the template's path if it has one.
 How a check ends does not matter unless it ends well; the deadline of state *boot* is what ends a node's patience.
@@ -54,7 +54,7 @@ class Prober(Service):
 
     async def _look(self) -> None:
         try:
-            waiting = await self._pool.read(readiness.waiting)
+            waiting = await self._pool.read(readiness.waiting, self._clock())
         except Exception as error:
             log.error("cannot look which nodes wait: %s", error, exc_info=not self._pool.is_away(error))
             return
@@ -65,7 +65,7 @@ class Prober(Service):
 
     async def _check(self, check: Check) -> None:
         try:
-            if await answers(self._reactor, check):
+            if not check.port or await answers(self._reactor, check):
                 self._effects(await self._pool.run(readiness.answered, check, self._site.policy, self._clock()))
         except Exception:
             log.exception("the readiness check of %s failed", check.name)

@@ -62,10 +62,18 @@ class Diskless:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A node is ready when TCP `port` accepts and, unless `path` is '', answers GET `path` with 2xx or 3xx."""
+    """How a booting node shows that its system runs, which makes it active.
 
-    port: int
-    path: str
+    by       'dhcp': its system asks for an address, and then answers on `port` unless that is 0; 'port': its reserved
+             address answers on `port`, whether it asked for it or not; 'time': `seconds` have passed since its boot was
+             served; 'none': its boot was served
+    port, path   TCP `port` accepts and, unless `path` is '', answers GET `path` with 2xx or 3xx
+    """
+
+    port: int = 0
+    path: str = ""
+    by: str = "dhcp"
+    seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class Configuration:
     partitions: tuple[Partition, ...]
     images: tuple[Choice, ...]
     diskless: Diskless | None
-    ready: Ready | None
+    ready: Ready
     cache: bool
     verify: bool
     seed: bool
@@ -177,8 +185,11 @@ def _diskless(boot: Element | None) -> Diskless | None:
     return Diskless(kernel, tuple(ramdisks), (boot.findtext("cmdline") or "").strip())
 
 
-def _ready(element: Element | None) -> Ready | None:
-    return None if element is None else Ready(int(element.attrib["port"]), element.get("path", ""))
+def _ready(element: Element | None) -> Ready:
+    if element is None:
+        return Ready()
+    return Ready(int(element.get("port", "0")), element.get("path", ""), element.get("by", "dhcp"),
+                 int(element.get("seconds", "0")))
 
 
 # ---------------------------------------------------------------- what a grammar cannot say

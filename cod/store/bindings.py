@@ -75,13 +75,12 @@ def of_node(tx: Tx, node_id: int) -> list[Binding]:
     return _read(tx, _SELECT.where(_b.node_id == node_id).order_by(_b.address))
 
 
-def of_systems(tx: Tx, node_ids: Collection[int]) -> dict[int, int]:
-    """Addresses (integers) that the operating systems of those nodes have asked for in their present boot, by node."""
+def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
+    """The operating systems' bindings of those nodes: in state bound, if they asked for them in their present boot."""
     if not node_ids:
-        return {}
-    query = select(_b.node_id, _b.address).where(
-        _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state == "bound")
-    return {row[0]: row[1] for row in tx.execute(query)}
+        return []
+    return _read(tx, _SELECT.where(
+        _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"])))
 
 
 def taken(tx: Tx, first: int, last: int, now: float) -> set[int]:

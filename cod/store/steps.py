@@ -53,6 +53,20 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     return moved
 
 
+def booted(tx: Tx, node: Node, cause: str, *, now: float, actor: str, policy: Policy, unseen: bool = False) -> Node:
+    """Make a booting node active; its group is told when it was the last of its vcluster. Returns the node now.
+
+    unseen  nobody has heard of its system: its firmware may still be on its way through its boot options
+    """
+    columns = {"boot_served_at": node.boot_served_at} if unseen else {}
+    moved = apply(tx, node, Step(NodeEvent.BOOTED, cause, columns), now=now, actor=actor, policy=policy)
+    ready = vclusters.first_ready(tx, node.vcluster_id, now)
+    if ready is not None:
+        said = news.vcluster_ready(ready, ready.size)
+        notices.add(tx, **said, group_id=ready.group_id, vcluster_id=ready.id, now=now)
+    return moved
+
+
 def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
     failed = captures.note(tx, node, step, target, now)
     if failed is not None:

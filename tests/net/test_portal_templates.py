@@ -48,6 +48,24 @@ def test_a_template_by_the_form(there: Served) -> None:
         assert part in made
 
 
+@pytest.mark.parametrize(("typed", "element"), [
+    ({"by": "time", "seconds": "90"}, '<ready by="time" seconds="90" />'), ({"by": "none"}, '<ready by="none" />'),
+    ({"by": "port", "port": "22"}, '<ready by="port" port="22" />'), ({"port": "80"}, '<ready port="80" />'),
+])
+def test_what_makes_nodes_active_by_the_form(there: Served, typed: dict[str, str], element: str) -> None:
+    done = browse(there).get(NEW).send(FORM, name="mine", image="execd", **typed)
+    assert "mine is saved as revision 1." in done.words, done.words
+    assert element in document(there, "mine")
+    again = dict(browse(there).get(NEW, like="mine").fields(FORM))
+    assert {name: again[name] for name in typed} == typed
+
+
+def test_a_time_without_seconds_is_told(there: Served) -> None:
+    page = browse(there).get(NEW).send(FORM, name="mine", image="execd", by="time")
+    assert page.status == 422
+    assert {each.get("name") for each in page.tree.xpath("//*[@aria-invalid]")} == {"seconds"}
+
+
 def test_what_is_wrong_with_the_form_is_told_and_what_was_typed_stays(there: Served) -> None:
     page = browse(there).get(NEW).send(FORM, name="Mine!", image="execd", description="kept")
     assert page.status == 422

@@ -78,27 +78,65 @@ READY = f'<template name="web">{IMAGE}<ready port="80" path="/x"/></template>'
 
 def test_only_nodes_whose_system_has_asked_and_whose_template_wants_it_are_looked_at(tx: Tx) -> None:
     node_id = booting(tx, READY, "reserved")
-    assert readiness.waiting(tx) == []
+    assert readiness.waiting(tx, 5.0) == []
     tx.execute(update(t.bindings).values(state="bound"))
-    assert readiness.waiting(tx) == [Check(node_id, 0, "n1", "127.0.0.1", 80, "/x")]
+    assert readiness.waiting(tx, 5.0) == [Check(node_id, 0, "n1", "127.0.0.1", 80, "/x")]
     tx.execute(update(t.config_templates).values(document=f'<template name="web">{IMAGE}</template>'))
-    assert readiness.waiting(tx) == []
+    assert readiness.waiting(tx, 5.0) == []
+
+
+def test_a_port_without_dhcp_is_asked_at_the_reserved_address_once_the_boot_was_served(tx: Tx) -> None:
+    document = f'<template name="web">{IMAGE}<ready by="port" port="80"/></template>'
+    node_id = booting(tx, document, "reserved")
+    assert readiness.waiting(tx, 5.0) == []
+    tx.execute(update(t.nodes).values(boot_served_at=4.0))
+    assert readiness.waiting(tx, 5.0) == [Check(node_id, 0, "n1", "127.0.0.1", 80, "")]
+    tx.execute(update(t.bindings).values(state="left"))
+    assert readiness.waiting(tx, 5.0) == []
+
+
+def test_some_time_after_its_boot_a_node_is_active_unasked(tx: Tx) -> None:
+    booting(tx, f'<template name="web">{IMAGE}<ready by="time" seconds="60"/></template>', "reserved")
+    assert readiness.waiting(tx, 1e6) == []  # its firmware is still on its way
+    tx.execute(update(t.nodes).values(boot_served_at=100.0))
+    assert readiness.waiting(tx, 159.0) == []
+    [check] = readiness.waiting(tx, 160.0)
+    assert check.port == 0
+    readiness.answered(tx, check, Policy(), 160.0)
+    node = nodes.by_name(tx, "n1")
+    assert node is not None
+    assert (node.state, node.boot_served_at) == (NodeState.ACTIVE, 100.0)
+    assert nodes.history(tx, node.id)[-1]["cause"].startswith("60 s have passed since its boot was served")
+
+
+def test_the_prober_asks_nobody_when_only_time_counts(
+    in_reactor: Any, reactor: Any, pool: Any, engine: Engine, site: Any
+) -> None:
+    with engine.begin() as tx:
+        booting(tx, f'<template name="web">{IMAGE}<ready by="time" seconds="3"/></template>', "reserved")
+        tx.execute(update(t.nodes).values(boot_served_at=4.0))
+    made_active: Deferred[None] = Deferred()
+    service = prober.Prober(reactor, pool, site, lambda: 7.0, lambda _effects: made_active.callback(None))
+    in_reactor(lambda: ensureDeferred(service._look()))
+    in_reactor(lambda: made_active.addTimeout(30, reactor))
+    with engine.begin() as tx:
+        assert nodes.every(tx)[0].state == NodeState.ACTIVE
 
 
 def test_an_answer_makes_the_node_active_once(tx: Tx) -> None:
     booting(tx, READY)
-    (check,) = readiness.waiting(tx)
+    (check,) = readiness.waiting(tx, 5.0)
     readiness.answered(tx, check, Policy(), 5.0)
     node = nodes.by_name(tx, "n1")
     assert node is not None
     assert (node.state, nodes.history(tx, node.id)[-1]["actor"]) == (NodeState.ACTIVE, "readiness")
-    assert readiness.waiting(tx) == []
+    assert readiness.waiting(tx, 5.0) == []
     assert readiness.answered(tx, check, Policy(), 6.0) == ()
 
 
 def test_an_answer_after_the_boot_has_failed_changes_nothing(tx: Tx) -> None:
     booting(tx, READY)
-    (check,) = readiness.waiting(tx)
+    (check,) = readiness.waiting(tx, 5.0)
     node = nodes.by_name(tx, "n1")
     assert node is not None
     nodes.move(tx, node, NodeEvent.BOOT_FAILED, now=4.0, cause="", actor="test")

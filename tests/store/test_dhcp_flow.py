@@ -328,6 +328,33 @@ def test_a_readiness_check_has_the_last_word(tx: Tx, site: Site) -> None:
     assert node_of(tx).state == "trampoline"
 
 
+@pytest.mark.parametrize("ready", ['by="port" port="80"', 'by="time" seconds="3000"'])
+def test_a_system_that_is_not_told_by_dhcp_is_not_made_active_by_it(tx: Tx, site: Site, ready: str) -> None:
+    own = held_node(tx, site, LOCAL.replace("</t", f"<ready {ready}/></t"))
+    serve_boot(tx, site, 5, NOW)
+    os_asks(tx, site, NOW + 21, requested=own)
+    node = node_of(tx)
+    assert node.state == "boot"
+    if "time" in ready:
+        assert node.deadline is not None
+        assert node.deadline > NOW + 3000  # whatever the state's own deadline is
+    serve_boot(tx, site, 6, NOW + 22)
+    assert node_of(tx).state == "trampoline"  # a failed boot is noticed before its time has come
+
+
+def test_a_node_is_active_when_its_boot_is_served_if_its_template_wants_nothing_more(tx: Tx, site: Site) -> None:
+    held_node(tx, site, LOCAL.replace("</t", '<ready by="none"/></t'))
+    vclusters.change(tx, web(tx), NOW, state="active")
+    assert serve_boot(tx, site, 5, NOW) == "local"
+    assert node_of(tx).state == "active"
+    assert web(tx).ready_at == NOW + 0.5  # its group is told
+    offer = one(tx, ask("DISCOVER", xid=8, stage="httpclient", arch=16), site, NOW + 10)
+    assert offer is not None
+    assert offer.bootfile == "http://10.77.0.1:8069/files/go-on-to-your-disk"  # its firmware is still on its way
+    assert serve_boot(tx, site, 6, NOW + 300) == "local"
+    assert [row["to_state"] for row in nodes.history(tx, node_of(tx).id)] == ["boot", "active"]
+
+
 def test_a_node_that_asks_again_after_its_boot_was_served_has_failed(tx: Tx, site: Site) -> None:
     held_node(tx, site)
     assert serve_boot(tx, site, 5, NOW) == "local"

@@ -61,10 +61,22 @@ def test_the_schema_s_own_examples_are_good() -> None:
     assert web.ready == template.Ready(80, "/healthy")
     assert web.user_data.startswith("#cloud-config")
     assert template.image_names(web) == {"debian-12-esp", "debian-12-root-virtio", "debian-12-root"}
-    assert (plain.cache, plain.disk, plain.table, plain.seed, plain.ready) == (False, "first", "keep", False, None)
+    assert (plain.cache, plain.disk, plain.table, plain.seed) == (False, "first", "keep", False)
+    assert plain.ready == template.Ready()
     assert live.diskless
     assert live.diskless.cmdline == "console=ttyS0 boot=live"
     assert template.image_names(live) == {"debian-12-kernel", "debian-12-live"}
+
+
+@pytest.mark.parametrize(("element", "ready"), [
+    ("", template.Ready()), ('<ready by="dhcp"/>', template.Ready()), ('<ready port="80"/>', template.Ready(80)),
+    ('<ready by="dhcp" port="80" path="/x"/>', template.Ready(80, "/x")),
+    ('<ready by="port" port="22"/>', template.Ready(22, by="port")),
+    ('<ready by="time" seconds="90"/>', template.Ready(by="time", seconds=90)),
+    ('<ready by="none"/>', template.Ready(by="none")),
+])
+def test_what_makes_its_nodes_active(element: str, ready: template.Ready) -> None:
+    assert checked(wrap(f'<image target="disk" name="a"/>{element}')).ready == ready
 
 
 @pytest.mark.parametrize("body", [
@@ -77,6 +89,13 @@ def test_the_schema_s_own_examples_are_good() -> None:
     '<image target="disk" name="A"/>',
     '<image target="disk" name="a"/><disk select="fastest"/>',
     '<image target="disk" name="a"/><ready port="0"/>',
+    '<image target="disk" name="a"/><ready/>',
+    '<image target="disk" name="a"/><ready by="port"/>',
+    '<image target="disk" name="a"/><ready by="time"/>',
+    '<image target="disk" name="a"/><ready by="time" seconds="0"/>',
+    '<image target="disk" name="a"/><ready by="time" seconds="5" port="80"/>',
+    '<image target="disk" name="a"/><ready by="none" port="80"/>',
+    '<image target="disk" name="a"/><ready by="luck"/>',
     '<image target="disk" name="a"/><ready port="80" path="x"/>',
     '<image target="1" name="a"/><layout table="bsd"><partition number="1" type="linux"/></layout>',
     '<image target="1" name="a"/><layout table="gpt"/>',

@@ -25,6 +25,9 @@ def missing(fields: Fields) -> dict[str, str]:
         wrong["kernel"] = "choose one of the images that are kernels"
     if not diskless and not fields.one("image") and not any(_is_filled(fields, f"p{n}.") for n in range(PARTITIONS)):
         wrong["image"] = "choose an image, or say below which partitions there are"
+    needed = {"time": "seconds", "port": "port"}.get(fields.one("by"))
+    if needed and not fields.one(needed).strip():
+        wrong[needed] = "should be a number"
     return wrong
 
 
@@ -79,10 +82,13 @@ def _diskless(root: Element, fields: Fields) -> None:
 
 
 def _afterwards(root: Element, fields: Fields) -> None:
-    if port := fields.one("port").strip():
-        ready = SubElement(root, "ready", port=port)
-        if path := fields.one("page").strip():
-            ready.set("path", path)
+    by, port, path = (fields.one(name).strip() for name in ("by", "port", "page"))
+    if by == "time":
+        SubElement(root, "ready", by=by, seconds=fields.one("seconds").strip())
+    elif by in ("port", "none") or port:
+        named = {"by": by} if by in ("port", "none") else {}
+        asked = {"port": port, "path": path} if by != "none" else {}
+        SubElement(root, "ready", {name: value for name, value in (named | asked).items() if value or name == "port"})
     if fields.one("seed") or fields.one("userdata").strip():
         seed = SubElement(root, "personalise", seed="nocloud")
         if fields.one("userdata").strip():
@@ -109,12 +115,16 @@ def _same(one: Element, other: Element) -> bool:
 
 
 def _shape(element: Element) -> object:
-    kept = [child for child in element if not (child.tag == "boot" and child.get("mode") == "disk")]
+    kept = [child for child in element if (child.tag, child.attrib) not in _UNSAID]
     attributes_ = sorted((name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN)
     return element.tag, attributes_, (element.text or "").strip(), sorted((_shape(child) for child in kept), key=repr)
 
 
-_PLAIN = {("cache", "no"), ("verify", "no")}
+READY = (("", "its system has asked for its address (DHCP), and the port answers"),
+         ("port", "the port answers at its address, without DHCP"), ("time", "some time has passed since its boot"),
+         ("none", "its boot was served"))
+_PLAIN = {("cache", "no"), ("verify", "no"), ("by", "dhcp")}
+_UNSAID = (("boot", {"mode": "disk"}), ("ready", {"by": "dhcp"}))
 
 
 def _told(root: Element) -> Iterator[tuple[str, str]]:
@@ -134,7 +144,9 @@ def _told(root: Element) -> Iterator[tuple[str, str]]:
         yield "cmdline", boot.findtext("cmdline", "").strip()
     ready, seed = root.find("ready"), root.find("personalise")
     if ready is not None:
+        yield "by", ready.get("by", "")
         yield "port", ready.get("port", "")
+        yield "seconds", ready.get("seconds", "")
         yield "page", ready.get("path", "")
     if seed is not None:
         yield "seed", "true" if seed.get("seed") == "nocloud" else ""
