@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
+from urllib.parse import quote
 
 from cod.model import Vcluster
 
@@ -38,6 +39,15 @@ KINDS = {
     "new-machines": "machines that are not known ask to boot, more than are registered",
     "test": "somebody asked for a test notice",
 }
+REMEDIES = {
+    "lease-began": "Open the cluster", "ready": "Open the cluster", "lease-warning": "Extend the lease",
+    "lease-extended": "Open the cluster", "lease-ended": "Extend the lease", "drained": "Ask for a new cluster",
+    "reclaim": "Choose which nodes to give back", "reclaim-dropped": "Open the cluster",
+    "reclaimed": "Ask for more nodes", "rejected": "See why, and change the request", "node-lost": "Open the cluster",
+    "hardware": "Look at the node", "quarantined": "Look at the node", "captured": "Open the image",
+    "capture-failed": "Try again", "vcm-certificate": "Enrol it anew",
+}
+"""What a notice's link is called, by kind."""
 LONGEST_SUBJECT = 200
 MOST_NAMES = 20  # nodes that a sentence names
 
@@ -48,34 +58,35 @@ class News(TypedDict):
     kind: str
     subject: str
     about: str
+    link: str
 
 
 def lease_began(vcluster: Vcluster) -> News:
     """Its request was granted: nodes are on their way."""
     return _news("lease-began", f"{vcluster.name}: {_nodes(vcluster.size)} granted",
                  f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}; they are being made ready. Its lease ends "
-                 f"{_at(vcluster.expires_at)}.")
+                 f"{_at(vcluster.expires_at)}.", _page(vcluster))
 
 
 def vcluster_ready(vcluster: Vcluster, nodes: int) -> News:
     """All its nodes are active for the first time."""
     return _news("ready", f"{vcluster.name} is ready",
                  f"Vcluster {vcluster.name} is ready: {_nodes(nodes)} run its software. Its lease ends "
-                 f"{_at(vcluster.expires_at)}.")
+                 f"{_at(vcluster.expires_at)}.", _page(vcluster))
 
 
 def lease_warning(vcluster: Vcluster, seconds: float) -> News:
     """Its lease ends in about `seconds`."""
     return _news("lease-warning", f"{vcluster.name}: lease ends in {span(seconds)}",
                  f"The lease of vcluster {vcluster.name} ends {_at(vcluster.expires_at)}. Its nodes are then drained "
-                 f"and taken back, and what is on their disks is lost. To keep them: "
-                 f"`cod vcluster extend {vcluster.name} TIME`. Otherwise save what you need before.")
+                 f"and taken back, and what is on their disks is lost. Extend the lease to keep them, or save what "
+                 f"you need before.", _page(vcluster, "extend"))
 
 
 def extended(vcluster: Vcluster) -> News:
     """Its lease ends later than before."""
     return _news("lease-extended", f"{vcluster.name}: lease extended",
-                 f"The lease of vcluster {vcluster.name} now ends {_at(vcluster.expires_at)}.")
+                 f"The lease of vcluster {vcluster.name} now ends {_at(vcluster.expires_at)}.", _page(vcluster))
 
 
 def lease_ended(vcluster: Vcluster) -> News:
@@ -83,14 +94,14 @@ def lease_ended(vcluster: Vcluster) -> News:
     return _news("lease-ended", f"{vcluster.name}: lease has ended",
                  f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until {_at(vcluster.drain_until)} "
                  f"and are then switched off and taken back, and what is on their disks is lost. Save what you need, "
-                 f"or extend the lease before then: `cod vcluster extend {vcluster.name} TIME`.")
+                 f"or extend the lease before then.", _page(vcluster, "extend"))
 
 
 def drained(vcluster: Vcluster) -> News:
     """The grace after its lease is over: its nodes are taken."""
     return _news("drained", f"{vcluster.name}: its nodes are taken back",
                  f"The lease of vcluster {vcluster.name} has ended and the time to save things is over. Its nodes are "
-                 f"taken back and wiped. For nodes again, create a new vcluster.")
+                 f"taken back and wiped. For nodes again, create a new vcluster.", "/vclusters/new")
 
 
 def deleted(vcluster: Vcluster, actor: str) -> News:
@@ -105,36 +116,36 @@ def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: floa
     chosen = f" Unless other matching nodes are given back before, these are taken: {_names(nodes)}." if nodes else ""
     return _news("reclaim", f"{vcluster.name}: {_nodes(count)} to give back",
                  f"A request of higher priority needs {_nodes(count)} of vcluster {vcluster.name}. They are to be "
-                 f"given back by {_at(deadline)}: `cod vcluster release {vcluster.name} NODE …`. What is not given "
-                 f"back by then is switched off and taken, and what is on its disks is lost.{chosen}")
+                 f"given back by {_at(deadline)}. What is not given back by then is switched off and taken, and what "
+                 f"is on its disks is lost.{chosen}", _page(vcluster, "reclaims"))
 
 
 def reclaim_dropped(vcluster: Vcluster, count: int) -> News:
     """`count` nodes that were to be given back may stay."""
     return _news("reclaim-dropped", f"{vcluster.name}: {_nodes(count)} may stay",
                  f"The request that needed {_nodes(count)} of vcluster {vcluster.name} does not need them any more. "
-                 f"Nothing is to be done; nodes that were given back already are not returned.")
+                 f"Nothing is to be done; nodes that were given back already are not returned.", _page(vcluster))
 
 
 def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> News:
     """`nodes` were seized; the vcluster's size is what is left."""
     return _news("reclaimed", f"{vcluster.name}: {_nodes(len(nodes))} taken back",
                  f"These nodes left vcluster {vcluster.name} for a request of higher priority: {_names(nodes)}. It has "
-                 f"{_nodes(vcluster.size)} now. For more: `cod vcluster resize {vcluster.name} SIZE`.")
+                 f"{_nodes(vcluster.size)} now.", _page(vcluster, "resize"))
 
 
 def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> News:
     """Its request is rejected for `reason` (a sentence)."""
     return _news("rejected", f"{vcluster.name}: request {request_id} rejected",
-                 f"Request {request_id} of vcluster {vcluster.name} was rejected: {_sentence(reason)} "
-                 f"`cod request explain {request_id}` says more.")
+                 f"Request {request_id} of vcluster {vcluster.name} was rejected: {_sentence(reason)}",
+                 f"/requests/{request_id}")
 
 
 def node_lost(vcluster: Vcluster, node: str, reason: str) -> News:
     """A node that it holds cannot be used by it any more; another is asked for in its place."""
     return _news("node-lost", f"{vcluster.name}: node {node} is lost",
                  f"Node {node} has left vcluster {vcluster.name}: {_sentence(reason)} Another one takes its place as "
-                 f"soon as there is one.")
+                 f"soon as there is one.", _page(vcluster))
 
 
 def hardware_changed(
@@ -147,20 +158,20 @@ def hardware_changed(
     misses = f" It does not fit there any more: {_sentence(lacking)}" if lacking else ""
     return _news("hardware", f"node {node}: hardware has changed",
                  f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If nobody "
-                 f"changed it on purpose, have a look at the machine: `cod node show {node}` has its last report.")
+                 f"changed it on purpose, have a look at the machine, and at its last report.", _path("nodes", node))
 
 
 def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> News:
     """The certificate of its VCM ends, or has ended, at `ends_at`. `inside`: the VCM runs on one of its nodes."""
     ended = now >= ends_at
-    how = "`cod vcm enroll {0} --inside`, and prime that node anew" if inside else "`cod vcm enroll {0} --into FOLDER`"
+    how = "Enrol it anew" + (", and have its node installed anew" if inside else "")
     subject = "has ended" if ended else f"ends in {span(ends_at - now)}"
     return _news("vcm-certificate", f"{vcluster.name}: its VCM's certificate {subject}",
                  f"The certificate of the virtual cluster manager of {vcluster.name} {'ended' if ended else 'ends'} "
                  f"{_at(ends_at)}. It should have renewed it by itself months ago: "
-                 + ("it cannot connect any more. Enrol it anew: " + how.format(vcluster.name) if ended else
-                    "see that it runs, can connect and can write its folder, and what its log says; or enrol it anew: "
-                    + how.format(vcluster.name)) + ".")
+                 + (f"it cannot connect any more. {how}." if ended else
+                    f"see that it runs, can connect and can write its folder, and what its log says. {how} if it "
+                    "cannot be mended."), _page(vcluster, "vcm"))
 
 
 def authority_ends(ends_at: float) -> News:
@@ -175,21 +186,21 @@ def quarantined(node: str, reason: str) -> News:
     """A node was set aside."""
     return _news("quarantined", f"node {node} is quarantined",
                  f"Node {node} was set aside: {_sentence(reason)} It gets no work until an administrator has looked at "
-                 f"it and lets it back: `cod node restore {node}`.")
+                 f"it and brings it back.", _path("nodes", node))
 
 
 def captured(node: str, image: str, template: str) -> News:
     """A node's disk is the image `image` now; `template`: 'name@revision', '' for none."""
     use = f" The template {template} writes it to other nodes." if template else ""
     return _news("captured", f"image {image} of node {node} is ready",
-                 f"The disk of node {node} was saved as the image {image}.{use}")
+                 f"The disk of node {node} was saved as the image {image}.{use}", _path("images", image))
 
 
 def capture_failed(node: str, image: str, reason: str) -> News:
     """There will be no image of a node's disk."""
     return _news("capture-failed", f"node {node} was not captured",
                  f"The disk of node {node} was to be saved as the image {image}, and was not: {_sentence(reason)} "
-                 f"Nothing on it was changed. To try again: `cod node capture {node} --image {image}`.")
+                 f"Nothing on it was changed.", _path("nodes", node, "capture"))
 
 
 def new_machines_refused(subnet: str, about: str) -> News:
@@ -215,8 +226,18 @@ def span(seconds: float) -> str:
     return _count(round(seconds), "second")
 
 
-def _news(kind: str, subject: str, about: str) -> News:
-    return News(kind=kind, subject=subject[:LONGEST_SUBJECT], about=about)
+def _news(kind: str, subject: str, about: str, link: str = "") -> News:
+    return News(kind=kind, subject=subject[:LONGEST_SUBJECT], about=about, link=link)
+
+
+def _path(*parts: str) -> str:
+    """A path of the portal."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _page(vcluster: Vcluster, form: str = "") -> str:
+    """The page of the vcluster in the portal, at that form of it."""
+    return _path("vclusters", vcluster.name) + (f"#{form}" if form else "")
 
 
 def _at(at: float | None) -> str:

@@ -138,8 +138,9 @@ def _set_going(
 
 def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float) -> None:
     if vcluster.state == VclusterState.PENDING:
-        began = vclusters.change(tx, vcluster, now, state=VclusterState.ACTIVE, expires_at=now + vcluster.lease_time,
-                                 warned=leases.begun(vcluster.lease_time, site.policy))
+        began = vclusters.change(
+            tx, vcluster, now, state=VclusterState.ACTIVE, leased_at=now, expires_at=now + vcluster.lease_time,
+            warned=leases.begun(vcluster.lease_time, site.policy))
         notices.tell(tx, began, news.lease_began(began), now)
     elif request.kind == "grow":
         vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))

@@ -62,7 +62,11 @@ def _hidden(scene: Scene, groups: Groups) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody thinks of asking for. `template` '' stands for any; `vcluster` '' for a new one of `group`."""
+    """What somebody thinks of asking for. `template` '' stands for any.
+
+    vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said yet)
+    lease     seconds that it is to be leased for; None: the group's default
+    """
 
     count: int
     attributes: str = ""
@@ -70,6 +74,8 @@ class Asked:
     group: str = ""
     vcluster: str = ""
     spread: bool = False
+    name: str = ""
+    lease: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,7 @@ def _wish(
     if holder is None:
         subnet = _subnet(tx, site, asked.count) if many else ""
         return Wish(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
-                    may_spread=asked.spread, lease=leases.granted_time(None, owner, site.policy))
+                    may_spread=asked.spread, lease=leases.length(asked.lease, owner, site.policy))
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
     return Wish(whatif.NOBODYS, holder.id, owner.priority, now, owner.id, (holder.subnet or "") if many else "",
                 (wanted,), may_spread=asked.spread, own=own)

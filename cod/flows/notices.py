@@ -129,7 +129,7 @@ def test(tx: Tx, group: str, actor: str, now: float) -> Result:
     """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has no channel."""
     found = groups.named(tx, group, "group")
     if not (found.email or found.webhook):
-        raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: `cod group set {group} "
-                      "--email … --webhook …`", "group")
+        raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: say in its settings "
+                      "how it is told things", "group")
     notice = store.add(tx, **news.test(group, actor), group_id=found.id, now=now)
     return Result(one(tx, notice.id), (Effect("wake", "notices"),))

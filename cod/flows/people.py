@@ -72,8 +72,8 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
 
 def _keeps_an_administrator(tx: Tx, user: User) -> None:
     if user.admin and user.able and people.admins(tx) == 1:
-        raise Refused("conflict", f"{user.name} is the last administrator who may sign in: make another one first "
-                                  "(cod user set NAME --admin)", "name")
+        raise Refused("conflict", f"{user.name} is the last administrator who may sign in: make another one first",
+                      "name")
 
 
 def delete(tx: Tx, name: str) -> None:
@@ -86,8 +86,8 @@ def delete(tx: Tx, name: str) -> None:
     alone = [groups.get(tx, group).name for group in sorted(owned)
              if user.able and people.owners(tx, group) == 1]
     if alone:
-        raise Refused("conflict", f"{name} is the last owner of {', '.join(alone)}: make somebody else one first "
-                                  "(cod member set GROUP NAME --role owner)", "name")
+        raise Refused("conflict", f"{name} is the last owner of {', '.join(alone)}: make somebody else an "
+                      "owner first", "name")
     invitations.remove_by(tx, name)
     people.remove(tx, user.id)
 

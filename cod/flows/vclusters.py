@@ -140,14 +140,17 @@ def release(
                    actor=actor)
 
 
-def extend(tx: Tx, *, name: str, lease: float, site: Site, now: float) -> Result:
-    """The lease shall last `lease` seconds from now, up to the group's maximum; it never becomes shorter.
+def extend(tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, now: float) -> Result:
+    """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum bounds all of it.
+
+    clip  extend as far as the maximum allows, instead of refusing what goes beyond it (`policy.leases.extended`)
 
     A vcluster that was draining goes on; its group is warned anew before the new end. Raises `Refused`.
     """
     leases.check(lease)
     vcluster = _active(tx, name)
-    until = max(now + leases.longest(lease, groups.get(tx, vcluster.group_id)), vcluster.expires_at or now)
+    began, ends = vcluster.leased_at or vcluster.created_at, vcluster.expires_at or now
+    until = leases.extended(lease, ends, began, groups.get(tx, vcluster.group_id), now, clip=clip)
     if until > (vcluster.expires_at or now):
         vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
                                     warned=leases.begun(until - now, site.policy))

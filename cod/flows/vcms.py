@@ -139,7 +139,7 @@ def show(tx: Tx, vcluster: str) -> VcmView:
     found = find(tx, vcluster)
     if found is not None:
         return found
-    raise Refused("not_found", f"nobody is enrolled for vcluster {vcluster!r}; `cod vcm enroll {vcluster}`", "vcluster")
+    raise Refused("not_found", f"nobody is enrolled for vcluster {vcluster!r}: enrol its VCM first", "vcluster")
 
 
 # ---------------------------------------------------------------- connections

@@ -71,6 +71,7 @@ class Vcluster:
     ready_at: float | None
     created_at: float
     ended_at: float | None
+    leased_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class Notice:
     """A row of `notices`: something that a group (or, with None, the site's administrator) is told.
 
     events  JSON of what happened, for programs; None: it is for people
+    link    path of the portal's page where something can be done about it; ''
     """
 
     id: int
@@ -206,6 +208,7 @@ class Notice:
     subject: str
     about: str
     events: str | None = None
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)

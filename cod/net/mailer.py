@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.internet.threads import deferToThreadPool
 
-from cod import secretfile
+from cod import news, secretfile
 from cod.flows.notices import Delivery, addresses
 from cod.model import Mail, Site
 from cod.net.unsent import Unsent, brief
@@ -35,7 +35,12 @@ class Mailer:
         to = addresses(delivery.send.target) or mail.admins
         if not mail.host or not to:
             raise Unsent(NO_ADMINS if mail.host else NO_SERVER, lasting=True)
-        text = wire.message(self._site.name, self._site.domain, delivery.notice, delivery.group, mail.sender, to)
+        notice, portal = delivery.notice, self._site.signin.url
+        remedy = ""
+        if notice.link:
+            where = portal + notice.link if portal else f"in the portal, at {notice.link}"
+            remedy = f"{news.REMEDIES.get(notice.kind, 'More')}: {where}"
+        text = wire.message(self._site.name, self._site.domain, notice, delivery.group, mail.sender, to, remedy)
         talk = Talk(mail, self._site.notices.ca_file)
         limit = self._reactor.callLater(ATTEMPT, talk.break_off)
         try:

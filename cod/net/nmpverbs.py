@@ -104,7 +104,7 @@ def _reclaim_answer(body: b.ReclaimAnswer, speaker: Speaker, site: Site, now: fl
 
 
 def _extend(body: b.Extend, speaker: Speaker, site: Site, now: float) -> Any:
-    return (partial(vclusters.extend, name=speaker.vcluster, lease=body.seconds, site=site, now=now),
+    return (partial(vclusters.extend, name=speaker.vcluster, lease=body.seconds, clip=True, site=site, now=now),
             lambda _: b.Done())
 
 

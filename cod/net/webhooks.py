@@ -57,7 +57,7 @@ class Webhooks:
     async def send(self, delivery: Delivery) -> str:
         """Post it. Raises `Unsent`."""
         notice, target = delivery.notice, delivery.send.target
-        content = wire.body(self._site.name, notice, delivery.group, delivery.vcluster)
+        content = wire.body(self._site.name, notice, delivery.group, delivery.vcluster, self._site.signin.url)
         key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)
         signed = wire.headers(key, self._site.name, notice, self._clock(), content)
         try:

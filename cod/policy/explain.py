@@ -15,7 +15,8 @@ from cod.policy.fitting import Fitting
 from cod.policy.holdings import Sum, sums
 from cod.policy.leases import over
 from cod.policy.priority import ordered
-from cod.policy.reasons import held, in_, nodes, span
+from cod.policy.quantity import span
+from cod.policy.reasons import held, in_, nodes
 from cod.policy.world import Coming, Decision, Holder, Holding, Kind, Lot, OpenReclaim, Snapshot, Wish
 
 

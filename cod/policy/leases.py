@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cod.model import Group, Node, Policy, Refused
+from cod.policy.quantity import span
 from cod.policy.world import Holder, Snapshot
 from cod.states import NodeState
 
@@ -17,15 +18,43 @@ def check(asked: float | None, field: str = "lease") -> None:
         raise Refused("invalid", f"a lease lasts more than 0 and at most {LONGEST:.0f} seconds, not {asked}", field)
 
 
-def granted_time(asked: float | None, group: Group, policy: Policy) -> float:
-    """Seconds of a new lease: the smaller of the group's default and what was asked, up to the group's maximum."""
+def length(asked: float | None, group: Group, policy: Policy) -> float:
+    """Return the seconds of a new lease: what was asked, or the group's default; at most the group's maximum."""
     default = policy.default_lease if group.default_lease is None else group.default_lease
-    return longest(default if asked is None else min(asked, default), group)
+    wanted = default if asked is None else asked
+    return wanted if group.max_lease is None else min(wanted, group.max_lease)
 
 
-def longest(asked: float, group: Group) -> float:
-    """Seconds that a lease may last from now on when it is extended by `asked`."""
-    return asked if group.max_lease is None else min(asked, group.max_lease)
+def granted_time(asked: float | None, group: Group, policy: Policy) -> float:
+    """Return the seconds of a new lease, as `length`. Raise `Refused` for more than the group's maximum: a lease is
+    not shortened in silence."""
+    if asked is not None and group.max_lease is not None and asked > group.max_lease:
+        raise Refused("invalid", f"a lease of group {group.name} lasts {span(group.max_lease)} at most, with all "
+                      f"extensions; {span(asked)} were asked for", "lease")
+    return length(asked, group, policy)
+
+
+def latest(began: float, group: Group) -> float:
+    """Return when a lease that began at `began` ends at the latest, with all extensions; infinity without a limit."""
+    return began + (float("inf") if group.max_lease is None else group.max_lease)
+
+
+def extended(asked: float, expires_at: float, began: float, group: Group, now: float, *, clip: bool = False) -> float:
+    """Return the end of a lease that shall last `asked` seconds from now. It never becomes earlier.
+
+    began  when the lease began: the group's maximum bounds its whole length
+    clip   as far as the maximum allows, instead of refusing what goes beyond: for programs, which read the new end
+
+    Raise `Refused` where nothing can be gained, or where `asked` goes beyond the maximum.
+    """
+    end, bound = now + asked, latest(began, group)
+    if end > bound and (expires_at >= bound or not clip):
+        left = (f"it can last {span(bound - now)} from now at most" if expires_at < bound and bound > now else
+                "it cannot be extended any more")
+        raise Refused("invalid" if expires_at < bound else "conflict",
+                      f"a lease of group {group.name} lasts {span(group.max_lease or 0.0)} at most, with all "
+                      f"extensions, and this one began {span(now - began)} ago: {left}", "lease")
+    return max(min(end, bound), expires_at)
 
 
 def room(first: int, last: int) -> int:

@@ -70,3 +70,11 @@ def _example(kind: str | None) -> str:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def span(seconds: float) -> str:
+    """Return a length of time for people: '50 s', '5 min', '3.5 h', '2 days'."""
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{seconds:.0f} s"

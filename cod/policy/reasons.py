@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from cod.model import RequestTuple
 from cod.policy.fitting import Fit, Fitting
 from cod.policy.places import Want
+from cod.policy.quantity import span
 from cod.policy.spread import Demand, Exhausted, spread, whole
 from cod.policy.world import Hold, Kind, No, Wish
 
@@ -24,14 +25,6 @@ def nodes(count: int) -> str:
 def in_(time: float, now: float) -> str:
     """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
     return f"in {span(time - now)}" if time > now else "now"
-
-
-def span(seconds: float) -> str:
-    """'50 s', '5 min', '3.5 h', '2 days'."""
-    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
-    return f"{seconds:.0f} s"
 
 
 def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:

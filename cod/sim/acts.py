@@ -97,7 +97,7 @@ def _grant(world: World, grant: Grant) -> None:
         _seat(world, machine, ask, template_id)
     world.decide(ask, RequestState.GRANTED)
     if ask.kind == "create":
-        cluster.state = VclusterState.ACTIVE
+        cluster.state, cluster.leased_at = VclusterState.ACTIVE, now
         world.lease(cluster, now + cluster.lease_time)
     elif ask.kind == "grow":
         cluster.size += ask.count

@@ -47,6 +47,7 @@ class Cluster:
     may_spread: bool
     state: VclusterState = VclusterState.PENDING
     creation_size: int = 0
+    leased_at: float = 0.0
     expires_at: float | None = None
     drain_until: float | None = None
     warned: float | None = None

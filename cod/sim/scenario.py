@@ -62,8 +62,8 @@ class Owner:
 
     name: str = key("its name")
     priority: int = key("higher goes first", 0, low=-1_000_000)
-    default_lease: float | None = key("longest lease that is given without an extension; left out: policy's", None)
-    max_lease: float | None = key("longest extension; left out: any", None)
+    default_lease: float | None = key("lease where none is asked for; left out: policy's", None)
+    max_lease: float | None = key("longest lease, with all extensions; left out: any", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Jobs:
     nodes: tuple[int, ...] = key("sizes of jobs, each as likely as the others", (1,), low=1)
     arrivals: Arrivals = field(default_factory=Arrivals, metadata={"about": "when they come"})
     runtime: Runtime = field(default_factory=Runtime, metadata={"about": "how long they run"})
-    estimate: float = key("the lease asked for, as a multiple of the run time", 2.0, low=1)
+    estimate: float = key("the lease asked for, as a multiple of the run time", 2.0, low=0.01)
     extends: bool = key("extends a lease that would end before the job", True)
 
 

@@ -74,7 +74,7 @@ class World:
         lease: float | None, may_spread: bool, may_wait: bool = True,
     ) -> Cluster:
         """A new vcluster, pending until its request is granted."""
-        lease_time = leases.granted_time(lease, group, self.policy)
+        lease_time = leases.length(lease, group, self.policy)
         cluster = Cluster(self.new_id(), name, group, owner, template_id, needs, cache, size, lease_time, may_spread,
                           creation_size=size)
         self.clusters[cluster.id] = cluster
@@ -120,10 +120,12 @@ class World:
         self.stir()
 
     def extend(self, cluster: Cluster, seconds: float) -> None:
-        """The lease shall last `seconds` from now, up to the group's maximum; it never becomes shorter."""
+        """The lease shall last `seconds` from now, as far as the group's maximum for the whole lease allows; it never
+        becomes shorter."""
         if cluster.state is not VclusterState.ACTIVE:
             return
-        until = max(self.clock.now + leases.longest(seconds, cluster.group), cluster.expires_at or 0.0)
+        bound = leases.latest(cluster.leased_at, cluster.group)
+        until = max(min(self.clock.now + seconds, bound), cluster.expires_at or 0.0)
         if until > self.clock.now:
             cluster.drain_until = cluster.warned = None
             self.lease(cluster, until)

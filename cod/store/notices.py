@@ -32,11 +32,13 @@ ADMINISTRATORS = ""
 
 
 def add(
-    tx: Tx, *, kind: str, group_id: int | None, vcluster_id: int | None = None, subject: str, about: str, now: float
+    tx: Tx, *, kind: str, group_id: int | None, vcluster_id: int | None = None, subject: str, about: str,
+    link: str = "", now: float,
 ) -> Notice:
     """Tell a group (None: the site's administrators) something, by each channel that it has. For texts see
     `cod.news`; delivery follows the commit (`flows.notices`)."""
-    values = dict(at=now, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject, about=about)
+    values = dict(at=now, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject, about=about,
+                  link=link)
     notice_id = new_id(tx.execute(insert(t.notices).values(values)))
     targets = _targets(groups.get(tx, group_id), kind) if group_id is not None else [(EMAIL, ADMINISTRATORS)]
     for channel, target in targets:

@@ -74,7 +74,7 @@ groups = _table(
     Column("name", Name, nullable=False, unique=True),
     Column("priority", Integer, nullable=False, default=0, comment="set by the administrator; larger goes first"),
     Column("default_lease", Time, comment="seconds; null: the site's"),
-    Column("max_lease", Time, comment="seconds; null: no limit"),
+    Column("max_lease", Time, comment="seconds of a whole lease, with all extensions; null: no limit"),
     Column("image_quota", BigInteger, comment="bytes that its images and uploads may take; null: the site's"),
     Column("email", Text, nullable=False, default="", server_default="",
            comment="whom to tell: addresses, separated by commas"),
@@ -351,6 +351,7 @@ vclusters = _table(
     Column("ready_at", Time, comment="when all its nodes were first active; null: not yet"),
     Column("created_at", Time, nullable=False),
     Column("ended_at", Time),
+    Column("leased_at", Time, comment="when its lease began, from which max_lease counts; null while pending"),
     comment="Virtual clusters.",
 )
 
@@ -545,6 +546,8 @@ notices = _table(
     Column("subject", String(200), nullable=False),
     Column("about", Text, nullable=False, comment="the sentences"),
     Column("events", Document, comment="JSON of what happened, for programs; null: a notice for people"),
+    Column("link", String(300), nullable=False, default="", server_default="",
+           comment="path of the portal's page where something can be done about it; ''"),
     Index(None, "kind", "at"),
     comment="What groups and the site are told.",
 )

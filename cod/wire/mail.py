@@ -15,9 +15,12 @@ from cod.wire.webhook import unique
 WRITTEN = SMTP.clone(max_line_length=78)
 
 
-def message(site: str, domain: str, notice: Notice, group: str | None, sender: str, to: Sequence[str]) -> bytes:
+def message(
+    site: str, domain: str, notice: Notice, group: str | None, sender: str, to: Sequence[str], remedy: str = ""
+) -> bytes:
     """The mail, with CR LF. It is the same at each attempt, its Message-ID too: mail systems drop repeats.
 
+    remedy         what can be done about it, and where: a line of its own; '' for nothing
     site, domain   the site's name and DNS suffix
     sender, to     plain addresses, already checked (`policy.delivery.addresses`)
     """
@@ -31,8 +34,9 @@ def message(site: str, domain: str, notice: Notice, group: str | None, sender: s
     mail["X-COD-Notice"] = str(notice.id)
     mail["X-COD-Kind"] = _one_line(notice.kind)
     for_whom = "the site's administrators" if group is None else f"group {group}"
-    mail.set_content(f"{notice.about}\n\n-- \nNotice {notice.id} of Cluster-on-Demand at {site}, for {for_whom}.\n",
-                     cte="quoted-printable")
+    link = f"\n{remedy}\n" if remedy else ""
+    signature = f"-- \nNotice {notice.id} of Cluster-on-Demand at {site}, for {for_whom}.\n"
+    mail.set_content(f"{notice.about}\n{link}\n{signature}", cte="quoted-printable")
     return mail.as_bytes()
 
 

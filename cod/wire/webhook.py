@@ -28,9 +28,11 @@ def secret(key: bytes) -> str:
     return "whsec_" + b64encode(key).decode()
 
 
-def body(site: str, notice: Notice, group: str | None, vcluster: str | None) -> bytes:
-    """The JSON document, the same at each attempt."""
+def body(site: str, notice: Notice, group: str | None, vcluster: str | None, portal: str = "") -> bytes:
+    """The JSON document, the same at each attempt. `portal`: where browsers reach it; '': not known."""
     document = {"site": site, **document_of(notice, group, vcluster)}
+    if notice.link:
+        document["link"] = portal + notice.link
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
@@ -38,7 +40,7 @@ def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict
     """A notice by names: `group` is null where it is for the site's administrators. `events`: what happened, where it
     is for programs."""
     document = {"id": notice.id, "at": notice.at, "kind": notice.kind, "group": group, "vcluster": vcluster,
-                "subject": notice.subject, "about": notice.about}
+                "subject": notice.subject, "about": notice.about, "link": notice.link}
     return document if notice.events is None else document | {"events": json.loads(notice.events)}
 
 

@@ -182,11 +182,23 @@ def test_extending(there: Served) -> None:
     browser = browse(there, "member")
     wrong = browser.get(BATCH).send(f"{BATCH}/extend", lease="soon")
     assert wrong.status == 422
-    assert "such as 45min, 12h or 3d" in wrong.words
+    assert "such as 45min, 12h or 3 days" in wrong.words
     assert ("lease", "soon") in wrong.fields(f"{BATCH}/extend")
     done = wrong.send(f"{BATCH}/extend", lease="20d")
     assert "The lease of batch is extended." in done.words
     assert vcluster(there, "batch").expires_at == NOW + 20 * 86400
+
+
+def test_a_lease_cannot_be_extended_beyond_its_groups_longest(there: Served) -> None:
+    there.tx(lambda tx: tx.execute(update(t.vclusters).values(leased_at=NOW - 3 * 86400)))
+    there.tx(lambda tx: tx.execute(update(t.groups).values(max_lease=10 * 86400.0)))
+    page = browse(there).get(BATCH)
+    assert "this one can last 7 d from now" in page.words
+    refused = page.send(f"{BATCH}/extend", lease="20 days")
+    assert refused.status == 422
+    assert "it can last 7 days from now at most" in refused.words
+    assert "is extended" in refused.send(f"{BATCH}/extend", lease="7 days").words
+    assert vcluster(there, "batch").expires_at == NOW + 7 * 86400
 
 
 def test_resizing_asks_for_more_or_gives_back(there: Served) -> None:

@@ -103,8 +103,12 @@ def test_a_lease_that_none_can_have_is_refused(tx: Tx, leased: Site, lease: floa
 
 def test_the_groups_maximum_bounds_an_extension(tx: Tx, leased: Site) -> None:
     tx.execute(update(t.groups).where(t.groups.c.name == "low").values(max_lease=6000.0))
-    flow.extend(tx, name="one", lease=1e6, site=leased, now=10.0)
-    assert one(tx).expires_at == 6010.0
+    with pytest.raises(Refused, match="with all extensions"):
+        flow.extend(tx, name="one", lease=1e6, site=leased, now=10.0)
+    began = one(tx).leased_at
+    assert began is not None
+    flow.extend(tx, name="one", lease=began + 6000.0 - 10.0, site=leased, now=10.0)
+    assert one(tx).expires_at == began + 6000.0
 
 
 def test_what_it_asked_for_ends_with_it(tx: Tx, leased: Site) -> None:

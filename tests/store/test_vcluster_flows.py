@@ -14,6 +14,7 @@ from cod.flows import requests as request_flows
 from cod.flows import vclusters as flows
 from cod.flows.requests import Asked
 from cod.model import Effect, Refused, Result, Site
+from cod.policy.quantity import span
 from cod.store import bindings, groups, holding, nodes, requests, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -184,8 +185,8 @@ def test_the_newest_revision_that_is_in_use_is_taken(tx: Tx, site: Site) -> None
 
 
 @pytest.mark.parametrize(("default", "longest", "asked", "granted"), [
-    (None, None, None, 86400.0), (None, None, 50.0, 50.0), (None, None, 1e6, 86400.0),
-    (100.0, None, None, 100.0), (100.0, None, 200.0, 100.0), (100.0, 60.0, None, 60.0), (100.0, 60.0, 50.0, 50.0),
+    (None, None, None, 86400.0), (None, None, 50.0, 50.0), (None, None, 1e6, 1e6), (None, 60.0, None, 60.0),
+    (100.0, None, None, 100.0), (100.0, None, 200.0, 200.0), (100.0, 60.0, None, 60.0), (100.0, 60.0, 60.0, 60.0),
 ])
 def test_the_leases_length(
     tx: Tx, site: Site, default: float | None, longest: float | None, asked: float | None, granted: float
@@ -193,6 +194,15 @@ def test_the_leases_length(
     furnish(tx, 0)
     groups.add(tx, "lab", 0.0, default_lease=default, max_lease=longest)
     assert create(tx, site, group="lab", lease=asked).value[0].vcluster.lease_time == granted
+
+
+def test_a_lease_beyond_the_groups_maximum_is_refused(tx: Tx, site: Site) -> None:
+    """It was cut to the default in silence, and whoever had asked for more learned of it when the nodes went."""
+    furnish(tx, 0)
+    groups.add(tx, "lab", 0.0, max_lease=7 * 86400.0)
+    with pytest.raises(Refused, match="lasts 7 days at most, with all extensions; 30 days were asked for") as refused:
+        create(tx, site, group="lab", lease=30 * 86400.0)
+    assert (refused.value.code, refused.value.field) == ("invalid", "lease")
 
 
 def test_a_repeated_key_changes_nothing(engine: Engine, site: Site) -> None:
@@ -335,9 +345,30 @@ def test_extending(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     groups.add(tx, "lab", 0.0, max_lease=500.0)
     running(tx, site, 1, group="lab", lease=100.0)
+    began = vclusters.every(tx)[0].leased_at
+    assert began is not None
     ends = [flows.extend(tx, name="one", lease=lease, site=site, now=now).value[0].vcluster.expires_at
-            for now, lease in ((10.0, 200.0), (20.0, 50.0), (30.0, 1e6))]
-    assert ends == [210.0, 210.0, 530.0]
+            for now, lease in ((10.0, 200.0), (20.0, 50.0))]
+    assert ends == [210.0, 210.0]
+    with pytest.raises(Refused, match=r"500 s|8.3 min") as refused:
+        flows.extend(tx, name="one", lease=1e6, site=site, now=30.0)
+    assert (refused.value.code, refused.value.field) == ("invalid", "lease")
+    left = began + 500.0 - 30.0
+    assert f"can last {span(left)} from now at most" in str(refused.value)
+    assert flows.extend(tx, name="one", lease=left, site=site, now=30.0).value[0].vcluster.expires_at == began + 500.0
+    with pytest.raises(Refused, match="cannot be extended any more"):
+        flows.extend(tx, name="one", lease=490.0, site=site, now=400.0)
+
+
+def test_a_vcm_extends_as_far_as_the_maximum_allows(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    groups.add(tx, "lab", 0.0, max_lease=500.0)
+    running(tx, site, 1, group="lab", lease=100.0)
+    began = vclusters.every(tx)[0].leased_at or 0.0
+    one = flows.extend(tx, name="one", lease=1e6, clip=True, site=site, now=10.0).value[0].vcluster
+    assert one.expires_at == began + 500.0
+    with pytest.raises(Refused, match="cannot be extended any more"):
+        flows.extend(tx, name="one", lease=1e6, clip=True, site=site, now=20.0)
 
 
 def test_deleting_a_vcluster_that_waits_ends_it_at_once(tx: Tx, site: Site) -> None:

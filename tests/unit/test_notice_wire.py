@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import re
+from dataclasses import replace
 from email import policy
 from email.message import EmailMessage
 
@@ -32,7 +33,18 @@ def verified(secret: str, headers: dict[str, str], body: bytes) -> bool:
 def test_a_webhooks_body() -> None:
     assert json.loads(webhook.body("lab", NOTICE, "physics", "web")) == {
         "site": "lab", "id": 17, "at": 1_000_000_000.25, "kind": "lease-warning", "group": "physics", "vcluster": "web",
-        "subject": "web: lease ends in 1 hour", "about": "The lease ends. Do: `x`."}
+        "subject": "web: lease ends in 1 hour", "about": "The lease ends. Do: `x`.",
+        "link": ""}
+    linked = replace(NOTICE, link="/vclusters/web#extend")
+    found = json.loads(webhook.body("lab", linked, "physics", "web", "https://cod.example"))
+    assert found["link"] == "https://cod.example/vclusters/web#extend"
+
+
+def test_a_mail_ends_with_what_can_be_done() -> None:
+    text = mail.message("lab", "cod.example", NOTICE, "physics", "cod@example.org", ["ann@x.org"],
+                        "Extend the lease: https://cod.example/vclusters/web#extend")
+    body = read(text).get_content()
+    assert "\r\n\r\nExtend the lease: https://cod.example/vclusters/web#extend\r\n" in body
 
 
 def test_a_receiver_can_verify_the_signature() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 import pytest
 from hypothesis import given
@@ -47,27 +48,37 @@ def test_a_text_is_one_line_and_sentences(news: notices.News) -> None:
     assert 0 < len(news["subject"]) <= notices.LONGEST_SUBJECT
     assert news["subject"].isprintable()
     assert news["about"][0].isupper()
-    assert news["about"].endswith((".", ":")) or "`" in news["about"][-40:]
+    assert news["about"].endswith(".")
     assert ".." not in news["about"]
     assert "None" not in news["about"]
+    assert not re.search(r"`|\bcod [a-z]", news["about"]), "a link to the form takes the place of a command"
+    assert len(news["link"]) <= 300
+
+
+def test_a_notice_leads_to_the_form_that_helps() -> None:
+    links = {each["kind"]: each["link"] for each in every_news()}
+    assert links["lease-warning"] == links["lease-ended"] == "/vclusters/web#extend"
+    assert (links["reclaim"], links["reclaimed"]) == ("/vclusters/web#reclaims", "/vclusters/web#resize")
+    assert (links["rejected"], links["quarantined"]) == ("/requests/9", f"/nodes/{'n' * 63}")
+    assert {kind for kind, link in links.items() if link} == set(notices.REMEDIES)
 
 
 @pytest.mark.parametrize(("news", "words"), [
-    (notices.lease_warning(WEB, 3600.0), ["in 1 hour", "2001-09-09 01:46 UTC", "`cod vcluster extend web TIME`"]),
-    (notices.lease_ended(WEB), ["until 2001-09-09 01:51 UTC", "`cod vcluster extend web TIME`"]),
+    (notices.lease_warning(WEB, 3600.0), ["in 1 hour", "2001-09-09 01:46 UTC", "Extend the lease to keep them"]),
+    (notices.lease_ended(WEB), ["until 2001-09-09 01:51 UTC", "or extend the lease before then"]),
     (notices.extended(WEB), ["now ends 2001-09-09 01:46 UTC"]),
-    (notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9), ["2 nodes", "`cod vcluster release web NODE …`",
-                                                        "are taken: web-1, web-2.", "by 2001-09-09 01:46 UTC"]),
+    (notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9), ["2 nodes", "are taken: web-1, web-2.",
+                                                        "by 2001-09-09 01:46 UTC"]),
     (notices.reclaimed(WEB, ["web-1"]), ["priority: web-1.", "has 4 nodes now"]),
-    (notices.request_rejected(WEB, 9, "no type has 9 disks"), ["no type has 9 disks.", "`cod request explain 9`"]),
-    (notices.hardware_changed("n7", "t1", "t2", None), ["of type t1 and is of type t2", "`cod node show n7`"]),
-    (notices.quarantined("n7", "it broke!"), ["it broke! It", "`cod node restore n7`"]),
+    (notices.request_rejected(WEB, 9, "no type has 9 disks"), ["no type has 9 disks."]),
+    (notices.hardware_changed("n7", "t1", "t2", None), ["of type t1 and is of type t2", "its last report"]),
+    (notices.quarantined("n7", "it broke!"), ["it broke! It", "brings it back"]),
     (notices.deleted(WEB, "user:ann"), ["deleted by user:ann"]),
     (notices.vcluster_ready(WEB, 1), ["1 node run"]),
     (notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False),
-     ["ends in 9 days", "ends 2001-09-09 01:46 UTC", "its log says", "`cod vcm enroll web --into FOLDER`"]),
+     ["ends in 9 days", "ends 2001-09-09 01:46 UTC", "its log says", "Enrol it anew"]),
     (notices.vcm_certificate(WEB, 1e9, 1e9, inside=True),
-     ["certificate has ended", "cannot connect any more", "`cod vcm enroll web --inside`, and prime that node anew"]),
+     ["certificate has ended", "cannot connect any more", "Enrol it anew, and have its node installed anew"]),
     (notices.authority_ends(1e9), ["ends 2001-09-09 01:46 UTC", "Start each server of the site anew soon"]),
 ])
 def test_a_text_says_what_to_do(news: notices.News, words: list[str]) -> None:

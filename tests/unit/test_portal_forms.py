@@ -88,7 +88,8 @@ def test_nothing_that_is_sent_is_a_bug(values: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.parametrize(("text", "length"), [
-    ("90", 90.0), ("45min", 2700.0), ("12 h", 43200.0), ("1d 12h", 129600.0), ("2w", 1209600.0), ("1.5H", 5400.0)])
+    ("90", 90.0), ("45min", 2700.0), ("12 h", 43200.0), ("1d 12h", 129600.0), ("2w", 1209600.0), ("1.5H", 5400.0),
+    ("3 days", 259200.0), ("1 Day 2 hours", 93600.0), ("2 weeks", 1209600.0), ("10 minutes 5 sec", 605.0)])
 def test_lengths_of_time(text: str, length: float) -> None:
     assert seconds(text) == length
 

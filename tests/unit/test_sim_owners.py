@@ -127,8 +127,8 @@ def test_processors_become_nodes(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_lease_ends_is_cut_unless_it_extends() -> None:
-    rule = {"model": "jobs", "arrivals": {"per_day": 15}, "runtime": {"median": 5000, "spread": 0}, "estimate": 1.0}
-    policy = {"default_lease": 2000, "lease_warnings": [600]}
+    rule = {"model": "jobs", "arrivals": {"per_day": 15}, "runtime": {"median": 5000, "spread": 0}, "estimate": 0.3}
+    policy = {"lease_warnings": [600]}
     cut = ran({**rule, "extends": False}, policy=policy).result()["jobs"]["0"]
     assert cut["cut"] >= cut["started"] - 1 > 5
     assert cut["done"] == 0

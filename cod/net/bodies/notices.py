@@ -78,7 +78,10 @@ class DeliveryList(Part):
 
 
 class NoticeReply(Reply):
-    """A notice. `group` is null where it is for the site's administrators."""
+    """A notice. `group` is null where it is for the site's administrators.
+
+    link  path of the portal's page where something can be done about it; empty: there is none
+    """
 
     id: int
     at: float
@@ -87,12 +90,13 @@ class NoticeReply(Reply):
     vcluster: str | None
     subject: str
     about: str
+    link: str
     deliveries: list[SendReply]
 
     @classmethod
     def of(cls, view: model.NoticeView) -> NoticeReply:
         """From the view."""
-        own = {key: getattr(view.notice, key) for key in ("id", "at", "kind", "subject", "about")}
+        own = {key: getattr(view.notice, key) for key in ("id", "at", "kind", "subject", "about", "link")}
         return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
 
 

@@ -99,15 +99,17 @@ class Form:
 
 # ---------------------------------------------------------------- fields -> body
 
-_LENGTHS = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_UNITS = {1: " s sec second seconds", 60: "m min minute minutes", 3600: "h hour hours", 86400: "d day days",
+          604800: "w week weeks"}
+_LENGTHS = {unit: length for length, units in _UNITS.items() for unit in units.split(" ")}
 
 
 def seconds(text: str) -> float:
-    """A length of time as people write it: '90', '45min', '12 h', '1d 12h'. Raises ValueError."""
+    """Return a length of time as people write it: '90', '45min', '12 h', '3 days', '1d 12h'. Raise ValueError."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     whole = "".join(number + unit for number, unit in parts) == re.sub(r"\s", "", text.lower())
     if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
-        raise ValueError("should be a length of time such as 45min, 12h or 3d")
+        raise ValueError("should be a length of time such as 45min, 12h or 3 days")
     return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
 
 

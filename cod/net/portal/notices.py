@@ -16,13 +16,15 @@ from cod.net.routes import ANYBODY, Ask, Flow, number, see
 def _list(ask: Ask) -> Flow:
     return together(
         found=partial(notices.every, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
-        groups=partial(own_groups, who=ask.who), kinds=lambda tx: news.KINDS)
+        groups=partial(own_groups, who=ask.who), kinds=lambda tx: news.KINDS,
+        remedies=lambda tx: news.REMEDIES)
 
 
 def _one(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         found = notices.one(tx, notice_id=number(ask.names["id"]))
-        return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries, "kinds": news.KINDS}
+        return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries, "kinds": news.KINDS,
+                "remedies": news.REMEDIES}
 
     return load
 

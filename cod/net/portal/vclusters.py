@@ -46,7 +46,7 @@ def _one(ask: Ask) -> Flow:
         run = {name: documents.described(templates.resolve(tx, name=name))
                for name in {view.template, *(one.template for one in nodes if one.template)}}
         return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
-                       "keys": keys, "seeded": run[view.template].seeded,
+                       "keys": keys, "group": groups.one(tx, view.group), "seeded": run[view.template].seeded,
                        "locked": locked(nodes, keys, run),
                        "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
 
