@@ -25,7 +25,7 @@ from cod.policy import boot, identity, lifecycle, power, template
 from cod.policy.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
-from cod.store import bindings, clients, conflicts, nodes, notices, steps, templates, vclusters
+from cod.store import bindings, captures, clients, conflicts, nodes, notices, steps, templates, vclusters
 from cod.store.engine import Tx
 from cod.store.ledger import FIRST_LOOK, Ledger, probes
 
@@ -89,7 +89,7 @@ def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) 
 
 
 def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
-    client = batch.clients.get(query.mac)
+    client = _with_its_disk(batch, query, batch.clients.get(query.mac))
     held = batch.ledger.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
     if verdict.new and _is_admitted(batch, query, net):
@@ -250,6 +250,16 @@ def _exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | N
 
 
 # ---------------------------------------------------------------- what it means for the node
+
+
+def _with_its_disk(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
+    """Look up whether the disk is what the client was served, where the answer depends on it. Nothing of a diskless
+    system leads back to the firmware; and a node that waits to be captured needs its boot script."""
+    if client is None or client.template_id is None or not boot.may_go_on(query, client, batch.now):
+        return client
+    row = templates.get(batch.tx, client.template_id)
+    local = row is not None and template.parse(row.document).diskless is None
+    return replace(client, sent_to_disk=local and not captures.is_wanted(batch.tx, client.id))
 
 
 def _is_admitted(batch: _Batch, query: DhcpQuery, net: Net) -> bool:

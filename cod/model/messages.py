@@ -35,7 +35,11 @@ class DhcpQuery:
 
 @dataclass(frozen=True, slots=True)
 class DhcpClient:
-    """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name."""
+    """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name.
+
+    sent_to_disk  what was served of late was its disk, and is what it would be served now; looked up only for messages
+                  that this decides (`policy.boot.may_go_on`)
+    """
 
     id: int
     name: str
@@ -47,6 +51,7 @@ class DhcpClient:
     relay: str | None = None
     circuit: str | None = None
     remote: str | None = None
+    sent_to_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,13 @@ progress or a retry. After it, a DISCOVER is
 - a repeat, still under way in the network, if it has the xid of the last exchange (or comes within `SETTLE` seconds:
   nothing reboots that quickly). Some ROMs derive the xid from their MAC and use it for ever, so after `REPEAT` seconds
   even the same xid is new;
-- the same firmware trying its next boot option, if it comes from another NIC, or as an HTTP boot, within `NEXT_OPTION`
-  seconds: UEFI lists PXE, then HTTP, then the disk, and the script's "local disk" is an exit back to that list. Another
-  NIC gets silence. An HTTP boot is sent to a file that is not there (`NOWHERE`): it goes on to the disk at once, where
-  silence costs OVMF half a minute of retries;
+- the same firmware at its next boot option, if it comes within `NEXT_OPTION` seconds from UEFI firmware that was sent
+  to its disk. UEFI lists each NIC several times (the ROM's iPXE, PXE, HTTP), all before the disk, and the script's
+  "local disk" is an exit back to that list. Each of those options is sent to a file that does not exist (`NOWHERE`),
+  which makes the firmware go on at once; silence costs OVMF half a minute of retries. A machine that comes back this
+  early is sent to its disk once more, and its failure is noticed by the first DISCOVER after those seconds, or by the
+  deadline;
+- the same for BIOS firmware, if it comes from another NIC: BIOS lists a NIC once. It gets silence;
 - otherwise the machine coming back: the boot has failed.
 
 A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind COD's back; it
@@ -49,6 +52,7 @@ SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet th
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
 NOWHERE = "go-on-to-your-disk"  # no such file
 NEXT_OPTION = 120.0  # seconds in which firmware goes through the rest of its boot options
+UEFI = frozenset({7, 9, 16})  # x64 by PXE (two numbers are in use), x64 by HTTP
 
 _RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 
@@ -111,10 +115,10 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now:
     if client.boot_served_at is None:
         return Verdict("boot", "on its way to its system")
     since = now - client.boot_served_at
-    if query.mac != client.boot_mac and since < NEXT_OPTION:
-        return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
     if _goes_on(query, client, now):
         return Verdict("boot", "its firmware's next boot option; nothing to load there sends it on to its disk")
+    if query.mac != client.boot_mac and since < NEXT_OPTION:
+        return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
     if client.state == NodeState.ACTIVE:
         return Verdict("boot", "power-cycled: it boots its system again")
     if since < SETTLE or (query.xid == last_xid and since < REPEAT):
@@ -122,10 +126,15 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now:
     return Verdict("boot", f"it asked to boot again {since:.0f} s after its boot was served", NodeEvent.BOOT_FAILED)
 
 
+def may_go_on(query: DhcpQuery, client: DhcpClient, now: float) -> bool:
+    """Return whether this is UEFI firmware at its next boot option, if its last one sent it to its disk."""
+    served = client.boot_served_at if client.state in OWN_SYSTEM else None
+    by_uefi = query.stage in ("firmware", "ipxe", "httpclient") and (query.arch in UEFI or query.stage == "httpclient")
+    return by_uefi and served is not None and now - served < NEXT_OPTION
+
+
 def _goes_on(query: DhcpQuery, client: DhcpClient | None, now: float) -> bool:
-    """Is this firmware on its way from a served boot through its other boot options to its disk?"""
-    served = client is not None and client.state in OWN_SYSTEM and client.boot_served_at
-    return query.stage == "httpclient" and bool(served) and now - float(served or 0) < NEXT_OPTION
+    return client is not None and client.sent_to_disk and may_go_on(query, client, now)
 
 
 def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:
@@ -135,13 +144,13 @@ def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: 
     booting by HTTP (with the vendor class HTTPClient). Others are taken for BIOS.
     """
     base = f"http://{subnet.server}:{site.http_port}"
+    goes_on = _goes_on(query, client, now)
     if query.stage == "ipxe":
-        return f"{base}/boot/{query.mac}/script.ipxe"
+        return f"{base}/files/{NOWHERE}" if goes_on else f"{base}/boot/{query.mac}/script.ipxe"
+    loader = NOWHERE if goes_on else site.uefi_loader if query.arch in UEFI else site.bios_loader
     if query.stage == "httpclient":
-        return f"{base}/files/{NOWHERE if _goes_on(query, client, now) else site.uefi_loader}"
-    if query.stage == "firmware":
-        return site.uefi_loader if query.arch in (7, 9) else site.bios_loader
-    return None
+        return f"{base}/files/{loader}"
+    return loader if query.stage == "firmware" else None
 
 
 def plan(

@@ -31,7 +31,7 @@ from cod.model import (
 from cod.policy.newcomers import Newcomers
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
-from cod.store import bindings, conflicts, groups, nodes, secrets, tables, vclusters
+from cod.store import bindings, captures, conflicts, groups, nodes, secrets, tables, vclusters
 from cod.store.engine import Tx
 from cod.store.ledger import probes
 
@@ -388,6 +388,52 @@ def test_other_boot_options_of_the_same_firmware_lead_nowhere(tx: Tx, site: Site
     assert offer.bootfile == "http://10.77.0.1:8069/files/go-on-to-your-disk"
     assert one(tx, ask("DISCOVER", OTHER, xid=9, stage="firmware"), site, NOW + 12) is None
     assert node_of(tx).state == "boot"
+
+
+@pytest.mark.parametrize("state", ["boot", "active"])
+def test_a_rom_on_uefi_is_followed_by_the_firmwares_own_entries_of_the_nic(tx: Tx, site: Site, state: str) -> None:
+    """OVMF and the iPXE ROM of an e1000: the ROM's script exits, OVMF asks by PXE, then by HTTP, then boots the disk."""
+    own = held_node(tx, site, state=state)
+    assert serve_boot(tx, site, 5, NOW) == "local"
+    nowhere = "go-on-to-your-disk"
+    pxe = one(tx, ask("DISCOVER", xid=6, stage="firmware", arch=7), site, NOW + 3)
+    http = one(tx, ask("DISCOVER", xid=7, stage="httpclient", arch=16), site, NOW + 6)
+    assert pxe is not None
+    assert http is not None
+    assert (pxe.bootfile, http.bootfile) == (nowhere, f"http://10.77.0.1:8069/files/{nowhere}")
+    os_asks(tx, site, NOW + 20, requested=own)
+    assert (node_of(tx).state, node_of(tx).attempts) == ("active", 0)
+
+
+def test_a_uefi_machine_that_comes_back_is_noticed_after_its_firmwares_time(tx: Tx, site: Site) -> None:
+    held_node(tx, site)
+    serve_boot(tx, site, 5, NOW)
+    for turn in range(4):  # a disk without a system: the firmware begins its list again
+        one(tx, ask("DISCOVER", xid=6 + turn, stage="firmware", arch=7), site, NOW + 25 * (turn + 1))
+        assert node_of(tx).state == "boot"
+    one(tx, ask("DISCOVER", xid=10, stage="firmware", arch=7), site, NOW + 125)
+    assert (node_of(tx).state, node_of(tx).attempts) == ("trampoline", 1)
+
+
+@pytest.mark.parametrize("stage", ["firmware", "httpclient"])
+def test_a_diskless_uefi_machine_that_is_power_cycled_at_once_loads_its_kernel_again(
+    tx: Tx, site: Site, stage: str
+) -> None:
+    held_node(tx, site, DISKLESS, state="active")
+    address = dora(tx, site)
+    boot_flow.script(tx, MAC, address, site, NOW)
+    answer = one(tx, ask("DISCOVER", xid=6, stage=stage, arch=7 if stage == "firmware" else 16), site, NOW + 10)
+    assert answer is not None
+    assert str(answer.bootfile).endswith("snponly.efi")
+
+
+def test_a_node_that_waits_to_be_captured_is_not_sent_past_its_script(tx: Tx, site: Site) -> None:
+    held_node(tx, site, state="active")
+    serve_boot(tx, site, 5, NOW)
+    captures.put(tx, node_of(tx).id, image="saved", state="wanted", actor="ann", asked_at=NOW + 1)
+    answer = one(tx, ask("DISCOVER", xid=6, stage="firmware", arch=7), site, NOW + 10)
+    assert answer is not None
+    assert answer.bootfile == "snponly.efi"
 
 
 @pytest.mark.parametrize("state", ["off", "inactive", "wipe", "prime", "capture"])

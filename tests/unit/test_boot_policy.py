@@ -19,17 +19,17 @@ DISKLESS = parse('<template><boot mode="diskless"><kernel image="k"/><ramdisk ur
                  '<cmdline>quiet</cmdline></boot></template>')
 
 
-def client(state: str, served: float | None = None) -> DhcpClient:
-    return DhcpClient(1, "n1", state, MAC, served, None, None)
+def client(state: str, served: float | None = None, *, to_disk: bool = False) -> DhcpClient:
+    return DhcpClient(1, "n1", state, MAC, served, None, None, sent_to_disk=to_disk)
 
 
 def decide(
     state: str | None, stage: str = "ipxe", *, kind: str = "DISCOVER", after: float | None = None, xid: int = 2,
-    mac: str = MAC, unknown: str = "discover",
+    mac: str = MAC, unknown: str = "discover", arch: int | None = 0, to_disk: bool = True,
 ) -> boot.Verdict:
     """`after`: seconds since the boot was served, None when it was not. The last exchange had xid 1."""
-    known = None if state is None else client(state, None if after is None else SERVED)
-    query = DhcpQuery(kind, mac, xid, "lab", stage)
+    known = None if state is None else client(state, None if after is None else SERVED, to_disk=to_disk)
+    query = DhcpQuery(kind, mac, xid, "lab", stage, arch=16 if stage == "httpclient" else arch)
     return boot.decide(query, known, 1, Policy(unknown=unknown), SERVED + (after or 0))
 
 
@@ -91,6 +91,31 @@ def test_when_a_boot_has_failed(
 ) -> None:
     verdict = decide("boot", stage, after=after, xid=xid, mac=mac)
     assert (verdict.pool, verdict.event) == (pool, event), verdict.why
+
+
+@pytest.mark.parametrize("mac", [MAC, SECOND])
+@pytest.mark.parametrize(("stage", "arch"), [("firmware", 7), ("firmware", 9), ("ipxe", 7), ("httpclient", 16)])
+def test_uefi_goes_through_all_its_options_to_the_disk(stage: str, arch: int, mac: str) -> None:
+    """A NIC with an iPXE ROM is listed as that, as PXE and as HTTP boot, and each asks by itself."""
+    query = DhcpQuery("DISCOVER", mac, 2, "lab", stage, arch=arch)
+    for state in ("boot", "active"):
+        for after in (0.0, 1.0, 10.0, 119.0):
+            verdict = decide(state, stage, after=after, arch=arch, mac=mac)
+            assert (verdict.pool, verdict.event) == ("boot", None), verdict.why
+            name = boot.bootfile(query, client(state, SERVED, to_disk=True), SUBNET, SITE, SERVED + after)
+            assert str(name).endswith(boot.NOWHERE)
+    late = decide("boot", stage, after=121.0, arch=arch, mac=mac)
+    assert late.event is NodeEvent.BOOT_FAILED
+    name = boot.bootfile(query, client("boot", SERVED, to_disk=True), SUBNET, SITE, SERVED + 121)
+    assert not str(name).endswith(boot.NOWHERE)
+
+
+def test_a_diskless_system_has_no_next_option() -> None:
+    """Nothing leads from its kernel back to the firmware: a machine that asks is back."""
+    for stage, arch in (("firmware", 7), ("ipxe", 7), ("httpclient", 16)):
+        assert decide("boot", stage, after=10.0, arch=arch, to_disk=False).event is NodeEvent.BOOT_FAILED
+        query = DhcpQuery("DISCOVER", MAC, 2, "lab", stage, arch=arch)
+        assert not str(boot.bootfile(query, client("active", SERVED), SUBNET, SITE, SERVED + 9)).endswith(boot.NOWHERE)
 
 
 def test_an_active_node_that_asks_boots_again() -> None:
