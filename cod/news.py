@@ -31,6 +31,7 @@ KINDS = {
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
     "hardware": "a node's hardware is not what it was",
+    "architecture": "a machine cannot be booted",
     "quarantined": "a node was set aside and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "a node's disk was to be saved as an image, and was not",
@@ -159,6 +160,12 @@ def hardware_changed(
     return _news("hardware", f"node {node}: hardware has changed",
                  f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If nobody "
                  f"changed it on purpose, have a look at the machine, and at its last report.", _path("nodes", node))
+
+
+def cannot_boot(about: str) -> News:
+    """Describe the first machine of the day that COD has no boot loader for; `about` says which and why."""
+    return _news("architecture", "a machine cannot be booted",
+                 f"{_sentence(about)} COD does not answer it. Others of the same day are listed on the page Nodes.")
 
 
 def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> News:

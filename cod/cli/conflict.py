@@ -11,7 +11,7 @@ from cod.cli.show import as_json, client, shown, table, when
 
 @click.group()
 def conflict() -> None:
-    """Addresses that were declined, pools that ran empty, machines that claim to be others.
+    """Addresses that were declined, pools that ran empty, machines that claim to be others or cannot be booted.
 
     \b
     Example:

@@ -36,6 +36,7 @@ AGAIN = 60.0  # seconds between two records of the same trouble
 LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
 GIVES_WAY = 120.0  # seconds that a machine which never reported keeps an address that another new one needs
 MOST_NICS = 16  # of a machine that has not reported
+UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200  # seconds between two records of a machine without a loader; for all of them
 
 
 @dataclass(slots=True)
@@ -92,6 +93,8 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     client = _with_its_disk(batch, query, batch.clients.get(query.mac))
     held = batch.ledger.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
+    if verdict.listed and query.kind == "DISCOVER":
+        _list_unfit(batch, query, net, verdict.why)
     if verdict.new and _is_admitted(batch, query, net):
         client = _enrol(batch, query, net)
     if client is None:
@@ -247,6 +250,21 @@ def _exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | N
         part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
         about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
         conflicts.add(batch.tx, "exhausted", about, batch.now, subnet=name, mac=query.mac)
+
+
+def _list_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
+    """Tell the administrator of a machine that COD has no loader for: a conflict once a day, a notice of the first.
+
+    Made-up machines cannot fill the database: there is a limit for all together.
+    """
+    about, since = f"{query.mac} asked to network-boot: {why}", batch.now - UNFIT_EVERY
+    if conflicts.seen_since(batch.tx, "architecture", since, mac=query.mac, about=about):
+        return
+    recorded = conflicts.count_since(batch.tx, "architecture", since)
+    if recorded < UNFIT_AT_MOST:
+        conflicts.add(batch.tx, "architecture", about, batch.now, subnet=net.subnet.name, mac=query.mac)
+    if not recorded:
+        notices.add(batch.tx, **news.cannot_boot(about), group_id=None, now=batch.now)
 
 
 # ---------------------------------------------------------------- what it means for the node

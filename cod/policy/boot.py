@@ -35,7 +35,8 @@ goes to the crossroads (event *asked*) and boots the trampoline. An *active* nod
 again and stays active.
 
 Who is answered: machines that COD knows; others only if they ask to network-boot and the site's policy is `discover`. A
-foreign machine gets silence, never a NAK, so COD can sit beside another DHCP server. A retired machine is foreign.
+foreign machine gets silence, never a NAK, so COD can sit beside another DHCP server. A retired machine is foreign. A
+machine that COD has no loader for (`policy.architecture`) gets silence too, and is listed with the reason.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cod.model import BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, Site, Subnet
+from cod.policy import architecture
 from cod.policy.prime import boot_files
 from cod.policy.template import Configuration
 from cod.states import OWN_SYSTEM, WORKING, NodeEvent, NodeState
@@ -52,8 +54,8 @@ SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet th
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
 NOWHERE = "go-on-to-your-disk"  # no such file
 NEXT_OPTION = 120.0  # seconds in which firmware goes through the rest of its boot options
-UEFI = frozenset({7, 9, 16})  # x64 by PXE (two numbers are in use), x64 by HTTP
 
+_FIRMWARE = frozenset({"firmware", "ipxe", "pxelinux", "httpclient"})  # stages that ask for something to load
 _RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 
 
@@ -61,23 +63,28 @@ _RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 class Verdict:
     """What to do with a client's message.
 
-    pool   'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its system; 'none': silence
-    event  what the message tells about the node, if anything
-    new    the machine is unknown and becomes a node
+    pool    'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its system; 'none': silence
+    event   what the message tells about the node, if anything
+    new     the machine is unknown and becomes a node
+    listed  the administrator is told that the machine cannot be booted, and why
     """
 
     pool: str
     why: str
     event: NodeEvent | None = None
     new: bool = False
+    listed: bool = False
 
 
 def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float) -> Verdict:
     """Whether and as what a client is answered. `last_xid` is of the last exchange on its boot binding."""
+    unfit = architecture.refusal(query.arch) if query.stage in _FIRMWARE else ""
     if client is None:
-        return _stranger(query, policy)
+        return _stranger(query, policy, unfit)
     if client.state == NodeState.RETIRED:
         return Verdict("none", "retired")
+    if unfit:
+        return Verdict("none", unfit, listed=True)
     if query.stage == "os":
         return _system(client)
     if query.stage == "trampoline":
@@ -87,13 +94,15 @@ def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, po
     return _asks(query, client, last_xid, now)
 
 
-def _stranger(query: DhcpQuery, policy: Policy) -> Verdict:
+def _stranger(query: DhcpQuery, policy: Policy, unfit: str) -> Verdict:
     if query.stage == "os":
         return Verdict("none", "foreign: it does not ask to network-boot")
     if policy.unknown != "discover":
         return Verdict("none", "unknown, and the site answers known machines only")
     if query.kind != "DISCOVER":
         return Verdict("none", "unknown, and not asking for a new address")
+    if unfit:
+        return Verdict("none", unfit, listed=True)
     return Verdict("boot", "a machine never seen before", new=True)
 
 
@@ -129,7 +138,7 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now:
 def may_go_on(query: DhcpQuery, client: DhcpClient, now: float) -> bool:
     """Return whether this is UEFI firmware at its next boot option, if its last one sent it to its disk."""
     served = client.boot_served_at if client.state in OWN_SYSTEM else None
-    by_uefi = query.stage in ("firmware", "ipxe", "httpclient") and (query.arch in UEFI or query.stage == "httpclient")
+    by_uefi = query.stage in _FIRMWARE and (query.arch in architecture.UEFI or query.stage == "httpclient")
     return by_uefi and served is not None and now - served < NEXT_OPTION
 
 
@@ -140,14 +149,13 @@ def _goes_on(query: DhcpQuery, client: DhcpClient | None, now: float) -> bool:
 def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:
     """The next thing that a client shall load: option 67 and the `file` field.
 
-    Architectures are those of RFC 4578 §2.1 and its registry: 6 is 32-bit UEFI, 7 and 9 are UEFI x64, 16 is UEFI x64
-    booting by HTTP (with the vendor class HTTPClient). Others are taken for BIOS.
+    No machine of another architecture than those of `policy.architecture` comes this far.
     """
     base = f"http://{subnet.server}:{site.http_port}"
     goes_on = _goes_on(query, client, now)
     if query.stage == "ipxe":
         return f"{base}/files/{NOWHERE}" if goes_on else f"{base}/boot/{query.mac}/script.ipxe"
-    loader = NOWHERE if goes_on else site.uefi_loader if query.arch in UEFI else site.bios_loader
+    loader = NOWHERE if goes_on else site.uefi_loader if query.arch in architecture.UEFI else site.bios_loader
     if query.stage == "httpclient":
         return f"{base}/files/{loader}"
     return loader if query.stage == "firmware" else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -17,8 +17,10 @@ def add(
     tx: Tx, kind: str, about: str, now: float, *,
     subnet: str | None = None, address: int | None = None, mac: str | None = None,
 ) -> None:
-    """Record a conflict: `kind` is 'declined', 'exhausted', 'limited', 'identity' or 'hardware'; `about` a
-    sentence for people."""
+    """Record a conflict; `about` is a sentence for people.
+
+    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'hardware' or 'architecture'.
+    """
     tx.execute(insert(t.conflicts).values(at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac))
 
 
@@ -29,6 +31,11 @@ def seen_since(
     query = select(_c.id).where(_c.kind == kind, _c.at > since).limit(1)
     wanted = {_c.subnet: subnet, _c.mac: mac, _c.about: about}
     return tx.scalar(query.where(*(column == value for column, value in wanted.items() if value))) is not None
+
+
+def count_since(tx: Tx, kind: str, since: float) -> int:
+    """Return how many such conflicts were recorded after `since`."""
+    return tx.scalar(select(func.count()).where(_c.kind == kind, _c.at > since)) or 0
 
 
 def every(tx: Tx, limit: int = 200, *, macs: Sequence[str] | None = None) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete
 
 from cod.model import Role, Who
-from cod.store import blocks, groups, nodes
+from cod.store import blocks, conflicts, groups, nodes
 from cod.store import tables as t
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import signed_in
@@ -48,6 +48,17 @@ def test_an_administrator_sees_all_nodes_and_filters_them(site_of: Served) -> No
     assert len(names) == 8
     assert names == sorted(names, reverse=True)
     assert "No node is like that" in browser.get("/nodes", state="off", type="huge", q="nothing").words
+
+
+def test_machines_that_cannot_be_booted_are_listed_for_administrators_alone(site_of: Served) -> None:
+    assert "cannot be booted" not in signed_in(site_of).get("/nodes").words
+    site_of.tx(conflicts.add, "architecture", "52:54:00:00:aa:00 asked to network-boot: it is ARM", NOW)
+    site_of.tx(conflicts.add, "identity", "somebody else", NOW)
+    words = signed_in(site_of).get("/nodes").words
+    assert "Machines that cannot be booted" in words
+    assert "52:54:00:00:aa:00 asked to network-boot: it is ARM" in words
+    assert "somebody else" not in words
+    assert "52:54:00:00:aa:00" not in signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/nodes").words
 
 
 def test_pages_of_a_list_follow_each_other(site_of: Served) -> None:

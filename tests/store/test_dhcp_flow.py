@@ -265,6 +265,33 @@ def test_a_renewal_through_a_router_is_of_its_own_subnet(tx: Tx, site: Site) -> 
     assert (answer.kind, answer.subnet) == ("ACK", "far")
 
 
+# ---------------------------------------------------------------- machines without a loader
+
+
+def test_a_machine_without_a_loader_is_listed_and_takes_nothing(tx: Tx, site: Site) -> None:
+    """An ARM server beside x86 ones: silence, no node, no address, one row a day, and one notice."""
+    small = replace(site, subnets=(replace(site.subnets[0], boot_pool=("10.77.9.1", "10.77.9.2")),))
+    for turn in range(5):
+        mac = f"52:54:00:00:aa:{turn:02x}"
+        for again in (0.0, 4.0, 3600.0):
+            assert one(tx, ask("DISCOVER", mac, stage="firmware", arch=11), small, NOW + again) is None
+    assert nodes.by_mac(tx, "52:54:00:00:aa:00") is None
+    rows = conflicts.every(tx)
+    assert [row["kind"] for row in rows] == ["architecture"] * 5
+    assert rows[0]["about"].startswith("52:54:00:00:aa:04 asked to network-boot: its firmware is 64-bit ARM UEFI")
+    assert len(tx.execute(select(tables.notices)).all()) == 1
+    assert dora(tx, small, MAC), "an x86 machine still has its address"
+    one(tx, ask("DISCOVER", "52:54:00:00:aa:00", stage="firmware", arch=11), small, NOW + 90_000)
+    assert len(conflicts.every(tx)) == 6, "the next day it is listed again"
+
+
+def test_made_up_machines_without_a_loader_cannot_fill_the_database(tx: Tx, site: Site) -> None:
+    for turn in range(flow.UNFIT_AT_MOST + 50):
+        query = ask("DISCOVER", f"52:54:00:00:{turn >> 8:02x}:{turn & 255:02x}", stage="firmware", arch=27)
+        assert one(tx, query, site) is None
+    assert len(conflicts.every(tx, 1000)) == flow.UNFIT_AT_MOST
+
+
 # ---------------------------------------------------------------- what asking means for a node
 
 LOCAL = '<template><image target="disk" name="debian"/></template>'
@@ -392,7 +419,7 @@ def test_other_boot_options_of_the_same_firmware_lead_nowhere(tx: Tx, site: Site
 
 @pytest.mark.parametrize("state", ["boot", "active"])
 def test_a_rom_on_uefi_is_followed_by_the_firmwares_own_entries_of_the_nic(tx: Tx, site: Site, state: str) -> None:
-    """OVMF and the iPXE ROM of an e1000: the ROM's script exits, OVMF asks by PXE, then by HTTP, then boots the disk."""
+    """An e1000 under OVMF: the script of its iPXE ROM exits, OVMF asks by PXE, then by HTTP, then boots the disk."""
     own = held_node(tx, site, state=state)
     assert serve_boot(tx, site, 5, NOW) == "local"
     nowhere = "go-on-to-your-disk"

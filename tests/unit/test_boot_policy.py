@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cod.model import DhcpClient, DhcpQuery, Image, Policy, Site, Subnet
-from cod.policy import boot
+from cod.policy import architecture, boot
 from cod.policy.template import parse
 from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState
 
@@ -38,6 +38,33 @@ def test_strangers_that_ask_to_network_boot_are_discovered_if_the_site_wants_it(
     assert decide(None, stage) == boot.Verdict("boot", "a machine never seen before", new=True)
     assert decide(None, stage, unknown="known-only").pool == "none"
     assert decide(None, stage, kind="REQUEST").pool == "none"
+
+
+@pytest.mark.parametrize("arch", [6, 10, 11, 15, 18, 19, 20, 27, 99])
+@pytest.mark.parametrize("stage", PXE)
+@pytest.mark.parametrize("state", [None, "new", "boot", "active", "inactive"])
+def test_a_machine_without_a_loader_of_its_own_gets_none_of_anothers(state: str | None, stage: str, arch: int) -> None:
+    """Also where its NIC's ROM is an iPXE, whose script would load an x86 kernel."""
+    query = DhcpQuery("DISCOVER", MAC, 2, "lab", stage, arch=arch)
+    known = None if state is None else client(state, SERVED)
+    verdict = boot.decide(query, known, 1, Policy(unknown="discover"), SERVED + 300)
+    assert (verdict.pool, verdict.event, verdict.new, verdict.listed) == ("none", None, False, True)
+    assert f"(architecture {arch})" in verdict.why
+
+
+def test_an_unfit_machine_is_listed_only_where_it_would_have_been_answered() -> None:
+    query = DhcpQuery("DISCOVER", MAC, 2, "lab", "firmware", arch=11)
+    assert not boot.decide(query, None, 1, Policy(unknown="known-only"), SERVED).listed
+    assert not boot.decide(query, client("retired"), 1, Policy(), SERVED).listed
+
+
+def test_architectures_have_their_names() -> None:
+    """IANA's registry, by the numbers that are easily mixed up."""
+    for arch, name in ((6, "32-bit x86 UEFI"), (10, "32-bit ARM"), (11, "64-bit ARM"), (15, "32-bit x86 UEFI by HTTP"),
+                       (18, "32-bit ARM UEFI by HTTP"), (19, "64-bit ARM UEFI by HTTP"), (27, "64-bit RISC-V")):
+        assert name in architecture.refusal(arch)
+    assert [architecture.refusal(arch) for arch in (None, 0, 7, 9, 16)] == [""] * 5
+    assert "unknown architecture (architecture 99)" in architecture.refusal(99)
 
 
 def test_foreign_systems_and_retired_machines_meet_silence() -> None:

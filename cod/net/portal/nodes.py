@@ -8,6 +8,7 @@ from typing import Any
 from cod import states
 from cod.flows import blocks, consoles, nodes, types, views
 from cod.flows.access import Claim, allows
+from cod.model import Page as ListPage
 from cod.model import Right
 from cod.net import bodies as b
 from cod.net import console
@@ -19,7 +20,10 @@ STATES = [str(state) for state in states.NodeState]
 
 
 def _list(ask: Ask) -> Flow:
-    names = {"types": types.names_of, "blocks": blocks.names_of} if ask.who.admin else {}
+    names: dict[str, Flow] = {}
+    if ask.who.admin:
+        unfit = partial(views.conflict_list, page=ListPage(limit=UNFIT), kind="architecture")
+        names = {"types": types.names_of, "blocks": blocks.names_of, "unfit": unfit}
     return together(
         nodes=partial(views.node_list, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups,
                       **ask.query.filters),
@@ -50,6 +54,7 @@ def _console(tx: Any, ask: Ask) -> b.ConsoleReply:
     return console.shown(ask.consoles, found, None, SHOWN)
 
 
+UNFIT = 20  # machines that COD has no loader for, shown below the nodes
 SHOWN = 2**13  # bytes of a console on the page
 SHOWN_WHOLE = 2**22  # in the file that the page offers
 DRIVERS = ("none", "lab", "ipmi", "redfish", "wol", "pdu")
