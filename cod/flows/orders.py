@@ -69,7 +69,10 @@ def _prime(
 ) -> Order:
     there = images.named(tx, template.image_names(configuration))
     parts = prime.resolve(configuration, node.attributes or "", there, base, site.types)
-    seed = prime.seed_files(configuration, instance=order_id, hostname=node.hostname or node.name, keys=keys)
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
+    seed = prime.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
+                            mac=node.boot_mac, keys=keys)
     # A disk that was wiped and not written since needs no second wipe; anything else does.
     return Order(order_id, "prime", disk=parts.disk, wipe=node.disk != Disk.CLEAN, verify=parts.verify,
                  table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed)

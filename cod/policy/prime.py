@@ -84,20 +84,24 @@ def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
 
 
 def seed_files(
-    configuration: Configuration, *, instance: str, hostname: str, keys: Sequence[str] = ()
+    configuration: Configuration, *, instance: str, fqdn: str, mac: str, keys: Sequence[str] = ()
 ) -> dict[str, str]:
     """Files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
 
     instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
+    fqdn      the node's name with its domain; cloud-init makes its first word the host name
+    mac       the NIC that asks DHCP. Left to itself, cloud-init takes the first one with a cable
     keys      lines of root's authorized_keys. cloud-init takes them from the meta data, for its default user and,
               since the vendor data allows it, for root; images that read their seed themselves find them in a file
     """
     if not configuration.seed:
         return {}
-    meta = {"instance-id": instance, "local-hostname": hostname}
+    meta = {"instance-id": instance, "local-hostname": fqdn}
+    network = {"version": 2, "ethernets": {"boot": {"match": {"macaddress": mac}, "dhcp4": True}}}
     files = {  # JSON is YAML, and quotes by itself
         "meta-data": json.dumps(meta | ({"public-keys": list(keys)} if keys else {})) + "\n",
         "user-data": configuration.user_data or "#cloud-config\n{}\n",
+        "network-config": json.dumps(network) + "\n",
     }
     if keys:
         files |= {"authorized_keys": "".join(f"{key}\n" for key in keys), "vendor-data": _ROOT_LETS_IN}

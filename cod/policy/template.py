@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from textwrap import dedent
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -124,7 +125,8 @@ def parse(document: str) -> Configuration:
         cache=root.get("cache") == "yes",
         verify=root.get("verify") == "yes",
         seed=_get(personalise, "seed", "none") == "nocloud",
-        user_data=root.findtext("personalise/user-data") or "",
+        # Its first line says what it is, and a document that is laid out nicely has a line break and blanks before it.
+        user_data=dedent((root.findtext("personalise/user-data") or "").lstrip("\n")),
     )
     _check_layout(configuration.partitions, configuration.table)
     _check_images(configuration)

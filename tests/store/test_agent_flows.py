@@ -13,7 +13,7 @@ from cod.flows import sessions as flow
 from cod.model import Energy, Peer, Policy, Refused, Result, Site
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
-from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, views
+from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, vclusters, views
 from cod.store.engine import Tx
 from tests.store.agentlab import NOW, Lab, hardware, mac, uuid
 
@@ -70,7 +70,11 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     assert (order.action, order.wipe, order.verify, order.table) == ("prime", False, True, "keep")
     assert [(i.target, i.url, i.compression, i.size) for i in order.images] == [
         ("disk", "http://10.0.0.9/a.zst", "zstd", 1_000_000)]
-    assert '"local-hostname": "n1"' in order.seed["meta-data"]
+    node = lab.node(1)
+    vcluster = vclusters.get(lab.tx, node.vcluster_id or 0)
+    assert vcluster
+    assert f'"local-hostname": "n1.{vcluster.name}.{lab.site.domain}"' in order.seed["meta-data"]
+    assert f'"macaddress": "{node.boot_mac}"' in order.seed["network-config"]
     assert order.seed["user-data"] == "#cloud-config"
     assert lab.install(1) == ("pending", lab.node(1).generation)
     lab.now += 100

@@ -110,7 +110,7 @@ def test_who_has_left_and_a_key_that_was_removed_are_not_in_the_next_priming(lab
 def test_a_group_without_keys_changes_nothing_in_the_seed(lab: Lab) -> None:
     person(lab.tx, "vera", "physics", "viewer")
     seeded(lab)
-    assert set(lab.order(1).seed) == {"meta-data", "user-data"}
+    assert set(lab.order(1).seed) == {"meta-data", "network-config", "user-data"}
 
 
 def test_a_template_without_a_seed_has_none_with_keys_either(lab: Lab) -> None:

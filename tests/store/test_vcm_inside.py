@@ -90,7 +90,7 @@ def test_the_head_finds_what_its_vcm_begins_with_and_no_other_node_does(
 ) -> None:
     founded(tx, site)
     head, other = order(tx, site, inviter).seed, order(tx, site, inviter, "n2").seed
-    assert set(other) == {"meta-data", "user-data"}
+    assert set(other) == {"meta-data", "network-config", "user-data"}
     assert set(head) - set(other) == {"vcm.toml", "ca.crt", "invitation", "vendor-data"}
     assert (head["ca.crt"], head["user-data"]) == (inviter.authority, "#!/bin/sh\n")
     assert 'vcluster = "pool"\nservers = ["10.77.0.1:8071"]' in head["vcm.toml"]
@@ -118,11 +118,11 @@ def test_the_same_order_said_again_is_the_same_invitation_and_not_for_longer(
 
 def test_without_a_vcm_inside_a_seed_is_as_it_was(tx: Tx, site: Site, inviter: Inviter) -> None:
     founded(tx, site, enrol=False)
-    assert set(order(tx, site, inviter).seed) == {"meta-data", "user-data"}
+    assert set(order(tx, site, inviter).seed) == {"meta-data", "network-config", "user-data"}
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
-    assert set(order(tx, site, inviter).seed) == {"meta-data", "user-data"}
+    assert set(order(tx, site, inviter).seed) == {"meta-data", "network-config", "user-data"}
     vcms.enrol_inside(tx, vcluster="pool", head=None, now=NOW)
-    assert set(order(tx, replace(site, nmp_port=0), inviter).seed) == {"meta-data", "user-data"}
+    assert set(order(tx, replace(site, nmp_port=0), inviter).seed) == {"meta-data", "network-config", "user-data"}
 
 
 # ---------------------------------------------------------------- enrolling

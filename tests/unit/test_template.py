@@ -241,24 +241,43 @@ def test_a_diskless_template_names_files() -> None:
         prime.boot_files(diskless, images | {"k": image("k")}, BASE)
 
 
+def seed(configuration: template.Configuration, *keys: str) -> dict[str, str]:
+    return prime.seed_files(configuration, instance="1.2", fqdn="n1.web.example", mac="52:54:00:00:00:01", keys=keys)
+
+
 def test_seeds() -> None:
     plain = checked(wrap('<image target="disk" name="a"/>'))
-    assert prime.seed_files(plain, instance="1.2", hostname="n1") == {}
+    assert seed(plain) == {}
     seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
-    files = prime.seed_files(seeded, instance="1.2", hostname="n1", keys=["ssh-ed25519 AAA"])
-    assert files == {
-        "meta-data": '{"instance-id": "1.2", "local-hostname": "n1", "public-keys": ["ssh-ed25519 AAA"]}\n',
+    assert seed(seeded, "ssh-ed25519 AAA", "ssh-ed25519 BBB") == {
+        "meta-data": '{"instance-id": "1.2", "local-hostname": "n1.web.example", '
+                     '"public-keys": ["ssh-ed25519 AAA", "ssh-ed25519 BBB"]}\n',
         "user-data": "#cloud-config\n{}\n",
-        "authorized_keys": "ssh-ed25519 AAA\n", "vendor-data": '#cloud-config\n{"disable_root": false}\n',
+        "network-config": '{"version": 2, "ethernets": {"boot": {"match": {"macaddress": "52:54:00:00:00:01"}, '
+                          '"dhcp4": true}}}\n',
+        "authorized_keys": "ssh-ed25519 AAA\nssh-ed25519 BBB\n",
+        "vendor-data": '#cloud-config\n{"disable_root": false}\n',
     }
+
+
+@pytest.mark.parametrize("written", ["#cloud-config\npackages:\n  - vim\n", """
+        #cloud-config
+        packages:
+          - vim
+"""])
+def test_user_data_begins_with_its_first_line_however_it_is_laid_out(written: str) -> None:
+    """cloud-init knows by the first line what it is."""
+    seeded = checked(wrap(f'<image target="disk" name="a"/><personalise seed="nocloud"><user-data>{written}'
+                          "</user-data></personalise>"))
+    assert seed(seeded)["user-data"] == "#cloud-config\npackages:\n  - vim\n"
 
 
 def test_vendor_data_of_two_kinds_travel_together() -> None:
     seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
     script = {"vendor-data": "#!/bin/sh\necho\n", "invitation": "x"}
-    bare = prime.with_more(prime.seed_files(seeded, instance="1", hostname="n1"), script)
+    bare = prime.with_more(seed(seeded), script)
     assert bare["vendor-data"] == script["vendor-data"]
-    both = prime.with_more(prime.seed_files(seeded, instance="1", hostname="n1", keys=["k"]), script)
+    both = prime.with_more(seed(seeded, "k"), script)
     assert both["invitation"] == "x"
     parts = [(part.get_content_type(), part.get_payload()) for part in message_from_string(both["vendor-data"]).walk()]
     assert parts[1:] == [("text/cloud-config", '#cloud-config\n{"disable_root": false}\n'),
