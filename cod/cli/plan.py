@@ -58,7 +58,7 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
         return
     more = "".join(f", {why[key]} {words}" for key, words in (("own", "its own"), ("aside", "set aside")) if why[key])
     click.echo(f"{why['wanted']} wanted, {why['fitting']} of the site would do: {why['free']} free, {why['coming']} "
-               f"coming{more}; number {why['position']} in the order of all that wait")
+               f"coming{more}; place {why['position']} in the queue for these types")
     _part("ahead of it", ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
           [(one["request"], one["vcluster"], str(one["priority"]), one["wanted"]) for one in why["ahead"]], most)
     _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),

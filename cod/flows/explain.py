@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cod.model import Group, Refused, RequestTuple, RequestView, Site, Template, Vcluster
+from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
 from cod.policy import explain as policy
-from cod.policy import leases, match, whatif
+from cod.policy import leases, match, names, whatif
 from cod.policy.world import Snapshot, Wish
 from cod.states import RequestState
 from cod.store import census, nodes, reservations, templates, vclusters, views
@@ -27,11 +27,12 @@ OTHERS = whatif.OTHERS
 @dataclass(frozen=True, slots=True)
 class Why:
     """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those that whoever asks
-    may not see."""
+    may not see. `remedies`: what would have helped one that was rejected."""
 
     request: RequestView
     why: policy.Explanation
     names: Mapping[int, str]
+    remedies: tuple[whatif.Remedy, ...] = ()
 
 
 def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float) -> Why:
@@ -46,11 +47,26 @@ def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Si
     if request.state != RequestState.PENDING:
         wanted = sum(one.count for one in request.tuples)
         said = request.reason or f"it is {request.state}"
-        return Why(found[0], policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0), {})
+        helps = _remedies(tx, request, snapshot, site) if request.state == RequestState.REJECTED else ()
+        return Why(found[0], policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0, reason=said), {},
+                   helps)
     seen = whatif.masked(snapshot, _hidden(scene, groups))
-    names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
+    seen_names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
     promises = reservations.promised(tx, request.id)
-    return Why(found[0], policy.explain(seen, site.policy, now, request.id, promises), names)
+    return Why(found[0], policy.explain(seen, site.policy, now, request.id, promises), seen_names)
+
+
+def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple[whatif.Remedy, ...]:
+    """What would help a request that was rejected, were it made again now; its vcluster may have ended."""
+    vcluster = vclusters.get(tx, request.vcluster_id)
+    assert vcluster is not None
+    own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
+    wish = Wish(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id,
+                (vcluster.subnet or "") if len(site.subnets) > 1 else "", request.tuples,
+                may_spread=request.may_spread, own=own)
+    documents = templates.documents(tx, {one.template_id for one in request.tuples})
+    seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
+    return whatif.remedies(seen, wish, _room(None if request.kind == "create" else vcluster, site))
 
 
 def _hidden(scene: Scene, groups: Groups) -> set[int]:
@@ -84,11 +100,15 @@ class Match:
 
     room         nodes that its vcluster can have addresses for
     expected_at  when it could be granted, as far as leases tell; None: they do not, or never
+    remedies     changes by which one that can never be met could be
+    faults       why a vcluster of that name and lease could not be created, by field
     """
 
     why: policy.Explanation
     room: int
     expected_at: float | None
+    remedies: tuple[whatif.Remedy, ...] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 def match_(
@@ -103,7 +123,31 @@ def match_(
     documents = {template.id: template.document} if template else {0: ANYTHING}
     seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
     why = policy.explain(seen, site.policy, now, wish.id)
-    return Match(why, _room(holder, site), whatif.expected(why, now))
+    room = _room(holder, site)
+    helps = whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
+    return Match(why, room, whatif.expected(why, now), helps, {} if holder else _faults(tx, asked, owner, site))
+
+
+def _faults(tx: Tx, asked: Asked, owner: Group, site: Site) -> dict[str, str]:
+    """What is wrong with a new vcluster's name and lease, by field."""
+
+    def name() -> None:
+        if asked.name:
+            names.check_label(asked.name)
+            if vclusters.by_name(tx, asked.name):
+                raise Refused("conflict", f"there is a vcluster {asked.name!r} already", "name")
+
+    def lease() -> None:
+        leases.check(asked.lease)
+        leases.granted_time(asked.lease, owner, site.policy)
+
+    found: dict[str, str] = {}
+    for check in (name, lease):
+        try:
+            check()
+        except Refused as refused:
+            found[refused.field] = refused.sentence
+    return found
 
 
 ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'

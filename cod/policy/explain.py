@@ -89,8 +89,8 @@ class Explanation:
     code      what the next pass makes of it: 'granted', or the code of its `world.No`
     wanted    nodes that it wants; `fitting` of the site would do for some of its tuples
     own, aside  of these its vcluster has already; are in quarantine, or off where nothing can switch them on
-    position  its place in the order of all that wait, the first is 1
-    sentence  the summary
+    position  its place among the requests that wait for the same types of nodes, the first is 1: `ahead` has the others
+    sentence  the summary; `reason` its first sentence: why it waits, as the request itself is told
     """
 
     request_id: int
@@ -107,6 +107,7 @@ class Explanation:
     chances: tuple[Chance, ...] = ()
     own: int = 0
     aside: int = 0
+    reason: str = ""
 
 
 def explain(
@@ -120,6 +121,7 @@ def explain(
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
     order = ordered(snapshot.wishes, policy, fitting)
     place = order.index(wish)
+    ahead = tuple(_ahead(order[:place], {kind.type for kind in kinds}, fitting))
     decision = decide(snapshot, policy, now, fitting)
     code, sentence = _outcome(decision, request_id)
     parts = Explanation(
@@ -128,8 +130,8 @@ def explain(
         fitting=sum(site_of.values()),
         free=_mine(snapshot.lots, kinds, request_id),
         coming=_mine(snapshot.coming, kinds, request_id),
-        position=place + 1,
-        ahead=tuple(_ahead(order[:place], {kind.type for kind in kinds}, fitting)),
+        position=len(ahead) + 1,
+        ahead=ahead,
         types=tuple(_types(snapshot, wish, fitting)),
         holders=tuple(_holders(snapshot, wish, kinds, now)),
         chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises), key=_soonest)),
@@ -137,7 +139,7 @@ def explain(
         aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of))
     holds = [one for one in decision.holds if one.kind in kinds]
     names = {one.id: _name(one, snapshot) for one in snapshot.wishes} | {request_id: "it"}
-    return replace(parts, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
+    return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
 
 
 def _name(wish: Wish, snapshot: Snapshot) -> str:

@@ -6,9 +6,10 @@ Nothing is decided here: the request is put into a snapshot, and `policy.explain
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cod.policy.explain import Explanation
+from cod.policy.fitting import Fitting
 from cod.policy.world import Holder, Snapshot, Wish
 
 NOBODYS = -1
@@ -33,6 +34,35 @@ def masked(snapshot: Snapshot, hidden: Set[int]) -> Snapshot:
     holders = {each: replace(holder, name=OTHERS) if each in hidden else holder
                for each, holder in snapshot.holders.items()}
     return replace(snapshot, holders=holders)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change of a request that can never be met, by which it could be: `count` nodes, of several types and blocks if
+    `spread`."""
+
+    count: int
+    spread: bool
+
+
+def remedies(snapshot: Snapshot, wish: Wish, room: int) -> tuple[Remedy, ...]:
+    """Return what would help the pending request `wish` of `snapshot`, the largest number of nodes first; nothing where
+    only other requirements would, or for a request of several kinds.
+
+    room  nodes that its vcluster can have addresses for
+    """
+    if len(wish.tuples) != 1:
+        return ()
+    fitting, wanted = Fitting(snapshot), wish.tuples[0].count
+    fit = fitting.fit(wish.tuples[0], wish.subnet)
+    largest = max(fitting.others(wish, fit).values(), default=0)
+    total = sum(fitting.other_types(wish, fit).values())
+    found = [] if wish.may_spread else [Remedy(min(wanted, largest, room), False)]
+    found.append(Remedy(min(wanted, total, room), True))
+    asked = Remedy(wanted, wish.may_spread)
+    useful = [one for one in sorted(found, key=lambda one: (-one.count, one.spread)) if one.count and one != asked]
+    # More kinds of nodes have to be worth something: a remedy for as many nodes is the plain one.
+    return tuple(one for place, one in enumerate(useful) if all(one.count != other.count for other in useful[:place]))
 
 
 def expected(found: Explanation, now: float) -> float | None:

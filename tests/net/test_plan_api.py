@@ -142,7 +142,8 @@ def test_why_a_request_waits(served: Served) -> None:
     assert (why["wanted"], why["fitting"], why["free"], why["coming"]) == (2, 5, 1, 0)
     ahead = {one["request"]: (one["vcluster"], one["priority"], one["wanted"]) for one in why["ahead"]}
     assert ahead == {12: ("high", 5, 2), 11: ("high", 5, 1)}
-    assert why["position"] == 4
+    assert why["position"] == 3, "among those that want the same types"
+    assert why["sentence"].startswith(why["reason"])
     small, large = why["types"]
     lacks, = small["lacks"]
     assert (small["name"], small["site"], lacks["position"]) == ("small", 2, 0)
@@ -267,8 +268,8 @@ def test_the_explanation_for_people(served: Served, capsys: pytest.CaptureFixtur
     assert [line for line in said.splitlines() if line in titles] == titles
     assert re.search(r"^small +1 +2 +2 +0 +0 +memory/mib: at least 32GiB wanted", said, re.MULTILINE)
     assert re.search(r"^low +1 +4 +0 +priority +", said, re.MULTILINE)
-    assert "number 4 in the order of all that wait" in said
-    assert json.loads(run(served, "request", "explain", "13", "--json"))["position"] == 4
+    assert "place 3 in the queue for these types" in said
+    assert json.loads(run(served, "request", "explain", "13", "--json"))["position"] == 3
     why = served.local.get("/requests/13/explain") | {"ahead": [], "holders": [], "chances": []}
     why["types"][0]["lacks"] = [{"position": at, "phrases": ["a", "b"]} for at in (0, 2)]
     print_explanation(why)

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
-from tests.net.apiserver import Served
+from sqlalchemy import update
+
+from cod.store import requests
+from cod.store import tables as t
+from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
-from tests.net.portalclient import signed_in
+from tests.net.portalclient import Shown, signed_in
 
 NEW, SENT, CHECK = "/vclusters/new", "/vclusters", "/vclusters/check"
 ASK, MORE = "/vclusters/batch/ask", "/vclusters/batch/requests"
@@ -29,6 +33,8 @@ def test_what_is_wrong_is_at_its_field_and_what_was_typed_stays(there: Served) -
     fields = dict(page.fields(SENT))
     assert (fields["name"], fields["size"], fields["lease"], fields["memory"]) == (
         "Not A Label", "many", "soon", "16384 MiB")
+    wrong = {each.get("name") for each in page.tree.xpath("//*[@aria-invalid]")}
+    assert wrong == {"name", "size", "lease"}, "all at once"
     page = page.send(SENT, lease="3d")
     wrong = {each.get("name") for each in page.tree.xpath("//*[@aria-invalid]")}
     assert wrong == {"name", "size"}
@@ -49,13 +55,13 @@ def test_what_would_come_of_it_without_the_script(there: Served) -> None:
     page = browse(there).get(NEW).send(SENT, name="x", size=2)
     looked = page.browser.post(CHECK, page.filled(SENT, name="kept", template="debian", size=4, memory="1048576 MiB"))
     assert looked.status == 200
-    assert "3 of 33 nodes would do" in looked.words
+    assert "3 of 33 nodes match" in looked.words
     assert "large memory/mib: at least 1048576 MiB wanted" in looked.words
     assert ("name", "kept") in looked.fields(SENT)
     assert vcluster(there, "kept") is None
     part = page.browser.post(CHECK + "?part=match", page.filled(SENT, template="debian", size=1))
     assert "<html" not in part.text
-    assert "would do" in part.text
+    assert "match" in part.text
 
 
 def test_the_check_says_what_cannot_be_read(there: Served) -> None:
@@ -90,6 +96,64 @@ def test_who_only_looks_cannot_ask(there: Served) -> None:
     assert "You may not ask for nodes" in browser.get(NEW).words
 
 
+def checked(there: Served, **typed: object) -> Shown:
+    page = browse(there, name=f"c{len(typed)}{typed.get('size')}").get(NEW)
+    return page.browser.post(CHECK + "?part=match", page.filled(SENT, template="debian", **typed))
+
+
+def test_the_check_takes_name_and_lease_into_account(there: Served) -> None:
+    there.tx(lambda tx: tx.execute(update(t.groups).values(max_lease=86400.0)))
+    part = checked(there, name="batch", size=1, lease="3 days")
+    assert part.status == 200
+    assert "There is a vcluster 'batch' already." in part.words
+    assert "A lease of group physics lasts 24 h at most" in part.words
+    fine = checked(there, name="fresh", size=1, lease="1 day").words
+    assert "already" not in fine
+    assert "at most" not in fine
+    assert "length of time" in checked(there, name="fresh", size=2, lease="soon").words
+
+
+def test_more_nodes_than_the_site_has_are_not_possible(there: Served) -> None:
+    part = checked(there, name="fresh", size=500)
+    assert "Not possible: the site has 33 nodes, 500 are wanted." in part.words
+
+
+def test_an_impossible_request_offers_what_would_help(there: Served) -> None:
+    page = browse(there).get(NEW)
+    typed = page.filled(SENT, name="fresh", template="debian", size=500)
+    looked = page.browser.post(CHECK, typed)
+    offers = dict(zip(looked.tree.xpath("//button[@name='remedy']/text()"),
+                      looked.tree.xpath("//button[@name='remedy']/@value"), strict=True))
+    assert list(offers) == ["Take 33 nodes of several types and blocks", "Take 12 nodes"]
+    for value, fields in ((offers["Take 12 nodes"], ("12", None)), (next(iter(offers.values())), ("33", "true"))):
+        helped = page.browser.post(CHECK, [*typed, ("remedy", value)])
+        assert "Not possible" not in helped.words
+        kept = dict(helped.fields(SENT))
+        assert (kept["size"], kept.get("spread"), kept["name"]) == (*fields, "fresh")
+
+
+def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None:
+    browser = browse(there)
+    browser.get(NEW).send(SENT, name="fresh", template="debian", size=20, lease="36h", memory="16384 MiB", wait=None)
+    request = asked(there, "fresh")[0]
+    there.tx(requests.reject, request.id, "20 nodes wanted in one block, the largest that would do has 12.", NOW)
+    assert vcluster(there, "fresh") is None, "it has ended"
+    page = browser.get(f"/requests/{request.id}")
+    ways = dict(zip(page.tree.xpath("//p[@class='actions']/a/text()"),
+                    page.tree.xpath("//p[@class='actions']/a/@href"), strict=True))
+    assert list(ways) == ["Allow several types and blocks", "Take 12 nodes", "Change and send again"]
+    again = browser.get(ways["Take 12 nodes"])
+    fields = dict(again.fields(SENT))
+    assert {name: fields.get(name) for name in ("name", "group", "template", "size", "lease", "spread", "wait")} == {
+        "name": "fresh", "group": "physics", "template": "debian", "size": "12", "lease": "36h", "spread": None,
+        "wait": None}
+    assert 'min="16384 MiB"' in fields["xml"]
+    assert dict(browser.get(ways["Allow several types and blocks"]).fields(SENT))["spread"] == "true"
+    assert "fresh is asked for" in again.send(SENT).words
+    assert browse(there, group="web").get(ways["Change and send again"]).status == 404, "of another group"
+    assert "Change and send again" not in browse(there, "viewer").get(page.path).words
+
+
 # ---------------------------------------------------------------- requests
 
 
@@ -107,13 +171,29 @@ def test_a_request_shows_who_is_ahead(there: Served) -> None:
     assert "batch" not in page.words.partition("Would do")[2].partition("Types of nodes")[0]
     assert "small no: memory/mib: at least 512GiB wanted" in page.words
     assert "batch" in signed_in(there).get("/requests/4").words
+    (tile,) = page.tree.xpath("//h2[text()='Place in the queue']/following-sibling::p/text()")
+    (place,) = page.tree.xpath("//ol[@class='queue']/li[@aria-current]/span[@class='place']/text()")
+    assert tile == place, "one place in the queue"
+
+
+def test_a_cluster_that_ends_waits_for_nothing(there: Served) -> None:
+    there.tx(lambda tx: tx.execute(update(t.vclusters).where(t.vclusters.c.name == "staging").values(
+        state="releasing")))
+    browser = browse(there, group="web")
+    for path in ("/", "/vclusters"):
+        row = browser.get(path).tree.xpath("//tr[th/a/text()='staging']")[0]
+        words = " ".join(row.text_content().split())
+        assert "waits" not in words
+        assert "when it is granted" not in words
+        assert "over: its nodes go back" in words
 
 
 def test_withdrawing(there: Served) -> None:
     page = browse(there).get("/requests/10")
     assert "The request is withdrawn." in page.send("/requests/10/withdraw").words
     assert asked(there, "batch")[0].state == "withdrawn"
-    assert "end staging" in browse(there, group="web").get("/requests/4").words
+    page = browse(there, group="web").get("/requests/4")
+    assert "staging ends" in page.send("/vclusters/staging/end").words
     assert browse(there, "viewer").get("/requests/10").status == 200
 
 

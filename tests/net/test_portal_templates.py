@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from cod.net.portal import templateform
 from cod.net.portal.forms import Fields
+from cod.store import tables as t
 from cod.store import templates
 from tests.net.apiserver import Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
@@ -33,7 +35,7 @@ def test_the_list_and_a_page(there: Served) -> None:
 
 def test_it_begins_with_the_image_that_one_comes_from(there: Served) -> None:
     assert dict(browse(there).get(NEW, image="execd").fields(FORM))["image"] == "execd"
-    assert dict(browse(there, name="olga").get(NEW, image="nginx").fields(FORM))["image"] == "debian-12"
+    assert dict(browse(there, name="olga").get(NEW, image="nginx").fields(FORM))["image"] == ""
 
 
 def test_a_template_by_the_form(there: Served) -> None:
@@ -58,6 +60,42 @@ def test_what_makes_nodes_active_by_the_form(there: Served, typed: dict[str, str
     assert element in document(there, "mine")
     again = dict(browse(there).get(NEW, like="mine").fields(FORM))
     assert {name: again[name] for name in typed} == typed
+
+
+def kind_of_image(there: Served, name: str, **columns: str) -> None:
+    there.tx(lambda tx: tx.execute(update(t.images).where(t.images.c.name == name).values(columns)))
+
+
+@pytest.mark.parametrize(("content", "chosen"), [
+    ("disk", {"image": "debian-12", "mode": "disk", "seed": "true"}),
+    ("partition", {"image": "", "p0.image": "debian-12", "mode": "disk", "seed": None}),
+    ("file", {"image": "", "kernel": "debian-12", "mode": "diskless", "seed": None}),
+])
+def test_a_template_with_an_image_takes_that_image(there: Served, content: str, chosen: dict[str, str]) -> None:
+    """Of a partition's image it silently took the first whole disk that there was."""
+    kind_of_image(there, "debian-12", content=content)
+    fields = dict(browse(there).get(NEW, image="debian-12").fields(FORM))
+    assert {name: fields.get(name) for name in chosen} == chosen
+
+
+def test_an_image_that_cannot_be_used_is_named_and_replaced_by_none(there: Served) -> None:
+    kind_of_image(there, "debian-12", state="failed", reason="it is damaged")
+    browser = browse(there)
+    for name, words in (("debian-12", "The image debian-12 cannot be used: it is failed (it is damaged)."),
+                        ("none", "There is no image none that you may use.")):
+        page = browser.get(NEW, image=name)
+        assert words in page.words
+        fields = dict(page.fields(FORM))
+        assert (fields["image"], fields["p0.image"], fields["kernel"]) == ("", "", "")
+
+
+def test_cloud_init_is_on_by_default_and_left_out_without_a_disk(there: Served) -> None:
+    page = browse(there).get(NEW)
+    assert dict(page.fields(FORM))["seed"] == "true"
+    xml = page.browser.post("/templates/as-xml", page.filled(FORM, name="mine", image="execd"))
+    assert '<personalise seed="nocloud" />' in dict(xml.fields(XML))["document"]
+    bare = page.browser.post("/templates/as-xml", page.filled(FORM, name="mine", mode="diskless", kernel="k"))
+    assert "personalise" not in dict(bare.fields(XML))["document"]
 
 
 def test_a_time_without_seconds_is_told(there: Served) -> None:

@@ -169,7 +169,7 @@ def asks_for_a_cluster(page: Page) -> None:
     field(page, "Lease").fill("2h")
     expect(page.locator("[data-part=match]")).to_contain_text("2 free")
     looked_at(page, "wizard")
-    press(page, "Ask for it")
+    press(page, "Request cluster")
     expect(page.get_by_role("heading", name="farm")).to_be_visible()
 
 

@@ -143,7 +143,7 @@ def test_what_is_typed_is_looked_at(portal: Portal, browser: Browser) -> None:
     page.goto(f"{portal.url}/vclusters/new")
     forecast = page.locator("[data-part=match]")
     page.get_by_label("Memory").select_option(label="1024 GiB or more")
-    forecast.get_by_text("3 of 33 nodes would do").wait_for()
+    forecast.get_by_text("3 of 33 nodes match").wait_for()
     page.get_by_label("Nodes", exact=True).fill("4")
     forecast.get_by_text("It can never be met").wait_for()
     assert faults(page) == []
@@ -227,6 +227,6 @@ def test_without_scripts(portal: Portal, browser: Browser, tmp_path: Path) -> No
     page.goto(f"{portal.url}/vclusters/new?template=by-hand")
     page.get_by_label("Memory").select_option(label="1024 GiB or more")
     page.get_by_role("button", name="Check").click()
-    assert "3 of 33 nodes would do" in page.inner_text("[data-part=match]")
+    assert "3 of 33 nodes match" in page.inner_text("[data-part=match]")
     assert page.get_by_label("by-hand").is_checked()
     profile.close()

@@ -37,6 +37,15 @@ function watch(form) {
     timer = setTimeout(look, PAUSE);
   }
 
+  place.addEventListener("click", (event) => { // a remedy: "38 spread"
+    const button = event.target.closest("button[name=remedy]");
+    if (!button) return;
+    event.preventDefault();
+    const [count, spread] = button.value.split(" ");
+    form.elements[form.dataset.checkCount].value = count;
+    if (spread) form.elements.spread.checked = true;
+    soon();
+  });
   form.addEventListener("input", soon);
   form.addEventListener("change", soon);
   if (form.dataset.checkFirst !== undefined) look();

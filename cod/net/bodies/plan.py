@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from cod.flows import explain
-from cod.net.bodies.base import Body, Reply, Xml
+from cod.net.bodies.base import Body, Reply, Seconds, Xml
 
 OTHERS = explain.OTHERS
 
@@ -94,6 +94,14 @@ class ChanceReply(Reply):
     sentence: str
 
 
+class RemedyReply(Reply):
+    """A change by which a request that can never be met could be: its number of nodes, and whether they may be of
+    several types and blocks."""
+
+    count: int
+    spread: bool
+
+
 class ExplainReply(Reply):
     """Why a request waits, or what became of it; the lists are empty for one that does not wait.
 
@@ -105,17 +113,20 @@ class ExplainReply(Reply):
     state: str
     code: str
     sentence: str
+    reason: str = Field(description="the sentence's beginning: why it waits, or what became of it")
     wanted: int = Field(description="nodes")
     fitting: int = Field(description="nodes of the site that would do for some of its tuples")
     free: int
     coming: int
     own: int = Field(description="that its vcluster has already")
     aside: int = Field(description="in quarantine, or off where nothing can switch them on")
-    position: int = Field(description="place in the order of all that wait, the first is 1; 0: it does not wait")
+    position: int = Field(description="place among those that wait for the same types, the first is 1; 0: it does "
+                          "not wait")
     ahead: list[AheadReply]
     types: list[TypeFit]
     holders: list[HeldReply]
     chances: list[ChanceReply]
+    remedies: list[RemedyReply] = Field(description="what would have helped one that was rejected")
 
     @classmethod
     def of(cls, found: explain.Why) -> ExplainReply:
@@ -124,18 +135,20 @@ class ExplainReply(Reply):
         request = view.request
         return cls(
             request=request.id, vcluster=view.vcluster, state=request.state, code=why.code, sentence=why.sentence,
-            wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, own=why.own,
+            reason=why.reason, wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, own=why.own,
             aside=why.aside, position=why.position,
             ahead=[AheadReply(request=one.request_id if one.vcluster_id in names else None,
                               vcluster=names.get(one.vcluster_id, OTHERS), priority=one.priority, wanted=one.wanted)
                    for one in why.ahead],
             types=[_fit(one) for one in why.types],
             holders=[_held(one) for one in why.holders],
-            chances=[ChanceReply.model_validate(one) for one in why.chances])
+            chances=[ChanceReply.model_validate(one) for one in why.chances],
+            remedies=[RemedyReply.model_validate(one) for one in found.remedies])
 
 
 class MatchAsk(Body):
-    """A request that somebody thinks of making: for a new vcluster of `group`, or more nodes for `vcluster`."""
+    """A request that somebody thinks of making: for a new vcluster of `group`, or more nodes for `vcluster`. `name` and
+    `lease` are those of the new vcluster."""
 
     count: int = Field(ge=1, le=100_000)
     attributes: Xml = Field(default="", description="requirements (XML); empty for any node")
@@ -143,6 +156,8 @@ class MatchAsk(Body):
     group: str = Field(default="site", min_length=1, max_length=63)
     vcluster: str = Field(default="", max_length=63)
     spread: bool = Field(default=False, description="the nodes may be of several types and blocks")
+    name: str = Field(default="", max_length=63, description="empty: not chosen yet")
+    lease: Seconds | None = Field(default=None, description="seconds; null: the group's default")
 
 
 class MatchReply(Reply):
@@ -152,6 +167,8 @@ class MatchReply(Reply):
     matching     nodes of the site that would do; `free` of them now, `coming` soon
     room         nodes that its vcluster can have addresses for
     expected_at  when leases, reclaims and immunity will have freed enough; null: they do not tell, or never
+    remedies     changes by which one that can never be met could be, the largest first
+    faults       why a vcluster with that name and lease would be refused, by field
     """
 
     granted: bool
@@ -165,6 +182,8 @@ class MatchReply(Reply):
     expected_at: float | None
     types: list[TypeFit]
     chances: list[ChanceReply]
+    remedies: list[RemedyReply]
+    faults: dict[str, str]
 
     @classmethod
     def of(cls, found: explain.Match) -> MatchReply:
@@ -173,7 +192,8 @@ class MatchReply(Reply):
         return cls(granted=why.code == "granted", code=why.code, sentence=why.sentence, wanted=why.wanted,
                    matching=sum(fit.site for fit in why.types if not fit.lacks), free=why.free, coming=why.coming,
                    room=found.room, expected_at=found.expected_at, types=[_fit(one) for one in why.types],
-                   chances=[ChanceReply.model_validate(one) for one in why.chances])
+                   chances=[ChanceReply.model_validate(one) for one in why.chances],
+                   remedies=[RemedyReply.model_validate(one) for one in found.remedies], faults=dict(found.faults))
 
 
 def _fit(fit: Any) -> TypeFit:

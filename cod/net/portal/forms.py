@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel
 
 from cod.net.apibody import Wrong
+from cod.net.apirun import checked
 
 OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
@@ -118,18 +119,28 @@ def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callab
 
     A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a number, something with
     a default that cannot be empty), null where the model allows that, else ''. Raises `Wrong` for what `convert`
-    refuses.
+    refuses, with all that `model` refuses as well.
     """
     schema = _schema(model)
     values: dict[str, Any] = {}
+    faults: dict[str, str] = {}
     for name, texts in fields.values.items():
         if name not in OWN and texts:
-            _put(values, _path(name), _value(name, texts, _at(schema, _path(name)), convert))
+            try:
+                _put(values, _path(name), _value(name, texts, _at(schema, _path(name)), convert))
+            except ValueError as error:
+                faults[name] = str(error)
     for name, about in schema.get("properties", {}).items():
         if _kinds(about, schema) == {"boolean"} and name in fields.values.get("boxes", []):
             values.setdefault(name, False)
     values.pop("boxes", None)
     made: dict[str, Any] = _as_lists(values)
+    if faults:  # all that is wrong is told at once: what the model finds, too
+        try:
+            checked(model, made)
+        except Wrong as wrong:
+            faults = {name: text for name, text in wrong.faults.items() if name not in faults} | faults
+        raise Wrong(422, "invalid", next(iter(faults.values())), next(iter(faults)), faults)
     return made
 
 
@@ -147,11 +158,9 @@ _LEFT_OUT = object()
 
 
 def _value(name: str, texts: list[str], about: Any, convert: Mapping[str, Callable[[str], Any]]) -> Any:
+    """Return the value; raise ValueError with a sentence for what `convert` refuses."""
     if name in convert and texts[0].strip():
-        try:
-            return convert[name](texts[0].strip())
-        except ValueError as error:
-            raise Wrong(422, "invalid", str(error), name) from None
+        return convert[name](texts[0].strip())
     kinds, required = about
     if "array" in kinds:
         return [line.strip() for text in texts for line in text.split("\n") if line.strip()]

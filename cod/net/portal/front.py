@@ -186,6 +186,8 @@ class Portal:
         self._genuine(asked, fields)
         if asked.visit.who is None and not (isinstance(action, Door) and action.public):
             return self._to_sign_in(asked)
+        if isinstance(action, Action):
+            fields = action.edit(fields)
         try:
             if isinstance(action, Door):
                 return await action.opened(self, asked, fields)

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from cod.flows import explain, plan, views
-from cod.model import Refused
 from cod.net import bodies as b
 from cod.net.portal.pages import Action, Page, api, together
 from cod.net.portal.wizard import own_groups
@@ -27,18 +26,11 @@ def _one(ask: Ask) -> Flow:
         seen = plan.look(tx, ask.site, ask.now)
         found = explain.waits(tx, request_id=number(ask.names["id"]), scene=seen.scene, snapshot=seen.site,
                               site=ask.site, groups=ask.who.groups, now=ask.now)
-        return {"view": found.request, "r": found.request.request, "group_id": _group(tx, found.request.vcluster),
-                "why": b.ExplainReply.of(found)}
+        view = found.request
+        owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
+        return {"view": view, "r": view.request, "owner": owner, "why": b.ExplainReply.of(found)}
 
     return load
-
-
-def _group(tx: Any, vcluster: str) -> int | None:
-    """The group of a request's vcluster; None where that has ended."""
-    try:
-        return views.vcluster_alone(tx, vcluster).vcluster.group_id
-    except Refused:
-        return None
 
 
 PAGES = (

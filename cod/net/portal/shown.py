@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from cod.model import dotted
 
-__all__ = ["browser", "by_word", "clock", "count", "dotted", "duration", "node_word", "percent", "said", "size", "when"]
+__all__ = ["browser", "by_word", "clock", "count", "dotted", "duration", "exact", "node_word", "percent", "remedy",
+           "said", "size", "when"]
 
 NONE = Markup("&ndash;")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -49,6 +50,14 @@ def duration(seconds: float | None) -> str:
         elif parts:
             break
     return " ".join(parts) or "0 s"
+
+
+def exact(seconds: float) -> str:
+    """Return a length of time without loss, as a form's field has it: '3d', '90min', '1.5s'."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds and not seconds % length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:g}s"
 
 
 def size(count: float | None) -> str:
@@ -97,6 +106,14 @@ def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
         if counts[state]:
             found[word] = (word, tone, nodes + counts[state], [*states, state])
     return list(found.values())
+
+
+def remedy(change: Any, wanted: int) -> str:
+    """Return what the button for a change of a request (`bodies.plan.RemedyReply`) says: 'Take 38 nodes'."""
+    kinds = "of several types and blocks" if change.spread else ""
+    if change.count == wanted:
+        return "Allow several types and blocks" if kinds else "Allow one type and block only"
+    return f"Take {count(change.count, 'node')} {kinds}".strip()
 
 
 _LENGTHS = {"default_lease", "max_lease", "lease_time", "lease", "lifetime"}  # seconds

@@ -16,6 +16,16 @@ DISKS = (("", "The first"), ("smallest", "The smallest that is large enough"), (
 _PLACE = "<requires />"
 
 
+def begun(image: str, content: str) -> Fields:
+    """Return the fields that a new template begins with: it writes or boots `image` (''; none chosen), by what is in
+    it. A whole disk is told its name and keys."""
+    if content == "file":
+        return Fields({"mode": ["diskless"], "kernel": [image]})
+    if content == "partition":
+        return Fields({"p0.image": [image], "p0.type": ["linux"]})
+    return Fields({"image": [image], "seed": ["true"]})
+
+
 def missing(fields: Fields) -> dict[str, str]:
     """What nobody has filled in yet that every template has, by field: the document's faults speak of lines that who
     fills in a form has not seen."""
@@ -89,7 +99,8 @@ def _afterwards(root: Element, fields: Fields) -> None:
         named = {"by": by} if by in ("port", "none") else {}
         asked = {"port": port, "path": path} if by != "none" else {}
         SubElement(root, "ready", {name: value for name, value in (named | asked).items() if value or name == "port"})
-    if fields.one("seed") or fields.one("userdata").strip():
+    on_disk = fields.one("mode") != "diskless"  # without a disk there is no place for the seed
+    if (on_disk and fields.one("seed")) or fields.one("userdata").strip():
         seed = SubElement(root, "personalise", seed="nocloud")
         if fields.one("userdata").strip():
             SubElement(seed, "user-data").text = fields.one("userdata")

@@ -94,14 +94,20 @@ def _new(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         like = templates.resolve(tx, name=ask.query.like) if ask.query.like else None
         text = like.document if like else ""
-        filled = templateform.fields_of(text) if like else Fields()
+        found = images.every(tx, groups=ask.who.groups)
+        chosen = next((one for one in found if one.name == ask.query.image), None)
+        usable = chosen is not None and chosen.state == "ready"
+        whole = _named(found, "disk")
+        first = ask.query.image if usable else "" if ask.query.image else next(iter(whole), "")
+        filled = templateform.fields_of(text) if like else templateform.begun(
+            first, chosen.content if chosen and usable else "disk")
         owners = [("", "the site")] if ask.who.admin else []
         owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
-        found = images.every(tx, groups=ask.who.groups)
         return {
-            "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one, "owners": owners,
+            "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
+            "owners": owners,
             "owner": _names(tx)[like.group_id] if like and like.group_id else "",
-            "disks": _named(found, "disk"), "partitions": _named(found, "partition"), "files": _named(found, "file"),
+            "disks": whole, "partitions": _named(found, "partition"), "files": _named(found, "file"),
             "choices": attributes.choices(types.every(tx)), "form": templateform}
 
     return load
