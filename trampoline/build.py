@@ -33,7 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("flavour", nargs="*", choices=[*FLAVOURS, []], help="default: lab")
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build/trampoline")
     parser.add_argument("--cache", type=Path, default=CHECKOUT / "build/cache/trampoline")
+    parser.add_argument("--sources", action="store_true", help="print the digest of the agent's sources, make nothing")
     options = parser.parse_args(arguments)
+    if options.sources:
+        print(sources())
+        return 0
     for flavour in options.flavour or ["lab"]:
         folder = build(flavour, options.out, options.cache)
         print(describe(flavour, folder))
@@ -82,10 +86,15 @@ def tree(flavour: str, root: Path, scratch: Path) -> dict[str, cpio.Entry]:
 
 def _stamp(flavour: str, wanted: list[packages.Package]) -> str:
     """A digest of everything that the result depends on: packages, the agent's sources, the recipe."""
+    return hashlib.sha256(repr((flavour, wanted, sources())).encode()).hexdigest()
+
+
+def sources() -> str:
+    """Return a digest of the agent's sources and of the recipe: ramdisks with the same one hold the same agent."""
     mine, _ = python.reachable(python.AGENT, CHECKOUT)
-    sources = {python.source(name, CHECKOUT) for name in mine} | set((CHECKOUT / "trampoline").rglob("*"))
-    digest = hashlib.sha256(repr((flavour, wanted)).encode())
-    for path in sorted(path for path in sources if path and path.is_file() and path.suffix != ".pyc"):
+    files = {python.source(name, CHECKOUT) for name in mine} | set((CHECKOUT / "trampoline").rglob("*"))
+    digest = hashlib.sha256()
+    for path in sorted(path for path in files if path and path.is_file() and path.suffix != ".pyc"):
         digest.update(f"{path.relative_to(CHECKOUT)}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
@@ -104,7 +113,7 @@ def _write(folder: Path, flavour: str, root: Path, stamp: str) -> None:
         raw = cpio.archive(tree(flavour, root, Path(scratch)))
     packed = cpio.padded(subprocess.run(COMPRESS, input=raw, stdout=subprocess.PIPE, check=True).stdout)
     facts = {"flavour": flavour, "release": kernel.name.removeprefix("vmlinuz-"), "kernel": kernel.stat().st_size,
-             "packed": len(packed), "unpacked": len(raw), "stamp": stamp}
+             "packed": len(packed), "unpacked": len(raw), "stamp": stamp, "sources": sources()}
     _replace(folder / "vmlinuz", kernel.read_bytes())
     _replace(folder / "ramdisk", packed)
     _replace(folder / "facts.json", json.dumps(facts, indent=1).encode() + b"\n")  # last: it says that all is there

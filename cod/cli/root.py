@@ -14,6 +14,7 @@ from cod.client import ApiError, Unreachable
 COMMANDS = {
     "init": ("cod.cli.server", "init", "Make a new site: site file, folders, database."),
     "serve": ("cod.cli.server", "serve", "Run the server."),
+    "doctor": ("cod.cli.doctor", "doctor", "Say what is in the way of this server, and what to do about it."),
     "backup": ("cod.cli.backup", "backup", "Back up the whole site into a folder."),
     "restore": ("cod.cli.backup", "restore", "Restore a site from its backups."),
     "db": ("cod.cli.db", "db", "Upgrade, back up, restore and check the database."),

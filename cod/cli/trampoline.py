@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -54,20 +50,10 @@ def build(ctx: click.Context, flavour: str) -> None:
 
 def made(flavour: str, folder: Path) -> None:
     """Run the recipe that ships with this program; the result is in `folder`/<flavour>."""
-    from cod import data
+    from cod import recipes
 
-    with TemporaryDirectory() as tree:  # the recipe packs its own sources and the program's, side by side as here
-        _copy(Path(data.__file__).parent, Path(tree, "cod"))
-        _copy(data.path("trampoline"), Path(tree, "trampoline"))
-        command = [sys.executable, "-m", "trampoline.build", flavour,
-                   "--out", str(folder), "--cache", str(folder / "packages")]
-        done = subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": tree}, check=False)
-    if done.returncode:
+    if recipes.trampoline(flavour, "--out", str(folder), "--cache", str(folder / "packages")).returncode:
         raise click.ClickException("the trampoline could not be made; the reason is above")
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("_data", "__pycache__"))
 
 
 def put(source: Path, target: Path) -> None:

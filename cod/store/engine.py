@@ -56,6 +56,15 @@ def _sqlite_begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
+def clock(engine: Engine) -> float | None:
+    """Ask the database server what time it is, in seconds since the epoch; None for SQLite, which has no clock."""
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("SELECT 1")
+            return None
+        return float(connection.exec_driver_sql("SELECT UNIX_TIMESTAMP(NOW(6))").scalar_one())
+
+
 def new_id(inserted: CursorResult[Any]) -> int:
     """The id that the database gave to the one row just inserted."""
     key = inserted.inserted_primary_key

@@ -31,6 +31,7 @@ NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR = 1, 3, 6, 12,
 REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = 50, 51, 52, 53, 54, 55, 56, 57
 VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
 ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
+PROBE = b"cod-doctor"  # user class of `cod doctor`, which looks for other servers: COD's own do not answer it
 LONGEST_ID = 160  # hex digits of a circuit or remote id
 _PAD, _END = 0, 255
 _LEAST_SIZE, _IP_UDP = 576, 28  # bytes of IP packet that every client takes (RFC 2131 §2); of its headers
@@ -146,6 +147,8 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
     kind = KINDS.get(int.from_bytes(options.get(TYPE, b""), "big"))
     if packet.op != 1 or packet.htype != 1 or packet.hlen != 6 or kind not in _FROM_CLIENTS:
         raise DecodeError(f"op {packet.op}, hardware {packet.htype}/{packet.hlen}, kind {kind}: no Ethernet client")
+    if options.get(USER_CLASS) == PROBE:
+        raise DecodeError("a probe for other servers")
     if packet.chaddr[0] & 1 or packet.chaddr[:6] == bytes(6):
         raise DecodeError("its hardware address is no machine's")
     return DhcpQuery(

@@ -42,6 +42,9 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data"}, {"rich"}),
     "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.wire.nmptalk", "cod.wire.nmpxml", "cod.wire.nmpbodies", "cod.model"},
                 {"lxml", "twisted", "pydantic", "cryptography"}),
+    "cod.recipes": ({"cod.data"}, set()),
+    "cod.doctor": ({"cod.doctor", "cod.config", "cod.host", "cod.recipes", "cod.secretfile", "cod.webcert", "cod.power",
+                    "cod.store", "cod.wire.dhcp", "cod.model"}, {"cryptography", "sqlalchemy", "twisted"}),
     "cod.ca": (set(), {"cryptography"}),
     "cod.webcert": ({"cod.secretfile"}, {"cryptography"}),
     "cod.client": (set(), set()),
@@ -57,7 +60,7 @@ COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefi
                "cod.siterules", "cod.sitesignin", "cod.init", "cod.proposal", "cod.backup", "cod.logs", "cod.__main__"}
 # The local commands (init, serve, trampoline, db, token) compose too: they are the program's other way in.
 LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate",
-         "cod.cli.vcm", "cod.cli.backup"}
+         "cod.cli.vcm", "cod.cli.backup", "cod.cli.doctor"}
 NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
 # The edges' heads, with what belongs to each: no protocol imports another.
 EDGES: dict[str, set[str]] = {

@@ -1,0 +1,50 @@
+"""`cod doctor`: what is in the way of this server."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from cod.cli.show import as_json, count, print_json, print_table
+from cod.client import SITE_FILE
+
+STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "dim"}
+
+
+@click.command()
+@click.option("--only", metavar="CHECK[,CHECK]", default="", help="Run these checks alone: names as in the "
+              "second column.")
+@as_json
+@click.pass_context
+def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
+    """Say what is in the way of this server, and what to do about it. Exit code 1 where something is bad.
+
+    The server may be up or down. Nothing is changed: other DHCP servers are looked for by DISCOVERs that no request
+    follows, and BMCs are asked once whether their machine is on. As root it sees most; what it cannot look at, it says.
+
+    \b
+    Example:
+      cod doctor
+      cod doctor --only ports,dhcp --json
+    """
+    from rich.text import Text
+
+    from cod.doctor.examination import CHECKS, examine
+    from cod.doctor.finding import BAD, WARNING
+
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in CHECKS]:
+        raise click.BadParameter(f"there is no check {unknown[0]!r}, only {', '.join(CHECKS)}", param_hint="--only")
+    found = list(examine(Path(ctx.find_root().obj["site"] or SITE_FILE), time.time(), names))
+    bad, warnings = ([each for each in found if each.state == state] for state in (BAD, WARNING))
+    if as_json:
+        print_json({"good": not bad, "findings": [asdict(each) for each in found]})
+    else:
+        print_table(("STATE", "CHECK", "FOUND", "WHAT TO DO"), [
+            (Text(each.state, STYLES[each.state]), each.check, each.found, each.remedy) for each in found])
+        click.echo(f"\n{count(len(bad), 'problem')}, {count(len(warnings), 'warning')}")
+    sys.exit(1 if bad else 0)

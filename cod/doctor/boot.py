@@ -1,0 +1,90 @@
+"""What machines load at a boot: first-stage loaders, and the trampoline; and the programs that the server calls."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from cod import recipes
+from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+
+BUILD = "cod trampoline build"
+
+
+def loaders(context: Context) -> Iterator[Finding]:
+    """Yield a finding for the loader of each kind of firmware."""
+    for key in ("bios_loader", "uefi_loader"):
+        name = getattr(context.site, key)
+        if fault := _unreadable(context.settings.boot / name):
+            yield Finding("loaders", BAD, f"{key}: {fault}", "install the packages ipxe, pxelinux and syslinux-common, "
+                          "then run `cod init` again: it copies what is missing")
+        else:
+            yield Finding("loaders", GOOD, f"{key}: {name}")
+
+
+def trampoline(context: Context) -> Iterator[Finding]:
+    """Yield a finding for the trampoline: whether it is there, whole, of this version, and has servers' drivers."""
+    folder = context.settings.boot / "trampoline"
+    for name in ("vmlinuz", "ramdisk"):
+        if fault := _unreadable(folder / name):
+            yield Finding("trampoline", BAD, fault, f"`{BUILD}` makes it")
+            return
+    try:
+        facts = json.loads((folder / "facts.json").read_bytes())
+        flavour, release, packed = str(facts["flavour"]), str(facts["release"]), int(facts["packed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        yield Finding("trampoline", WARNING, f"{folder} has no facts.json, which says how the trampoline was made",
+                      f"`{BUILD}` makes it anew")
+        return
+    words = f"{flavour}, Linux {release}"
+    emulated = all(rule.driver == "lab" for rule in context.site.power) and context.site.power
+    if (folder / "ramdisk").stat().st_size != packed:
+        yield Finding("trampoline", BAD, f"{words}: the ramdisk is not the one that was built", f"`{BUILD}` makes it "
+                      "anew")
+    elif flavour != "generic" and not emulated:
+        yield Finding("trampoline", BAD, f"{words}: it has drivers for emulated machines alone", f"`{BUILD} generic`")
+    elif (wanted := _sources()) is None:
+        yield Finding("trampoline", UNSEEN, f"{words}: whether it is of this version")
+    elif facts.get("sources") != wanted:
+        yield Finding("trampoline", WARNING, f"{words}: its agent is of another version than this server",
+                      f"`{BUILD} {flavour}`, while the server runs; machines load it at their next boot")
+    else:
+        yield Finding("trampoline", GOOD, f"{words}, of this version")
+
+
+def programs(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each program that is missing, with its package."""
+    wanted = {"qemu-img": ("qemu-utils", "qcow2 images are converted by it"),
+              "ip": ("iproute2", "`cod init` and `cod doctor` list interfaces by it")}
+    drivers = {rule.driver for rule in context.site.power}
+    if "ipmi" in drivers:
+        wanted["ipmitool"] = ("ipmitool", "the power driver ipmi and its consoles need it")
+    missing = {name for name in wanted if shutil.which(name) is None}
+    for name in sorted(missing):
+        package, why = wanted[name]
+        yield Finding("programs", BAD, f"{name} is not installed: {why}", f"apt-get install {package}")
+    if len(missing) < len(wanted):
+        yield Finding("programs", GOOD, ", ".join(name for name in wanted if name not in missing))
+
+
+def _unreadable(path: Path) -> str:
+    """Return what is wrong with the file; '' where it has something in it."""
+    try:
+        with path.open("rb") as file:
+            return "" if file.read(1) else f"{path} is empty"
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+
+
+def _sources() -> str | None:
+    """Return the digest of the agent that this version would pack; None where it cannot be told."""
+    try:
+        done = recipes.trampoline("--sources", capture_output=True, timeout=120)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

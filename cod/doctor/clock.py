@@ -1,0 +1,34 @@
+"""The host's clock: whether the kernel counts it as synchronised. Leases, certificates and secrets live by it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+
+from cod.doctor.finding import GOOD, UNSEEN, WARNING, Context, Finding
+
+_TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
+_MAX_ERROR = 3  # where `maxerror` is among the longs of struct timex
+
+
+def findings(context: Context, adjtimex: Callable[[], tuple[int, int]] | None = None) -> Iterator[Finding]:
+    """Yield one finding. `adjtimex` returns the clock's state and the largest error in microseconds."""
+    try:
+        state, error = (adjtimex or _adjtimex)()
+    except OSError as failure:
+        yield Finding("clock", UNSEEN, f"the kernel does not say whether it is synchronised: {failure.strerror}")
+        return
+    if state < 0 or state == _TIME_ERROR:
+        yield Finding("clock", WARNING, "it is not synchronised: it drifts, and nobody sets it right",
+                      "apt-get install chrony; with several servers on one database this is not optional")
+    else:
+        yield Finding("clock", GOOD, f"synchronised, at most {error / 1000:.0f} ms off")
+
+
+def _adjtimex() -> tuple[int, int]:
+    timex = (ctypes.c_long * 64)()  # longer than the kernel's record; all zero: read, set nothing
+    libc = ctypes.CDLL(None, use_errno=True)
+    state = libc.adjtimex(timex)
+    if state < 0:
+        raise OSError(ctypes.get_errno(), "adjtimex")
+    return state, timex[_MAX_ERROR]

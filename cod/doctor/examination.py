@@ -1,0 +1,54 @@
+"""All checks, in the order in which an administrator mends what they find."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from cod import config, host
+from cod.config import ConfigError
+from cod.doctor.finding import BAD, GOOD, UNSEEN, Context, Finding
+from cod.host import Interface
+
+# Name: (module, function). Modules are loaded when their check is made: some bring the drivers, some the database.
+CHECKS = {
+    "network": ("network", "findings"),
+    "ports": ("ports", "findings"),
+    "dhcp": ("dhcp", "findings"),
+    "loaders": ("boot", "loaders"),
+    "trampoline": ("boot", "trampoline"),
+    "programs": ("boot", "programs"),
+    "database": ("database", "findings"),
+    "room": ("room", "findings"),
+    "clock": ("clock", "findings"),
+    "certificates": ("certificates", "findings"),
+    "permissions": ("permissions", "findings"),
+    "power": ("machines", "findings"),
+}
+
+
+def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield the findings of the checks `only` names, of all where it is empty. Nothing is changed by any of them."""
+    try:
+        site, settings = config.load(site_file)
+    except ConfigError as error:
+        for problem in error.problems:
+            yield Finding("site file", BAD, f"{site_file}: {problem}", "correct the site file; `cod init` writes one "
+                          "where there is none")
+        return
+    yield Finding("site file", GOOD, f"{site_file}: site {site.name}")
+    interfaces: Mapping[str, Interface] | None = None
+    try:
+        interfaces = host.interfaces()
+    except host.Unknown as error:
+        yield Finding("network", UNSEEN, str(error), "run `cod doctor` again when that is mended")
+    context = Context(site, settings, interfaces, now, os.geteuid() == 0)
+    for name, (module, function) in CHECKS.items():
+        if not only or name in only:
+            try:
+                yield from getattr(importlib.import_module(f"cod.doctor.{module}"), function)(context)
+            except Exception as error:  # one check's fault hides no other's findings
+                yield Finding(name, UNSEEN, f"the check failed: {type(error).__name__}: {error}",
+                              "report this as an error of COD")

@@ -1,0 +1,41 @@
+"""What a check says, and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cod.config import Settings
+from cod.host import Interface
+from cod.model import Site
+
+GOOD, WARNING, BAD, UNSEEN = "good", "warning", "bad", "not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a check looked at.
+
+    state   GOOD; WARNING: works, with a drawback; BAD: does not work; UNSEEN: could not be looked at
+    remedy  what to do about it, a sentence; '' where nothing has to be done
+    """
+
+    check: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every check is told.
+
+    interfaces  by name; None where they cannot be listed
+    root        may see other users' processes and open raw sockets
+    """
+
+    site: Site
+    settings: Settings
+    interfaces: Mapping[str, Interface] | None
+    now: float
+    root: bool

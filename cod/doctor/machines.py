@@ -1,0 +1,116 @@
+"""BMCs and outlets: each is asked once whether its machine is on, with the account that the server would use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+from twisted.internet.defer import DeferredList, DeferredSemaphore, TimeoutError
+
+from cod.config import Settings
+from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.model import Node, Site
+from cod.power.accounts import sign_in
+from cod.power.driver import PowerError, Target
+from cod.power.drivers import drivers
+from cod.store import nodes, schema
+from cod.store.engine import connect
+
+MOST = 64  # machines that are asked, spread over the drivers and accounts
+AT_ONCE = 16
+PATIENCE = 20.0  # seconds for one answer
+REMEDIES = {"ipmi": "is the BMC on the network (ping), and IPMI over LAN enabled in it?",
+            "redfish": "is the BMC on the network (ping), and Redfish enabled in it?",
+            "pdu": "is the outlet strip on the network (ping), and SNMP enabled in it?",
+            "lab": "cod lab status"}
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each machine whose BMC fails, and one for each driver. A wrong password counts at the BMC."""
+    site = context.site
+    if not site.power:
+        yield Finding("power", WARNING, "the site file has no [[power]] rule: COD cannot switch machines",
+                      "a node that is released has to be rebooted by hand; docs/power.md has the drivers")
+        return
+    known = _nodes(context.settings)
+    if known is None:
+        yield Finding("power", UNSEEN, "the database does not tell which machines there are")
+        return
+    asked = _spread([(node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
+                     for node in known if node.power_driver not in ("none", "wol") and node.power_address])
+    if not known:  # a site without machines: rules that name one machine can be tried
+        asked = [(f"rule {rule.match}", rule.driver, rule.address, rule.account, None) for rule in site.power
+                 if rule.driver not in ("none", "wol") and rule.address and "{" not in rule.address]
+    for rule in site.power:
+        if rule.driver == "wol":
+            yield Finding("power", GOOD, f"rule {rule.match}: Wake-on-LAN cannot be asked, and cannot switch off")
+        elif not known and rule.driver != "none" and "{" in rule.address:
+            yield Finding("power", UNSEEN, f"rule {rule.match} ({rule.driver}): no machine is known yet",
+                          "run `cod doctor` again when the first machine has reported")
+    if asked:
+        yield from _judged(asked, _statuses(asked, site), len(known))
+
+
+def _nodes(settings: Settings) -> list[Node] | None:
+    engine = connect(settings.database)
+    try:
+        schema.check(engine)
+        with engine.connect() as tx:
+            return nodes.every(tx)
+    except (DBAPIError, schema.SchemaMismatch):
+        return None
+    finally:
+        engine.dispose()
+
+
+def _spread(machines: list[Any]) -> list[Any]:
+    """Return at most `MOST` of the machines, as evenly as can be of each driver and account."""
+    seen: Counter[Any] = Counter()
+    ranked: list[tuple[int, int, Any]] = []
+    for machine in machines:
+        ranked.append((seen[machine[1], machine[3]], len(ranked), machine))
+        seen[machine[1], machine[3]] += 1
+    return [machine for *_, machine in sorted(ranked, key=lambda each: each[:2])[:MOST]]
+
+
+def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:
+    """Ask all of them, at most `AT_ONCE` at a time; the power of each, or why it is not known."""
+    from twisted.internet import reactor as the_reactor
+
+    reactor: Any = the_reactor
+    known, turns = drivers(reactor), DeferredSemaphore(AT_ONCE)
+    answers: list[str | Exception] = []
+
+    def one(driver: str, address: str, account: str | None, firmware: str | None) -> Any:
+        target = Target(address, sign_in(site, account), firmware)
+        return known[driver].status(target).addTimeout(PATIENCE, reactor)
+
+    def all_of_them() -> None:
+        waiting = [turns.run(one, *machine[1:]) for machine in asked]
+        DeferredList(waiting, consumeErrors=True).addCallback(done)
+
+    def done(results: Any) -> None:
+        answers.extend(value if good else value.value for good, value in results)
+        reactor.stop()
+
+    reactor.callWhenRunning(all_of_them)
+    reactor.run()
+    return answers
+
+
+def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> Iterator[Finding]:
+    good: Counter[str] = Counter()
+    for (name, driver, address, *_), answer in zip(asked, answers, strict=True):
+        if isinstance(answer, str):
+            good[driver] += 1
+        else:
+            why = (answer.sentence if isinstance(answer, PowerError) else f"no answer within {PATIENCE:.0f} s"
+                   if isinstance(answer, TimeoutError) else f"{type(answer).__name__}: {answer}")
+            lasting = isinstance(answer, PowerError) and answer.lasting
+            yield Finding("power", BAD, f"{name}: {driver} at {address}: {why}", "correct [[account]] or [[power]] of "
+                          "the site file, or `cod node set`" if lasting else REMEDIES[driver])
+    for driver, count in good.items():
+        rest = f"; {in_all} machines are known" if in_all > len(asked) else ""
+        yield Finding("power", GOOD, f"{driver}: {count} answered{rest}")

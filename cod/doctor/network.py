@@ -1,0 +1,59 @@
+"""The site's networks: interfaces that are up, addresses of this host, networks behind relays."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+
+from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.host import Interface, listed
+from cod.model import Subnet
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each subnet."""
+    if context.interfaces is not None:
+        for subnet in context.site.subnets:
+            yield (_local if subnet.interface else _relayed)(context.interfaces, subnet)
+
+
+def _local(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
+    there = listed(list(interfaces.values()))
+    interface = interfaces.get(subnet.interface or "")
+    if interface is None:
+        return _bad(subnet, f"this host has no interface {subnet.interface}; it has {there}",
+                    "correct `interface` in [[subnet]] of the site file")
+    if subnet.server not in {str(each.ip) for each in interface.addresses}:
+        return _bad(subnet, f"{interface} does not have the server's address {subnet.server}",
+                    f"ip addr add {subnet.server}/{subnet.network.partition('/')[2]} dev {interface.name}, and in the "
+                    "host's network configuration, so that it stays")
+    if not interface.up:
+        return _bad(subnet, f"{interface} is down", f"ip link set {interface.name} up")
+    if not interface.carrier:
+        return _bad(subnet, f"{interface} has no link", "look at the cable, and at the switch's port")
+    network = {str(each.network) for each in interface.addresses if str(each.ip) == subnet.server}
+    if subnet.network not in network:
+        return Finding("network", WARNING, f"{subnet.name}: {interface} is on {', '.join(network)}, the site file says "
+                       f"{subnet.network}", "make the interface's prefix length and `network` the same")
+    return Finding("network", GOOD, f"{subnet.name}: {interface}")
+
+
+def _relayed(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
+    own = {str(each.ip) for interface in interfaces.values() for each in interface.addresses}
+    if subnet.server not in own:
+        return _bad(subnet, f"no interface of this host has the server's address {subnet.server}; it has "
+                    f"{listed(list(interfaces.values()))}", "correct `server` in [[subnet]] of the site file")
+    try:
+        route = subprocess.run(["ip", "route", "get", str(subnet.relay)], capture_output=True, text=True, timeout=30,
+                               check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("network", UNSEEN, f"{subnet.name}: the route to the relay {subnet.relay} is not known: {error}")
+    if route.returncode:
+        return _bad(subnet, f"there is no route to the relay {subnet.relay}: {route.stderr.strip()}",
+                    f"ip route add {subnet.network} via ROUTER, and in the host's network configuration")
+    return Finding("network", GOOD, f"{subnet.name}: behind the relay {subnet.relay}, reached by "
+                   f"{' '.join(route.stdout.split()[1:5])}. The relay must send to {subnet.server} (ip helper-address)")
+
+
+def _bad(subnet: Subnet, found: str, remedy: str) -> Finding:
+    return Finding("network", BAD, f"{subnet.name}: {found}", remedy)

@@ -1,0 +1,40 @@
+"""Room on the disks that images, uploads and the database grow on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+
+LEAST, FEW = 1 << 30, 10 << 30  # bytes: below, images cannot be taken in; below, not for long
+FILES = 1000  # files that may be made at least
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each file system that the data folder stands on."""
+    settings = context.settings
+    seen = dict[int, Path]()
+    for path in (settings.data, settings.images, settings.incoming, settings.data / "cache"):
+        try:
+            seen.setdefault(path.stat().st_dev, path)
+        except FileNotFoundError:
+            if path == settings.data:
+                yield Finding("room", BAD, f"{path} is not there", "`cod init` makes it")
+        except OSError as error:
+            yield Finding("room", UNSEEN, f"{path}: {error.strerror}", "run `cod doctor` as root")
+    for path in seen.values():
+        found = os.statvfs(path)
+        free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        words = f"{path}: {free / (1 << 30):.1f} of {whole / (1 << 30):.1f} GiB free"
+        if found.f_files and found.f_favail < FILES:
+            yield Finding("room", BAD, f"{path}: room for {found.f_favail} more files", "delete files, or make the "
+                          "file system anew with more inodes")
+        elif free < LEAST:
+            yield Finding("room", BAD, words, "delete images (`cod image list`), empty the cache folder, or move the "
+                          "data folder to a larger disk: images are not taken in, and the database cannot grow")
+        elif free < FEW or free < whole // 20:
+            yield Finding("room", WARNING, words, "images will not fit for long: delete some, or add a disk")
+        else:
+            yield Finding("room", GOOD, words)

@@ -1,0 +1,29 @@
+"""Runs the trampoline's recipe that ships with this program, from a wheel as from a checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cod import data
+
+
+def trampoline(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -m trampoline.build` with these words; `options` are those of `subprocess.run`.
+
+    The recipe packs its own sources and the program's, side by side as in a checkout: so they are copied.
+    """
+    with TemporaryDirectory() as tree:
+        _copy(Path(data.__file__).parent, Path(tree, "cod"))
+        _copy(data.path("trampoline"), Path(tree, "trampoline"))
+        return subprocess.run([sys.executable, "-m", "trampoline.build", *words], cwd=tree, text=True, check=False,
+                              env=os.environ | {"PYTHONPATH": tree}, **options)
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("_data", "__pycache__"))
