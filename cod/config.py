@@ -201,7 +201,7 @@ def _site(file: SiteFile) -> model.Site:
         types=model.TypeRules(**file.types.model_dump()),
         mail=_mail(file.smtp),
         images=model.ImageRules(file.images.quota, file.images.keep_uploads * 86400.0, file.images.open,
-                                file.images.largest),
+                                file.images.largest, file.images.expansion, file.images.ingest_time),
         notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file),
                                   tuple(map(str, file.notices.closed_networks))),
         signin=_signin(file),

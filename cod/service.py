@@ -289,7 +289,7 @@ def images(ground: Ground) -> list[Any]:
         HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, g.site.http_port, g.clock,
                    captures=captures),
         Ingester(g.reactor, g.pool, settings.images, settings.incoming, settings.name, g.clock,
-                 lambda: g.site.images.largest),
+                 lambda: g.site.images),
     ]
 
 

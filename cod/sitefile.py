@@ -213,6 +213,10 @@ class ImagesTable(Table):
     keep_uploads: Positive = Field(3.0, description="days after which an upload that nothing more comes of is given up")
     largest: int = Field(1 << 42, ge=1, le=1 << 50, description="bytes that an image may have on a disk: a small file "
                          "can stand for a very large one, which takes as long to be taken in")
+    expansion: int = Field(100, ge=1, le=1_000_000, description="bytes of data that each byte of an added file may "
+                           "stand for; 16 GiB are always accepted, and 1 GiB while a qcow2 file is converted")
+    ingest_time: Positive = Field(3600.0, description="seconds that taking in a file may last; a large file has one "
+                                  "more for each 4 MiB")
     open: bool = Field(False, description="nodes fetch images without being known by their addresses: where a cache, "
                        "or a router that translates addresses, stands between them and the server")
 

@@ -36,7 +36,8 @@ class Sender:
     ) -> None:
         self._client, self._progress, self._sleep = client, progress, sleep
 
-    def add(self, name: str, file: BinaryIO, *, group: str = "", sha256: str | None = None, plain: bool = False) -> Any:
+    def add(self, name: str, file: BinaryIO, *, group: str = "", sha256: str | None = None, plain: bool = False,
+            raw: bool = False) -> Any:
         """Send `file`, to be the image `name` of that group ('': the site's); returns the image, ingesting.
 
         sha256  what the file's is; None: it is read through first
@@ -44,7 +45,7 @@ class Sender:
         """
         size = os.fstat(file.fileno()).st_size
         digest = sha256 or self._sum(file, size)
-        wanted = {"name": name, "size": size, "group": group, "sha256": digest, "plain": plain}
+        wanted = {"name": name, "size": size, "group": group, "sha256": digest, "plain": plain, "raw": raw}
         upload = self._begun(wanted)
         if upload is not None:
             self._send(upload["id"], upload["offset"], file, size)

@@ -71,13 +71,15 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
               "[default: send it unless the server is reached through its UNIX socket]")
 @group_option
 @click.option("--plain", is_flag=True, help="Serve it as it is: a kernel or ramdisk for a diskless template.")
+@click.option("--raw", is_flag=True, help="Take it in although it holds neither a partition table nor a known file "
+              "system.")
 @click.option("--wait", is_flag=True, help="Wait until it can be served; exit code 1 if it cannot.")
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
 @as_json
 @click.pass_context
 def add(
     ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, group: str | None, plain: bool,
-    wait: bool, timeout: float, as_json: bool,
+    raw: bool, wait: bool, timeout: float, as_json: bool,
 ) -> None:
     """Add FILE as the image NAME. What was broken off goes on where it was when the same command is given again.
 
@@ -88,10 +90,10 @@ def add(
     api = client(ctx)
     group = owner(api, group)
     if upload if upload is not None else api.server.startswith("http"):
-        value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain)
+        value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain, raw=raw)
     else:
         value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256, "plain": plain,
-                                     "group": group})
+                                     "raw": raw, "group": group})
     if wait:
         value = _taken_in(api, name, timeout)
     shown(ctx, value, lambda v: image_table([v]), as_json)

@@ -1,30 +1,35 @@
 """Images: asked for, taken in, listed, deleted.
 
 Adding writes a row in state *ingesting* that names a file on the server. One ingester at a time across all servers (a
-claim) takes the oldest such row, turns the file into its served form and reports. If it dies on the way, the row and
-the file are still there and the next one begins anew; folders that no row names are removed by it too.
+claim) takes such rows, the oldest of each group in turn, turns the files into their served form and reports. If it
+dies on the way, the rows and the files are still there and the next one begins anew; folders that no row names are
+removed by it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result
 from cod.policy import names, template
+from cod.policy import uploads as policy
 from cod.store import claims, groups, images, templates, uploads
 from cod.store.engine import Tx
 
 _CLAIM, _CLAIM_SECONDS = "ingest", 30.0
+RULES = ImageRules()
 
 
 def add(
-    tx: Tx, *, name: str, source: str, sha256: str = "", plain: bool = False, group: str = "", now: float
+    tx: Tx, *, name: str, source: str, sha256: str = "", plain: bool = False, raw: bool = False, group: str = "",
+    now: float,
 ) -> Result:
     """Have the file `source` (a path on the server) taken in as the image `name`. The value is the image, ingesting.
 
     sha256  what the file's must be, '' if nobody said
     plain   serve it as it is: a kernel or ramdisk
+    raw     it may hold neither partition table nor file system
     group   whose it is; '' or 'site': the site's
     A failed image of that name and owner is replaced. Raises `Refused`.
     """
@@ -32,15 +37,31 @@ def add(
     owner = groups.owner_id(tx, group)
     images.make_room(tx, name, owner)
     image = images.add(tx, name=name, group_id=owner, state="ingesting", format="", sha256=sha256, source=source,
-                       content="file" if plain else "", created_at=now)
+                       content=policy.wanted_content(plain, raw), created_at=now)
     return Result(_view(image, groups.names(tx)), (Effect("wake", "images"),))
 
 
-def take(tx: Tx, *, owner: str, now: float) -> Image | None:
-    """The image that `owner` shall take in now, or go on with: renews its claim for 30 s. None: nothing to do, or
-    another server is at it."""
-    image = images.oldest_waiting(tx)
-    return image if image and claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS) else None
+def take(
+    tx: Tx, *, owner: str, now: float, busy: Collection[int | None] = (),
+    served: Mapping[int | None, float] | None = None,
+) -> Image | None:
+    """Return the image that `owner` takes in now, or goes on with: renews its claim for 30 s. None: nothing to do, or
+    another server is at it. `busy` and `served`: groups, as for `policy.uploads.next_turn`."""
+    image = policy.next_turn(images.waiting(tx), busy, served or {})
+    return image if image and renew(tx, owner=owner, now=now) else None
+
+
+def renew(tx: Tx, *, owner: str, now: float) -> bool:
+    """Renew the claim of a server that is taking images in; has it (still) the claim?"""
+    return bool(claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS))
+
+
+def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
+    """Return the bytes that the served form of an image may take by its group's quota; None: any number."""
+    if image.group_id is None:
+        return None
+    taken, quota = uploads.room(tx, image.group_id, rules)
+    return None if quota is None else max(quota - taken + image.stored, 0)
 
 
 def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str]:
@@ -48,8 +69,16 @@ def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[
     return set(present) - images.digests(tx) if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS) else set()
 
 
-def finish(tx: Tx, *, image_id: int, ingested: Ingested) -> None:
-    """The image is in its served form. Repeating it does no harm, nor does an image that was deleted meanwhile."""
+def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
+    """The image is in its served form. Repeating it does no harm, nor does an image that was deleted meanwhile.
+
+    Raises `Refused` when what is stored does not fit into the quota of its group.
+    """
+    image = images.get(tx, image_id)
+    if image is not None and image.state == "ingesting" and image.group_id is not None:
+        taken, quota = uploads.room(tx, image.group_id, rules, lock=True)
+        name = groups.get(tx, image.group_id).name
+        policy.check_quota(quota, taken - image.stored, ingested.stored, name)
     images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
 
 

@@ -9,31 +9,33 @@ from __future__ import annotations
 
 from cod.model import Effect, Image, ImageRules, Refused, Result, Upload
 from cod.policy import names
-from cod.policy.uploads import believed, check_quota
+from cod.policy.uploads import believed, check_quota, wanted_content
 from cod.store import groups, images, uploads
 from cod.store.engine import Tx
 
 
 def create(
-    tx: Tx, *, upload_id: str, name: str, group: str, size: int, sha256: str = "", plain: bool = False, actor: str,
-    rules: ImageRules, now: float,
+    tx: Tx, *, upload_id: str, name: str, group: str, size: int, sha256: str = "", plain: bool = False,
+    raw: bool = False, actor: str, rules: ImageRules, now: float,
 ) -> Upload:
     """An upload of `size` bytes that shall become the image `name` of that group. Raises `Refused`.
 
     upload_id  random, so that running it again does no harm
     group      its name; '' or 'site': the site's, which has no quota
     sha256     what the file's must be, '' if nobody said
+    plain, raw  as for `flows.images.add`
     """
     if again := uploads.get(tx, upload_id):
         return again
     names.check_image(name)
+    wanted_content(plain, raw)
     if size < 1:
         raise Refused("invalid", "the file is empty", "size")
     owner = groups.owner_id(tx, group)
     images.check_free(tx, name, owner)
     if owner is not None:
         _check_quota(tx, owner, size, rules)
-    uploads.add(tx, id=upload_id, name=name, group_id=owner, size=size, offset=0, sha256=sha256, plain=plain,
+    uploads.add(tx, id=upload_id, name=name, group_id=owner, size=size, offset=0, sha256=sha256, plain=plain, raw=raw,
                 actor=actor, created_at=now, expires_at=now + rules.keep_uploads)
     return one(tx, upload_id, now=now)
 
@@ -93,7 +95,8 @@ def complete(
     images.make_room(tx, name, upload.group_id)
     image = images.add(
         tx, name=name, group_id=upload.group_id, state="ingesting", format=format, size=size, stored=upload.size,
-        sha256=sha256, source=source, content="file" if upload.plain else "", created_at=now)
+        sha256=sha256, source=source, content=wanted_content(upload.plain, upload.raw),
+        created_at=now)
     return Result(image, (Effect("wake", "images"),))
 
 

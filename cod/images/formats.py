@@ -8,7 +8,7 @@ counts.
 
 from __future__ import annotations
 
-import gzip
+import json
 import os
 import re
 import struct
@@ -23,6 +23,8 @@ import zstandard
 from cod.model import Refused
 
 BLOCK = 1 << 20
+_PIECE = 1 << 16  # bytes of a gzip file that are read at once
+_SILENT = 1 << 18  # bytes of a gzip file, in headers and empty members, that may hold nothing
 _WINDOW = 1 << 27  # bytes of zstd's window that are granted: `zstd --long` makes files that need no more
 
 _MAGIC = {b"QFI\xfb": "qcow2", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -66,6 +68,30 @@ def content_of(head: bytes) -> str:
     return "disk" if head[510:512] == b"\x55\xaa" and plausible and any(e[4] for e in entries) else "partition"
 
 
+def check_content(head: bytes) -> None:
+    """Raise Refused unless a raw image's first 128 KiB show a partition table, a boot sector or a file system."""
+    if head[514:518] == b"HdrS" or head.startswith((b"070701", b"070702")):
+        raise Refused("invalid", "this is a kernel or a RAM disk; add it as one (plain), to be served as it is", "file")
+    if content_of(head) == "disk" or head[510:512] == b"\x55\xaa":
+        return
+    if not any(head[at : at + len(magic)] == magic for at, magic in _FILE_SYSTEMS):
+        raise Refused("invalid", "the file holds no partition table and no file system that is known here; if it is "
+                      "right all the same, add it as raw", "file")
+
+
+# Where what a partition, or a disk without a partition table, may hold shows itself (libblkid, superblocks/*.c).
+_FILE_SYSTEMS = (
+    (0, b"XFSB"), (0, b"LUKS\xba\xbe"), (0, b"hsqs"), (0, b"\x45\x3d\xcd\x28"), (3, b"NTFS    "), (3, b"EXFAT   "),
+    (32, b"NXSB"), (1080, b"\x53\xef"), (1024, b"\xe2\xe1\xf5\xe0"), (1024, b"\x10\x20\xf5\xf2"), (1024, b"H+"),
+    (1024, b"HX"), (1040, b"\x7f\x13"), (1040, b"\x8f\x13"), (1040, b"\x68\x24"), (1040, b"\x78\x24"),
+    (1048, b"\x5a\x4d"), (4086, b"SWAPSPACE2"), (65526, b"SWAPSPACE2"), (0, b"LABELONE"), (512, b"LABELONE"),
+    (1024, b"LABELONE"), (1536, b"LABELONE"), (0, b"\xfc\x4e\x2b\xa9"), (4096, b"\xfc\x4e\x2b\xa9"),
+    (4120, b"\xc6\x85\x73\xf6"), (32768, b"JFS1"), (32769, b"CD001"), (65588, b"ReIsEr"), (65600, b"_BHRfS_M"),
+    (512, b"\x57\x45\x56\x82"), (9564, b"\x54\x19\x01\x00"), (66908, b"\x54\x19\x01\x00"),
+    (9564, b"\x19\x01\x54\x19"), (66908, b"\x19\x01\x54\x19"),
+)
+
+
 # ---------------------------------------------------------------- compressed files
 
 
@@ -86,9 +112,24 @@ def unpack(file: Source, form: str) -> Iterator[bytes]:
 
 
 def _gzip(file: Source) -> Iterator[bytes]:
-    with gzip.GzipFile(fileobj=cast(BinaryIO, file)) as stream:
-        while block := stream.read(BLOCK):
-            yield block
+    """The members of a gzip file (RFC 1952), one after the other. The standard library's reader would look for the end
+    of a header as long as the file is."""
+    data, silent = file.read(_PIECE), 0
+    while data:
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            silent += len(data)
+            while block := member.decompress(data, BLOCK):
+                silent, data = 0, member.unconsumed_tail
+                yield block
+            if silent > _SILENT:
+                raise Refused("invalid", "the gzip file has a header without end", "file")
+            data = b"" if member.eof else file.read(_PIECE)
+            if not data and not member.eof:
+                raise EOFError("the end is missing")
+        data = member.unused_data.lstrip(b"\0")
+        while not data and (more := file.read(_PIECE)):
+            data = more.lstrip(b"\0")  # padding, as on tapes
 
 
 def _zstd(file: Source) -> Iterator[bytes]:
@@ -98,14 +139,16 @@ def _zstd(file: Source) -> Iterator[bytes]:
             yield block
 
 
-def check_frames(file: BinaryIO) -> None:
+def check_frames(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> None:
     """Walk over a zstd file's frames and blocks (RFC 8878, section 3.1) to its end. Raises Refused if it is cut short.
 
     The library's reader takes the end of the file for the end of the data; without this a cut would go unnoticed.
+    go_on  called for each frame; an exception that it raises ends the walk
     """
     size, at = os.fstat(file.fileno()).st_size, 0
     try:
         while 0 <= at < size:
+            go_on()
             at = _end_of_frame(file.fileno(), at)
     except (struct.error, zstandard.ZstdError):
         at = -1
@@ -155,7 +198,16 @@ def check_qcow2(head: bytes, limit: int) -> int:
         raise Refused("invalid", "the qcow2 file's header makes no sense", "file")
     if size > limit:
         raise Refused("invalid", f"the image has {size} bytes; at most {limit} are accepted", "file")
+    if not size:
+        raise Refused("invalid", "the image in the qcow2 file is empty", "file")
     return int(size)
+
+
+def measure_qcow2(source: Path, go_on: Callable[[], None] = lambda: None) -> int:
+    """Return about the bytes of disk that a checked qcow2 file takes as a sparse raw file. Raises Refused."""
+    # As qcow2, because for raw the whole virtual size is told, holes too: what it adds is a 4000th of that.
+    said = _run(["qemu-img", "measure", "--output", "json", "-f", "qcow2", "-O", "qcow2"], source, [], go_on)
+    return int(json.loads(said)["required"])
 
 
 def convert_qcow2(source: Path, target: Path, go_on: Callable[[], None] = lambda: None) -> None:
@@ -163,23 +215,29 @@ def convert_qcow2(source: Path, target: Path, go_on: Callable[[], None] = lambda
 
     go_on  called twice a second; an exception that it raises ends the conversion
     """
+    _run(["qemu-img", "convert", "-f", "qcow2", "-O", "raw"], source, [target], go_on)
+
+
+def _run(command: list[str], source: Path, more: list[Path], go_on: Callable[[], None]) -> str:
+    """Run qemu-img on `source`; returns what it printed."""
     # -f: what is inside cannot be taken for another format; a path with a slash in front is never a protocol or JSON.
-    # setpriv: should this process be killed, the kernel ends the conversion with it.
-    convert = ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(source.absolute()), str(target.absolute())]
-    with subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *convert], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+    # setpriv: should this process be killed, the kernel ends the program with it.
+    paths = [str(path.absolute()) for path in (source, *more)]
+    with subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command, *paths], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         try:
-            said = _wait(process, go_on)
+            printed, said = _wait(process, go_on)
         finally:
             process.kill()
     if process.returncode:
         complaint = (said.strip().splitlines() or ["no reason given"])[-1].replace(str(source.absolute()), "it")
         raise Refused("invalid", f"the qcow2 file cannot be converted: {complaint}", "file")
+    return printed
 
 
-def _wait(process: subprocess.Popen[str], go_on: Callable[[], None]) -> str:
+def _wait(process: subprocess.Popen[str], go_on: Callable[[], None]) -> tuple[str, str]:
     while True:
         try:
-            return process.communicate(timeout=0.5)[1]
+            return process.communicate(timeout=0.5)
         except subprocess.TimeoutExpired:
             go_on()

@@ -10,11 +10,13 @@ import errno
 import hashlib
 import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,35 +30,67 @@ from cod.wire.manifest import CHUNK, Chunk, Manifest
 Progress = Callable[[int, int], None]
 """progress(done, total): bytes of the added file. Called for each chunk; an exception that it raises ends it all."""
 
-LARGEST = 1 << 42  # bytes of an image, where the caller sets no limit
-ROOM = 1 << 30  # bytes that are left for others while a qcow2 file is unpacked
+ROOM = 1 << 30  # bytes of the disk that are left for others
 _ZEROS = bytes(CHUNK)
 _LEVEL = 3  # higher levels cost the server minutes and save the network little
-_HEAD = 8192  # bytes in which formats and partition tables show themselves
+_HEAD = 1 << 17  # bytes in which formats, partition tables and file systems show themselves
+_TEMPORARY = 1 << 30  # bytes that the smallest qcow2 file may take while it is converted
+_DATA = 1 << 34  # bytes of data, which cost time and no room, that the smallest file may stand for
+_PACE = 1 << 22  # bytes of the added file for each of which there is a second more
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What taking in one file may cost.
+
+    size       bytes of the image
+    stored     bytes of its served form; None: the disk decides
+    expansion  bytes of data, or of the disk while it is converted, that each byte of the file may stand for; a small
+               file has `_DATA` and `_TEMPORARY` all the same
+    seconds    for a small file; a large one has more
+    """
+
+    size: int = 1 << 42
+    stored: int | None = None
+    expansion: int = 100
+    seconds: float = 3600.0
 
 
 def ingest(
-    source: Path, root: Path, *, sha256: str = "", plain: bool = False, limit: int = LARGEST,
-    threads: int = 0, progress: Progress = lambda done, total: None,
+    source: Path, root: Path, *, sha256: str = "", plain: bool = False, raw: bool = False, limits: Limits = Limits(),
+    threads: int = 0, progress: Progress = lambda done, total: None, clock: Callable[[], float] = time.monotonic,
 ) -> Ingested:
     """Add the file `source` to the images under `root`.
 
     sha256   what the file's must be; '' if nobody said
     plain    keep it as it is: a kernel or ramdisk of a diskless boot
-    limit    bytes that the raw image may have
+    raw      an image may hold what is not known here: neither partition table nor file system
     threads  that compress; 0: one for each CPU
+    clock    seconds, which only go forward
     Raises Refused when the file is not as promised, or not an image that can be served; OSError when the disk is full.
     """
     with source.open("rb", buffering=0) as file, store.new_folder(root) as folder:
-        added = _Added(file, progress)
+        added = _Added(file, _in_time(progress, clock, limits.seconds))
         if not added.size:
             raise Refused("invalid", "the file is empty", "file")
         form = "plain" if plain else formats.recognise(os.pread(file.fileno(), _HEAD, 0))
-        made = _FORMS[form](_Job(source, added, folder, limit, threads or os.cpu_count() or 1))
+        made = _FORMS[form](_Job(source, added, folder, limits, raw, threads or os.cpu_count() or 1))
         if sha256 and added.sha256() != sha256.lower():
             raise Refused("invalid", f"the file's sha256 is {added.sha256()}, not {sha256}", "sha256")
         store.publish(folder, root, made.digest)
     return Ingested(form, made.content, made.size, made.used, made.stored, added.sha256(), made.digest)
+
+
+def _in_time(progress: Progress, clock: Callable[[], float], seconds: float) -> Progress:
+    """Return `progress` that raises Refused when the time is over."""
+    begun = clock()
+
+    def go_on(done: int, total: int) -> None:
+        progress(done, total)
+        if clock() - begun > seconds + total / _PACE:
+            raise Refused("invalid", f"the file was not taken in within {seconds + total / _PACE:.0f} s", "file")
+
+    return go_on
 
 
 class _Added:
@@ -98,8 +132,13 @@ class _Job:
     source: Path
     added: _Added
     folder: Path
-    limit: int
+    limits: Limits
+    raw: bool
     threads: int
+
+    def may_stand_for(self, least: int) -> int:
+        """Bytes that the file may stand for; `least` of them whatever its size."""
+        return self.limits.expansion * self.added.size + least
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +154,7 @@ class _Made:
 
 
 def _plain(job: _Job) -> _Made:
-    _check_limit(job.added.size, job.limit)
+    _check_limits(job, job.added.size, job.added.size)
     with (job.folder / "file").open("w+b") as target:
         while data := job.added.read(CHUNK):
             target.write(data)
@@ -125,34 +164,44 @@ def _plain(job: _Job) -> _Made:
 
 
 def _raw(job: _Job) -> _Made:
-    _check_limit(job.added.size, job.limit)
+    _check_limits(job, job.added.size, 0)
     return _compress(_extents(job.added.file, job.added.note), job)
 
 
 def _unpacked(job: _Job, form: str) -> _Made:
     if form == "zstd":
-        formats.check_frames(job.added.file)
+        formats.check_frames(job.added.file, job.added.still)
     made = _compress(manifest.chunked(formats.unpack(job.added, form)), job)
     job.added.rest()
     return made
 
 
 def _qcow2(job: _Job) -> _Made:
-    formats.check_qcow2(os.pread(job.added.file.fileno(), _HEAD, 0), job.limit)
+    formats.check_qcow2(os.pread(job.added.file.fileno(), _HEAD, 0), job.limits.size)
     job.added.rest()
     raw = job.folder / "raw"
-    formats.convert_qcow2(job.source, raw, partial(_still, job))
+    _check_conversion(job, formats.measure_qcow2(job.source, job.added.still))
+    formats.convert_qcow2(job.source, raw, partial(_converting, job, raw))
     with raw.open("rb", buffering=0) as file:
         made = _compress(_extents(file, lambda data: None), job)
     raw.unlink()
     return made
 
 
-def _still(job: _Job) -> None:
-    """What is small as a qcow2 file may be anything as a disk: it shall not take the last room, which others need."""
-    if shutil.disk_usage(job.folder).free < ROOM:
-        raise Refused("invalid", "the server's disk has no room for what the qcow2 file becomes", "file")
+def _converting(job: _Job, raw: Path) -> None:
+    """Watch a conversion: a file that is small as qcow2 may be anything as a disk, whatever was measured before."""
+    taken = raw.stat().st_blocks * 512 if raw.exists() else 0
+    _check_conversion(job, taken, taken)
     job.added.still()
+
+
+def _check_conversion(job: _Job, size: int, taken: int = 0) -> None:
+    """May the qcow2 file become `size` bytes on this disk, of which it has `taken` already? Raises Refused."""
+    if size > (most := job.may_stand_for(_TEMPORARY)):
+        raise Refused("invalid", f"the qcow2 file of {job.added.size} bytes would take {size} bytes of the server's "
+                      f"disk; at most {most} are granted", "file")
+    if shutil.disk_usage(job.folder).free < ROOM + size - taken:
+        raise Refused("invalid", "the server's disk has no room for what the qcow2 file becomes", "file")
 
 
 _FORMS: dict[str, Callable[[_Job], _Made]] = {
@@ -164,9 +213,17 @@ _FORMS: dict[str, Callable[[_Job], _Made]] = {
 }
 
 
-def _check_limit(size: int, limit: int) -> None:
-    if size > limit:
-        raise Refused("invalid", f"the image has more than {limit} bytes, the most that is accepted", "file")
+def _check_limits(job: _Job, size: int, stored: int, used: int = 0) -> None:
+    """Raise Refused where an image, so far, is more than is accepted."""
+    limits = job.limits
+    if size > limits.size:
+        raise Refused("invalid", f"the image has more than {limits.size} bytes, the most that is accepted", "file")
+    if limits.stored is not None and stored > limits.stored:
+        raise Refused("quota", f"the image takes more than the {limits.stored} bytes that its group has left; delete "
+                      "some images, or ask for a larger quota", "size")
+    if used > (most := job.may_stand_for(_DATA)):
+        raise Refused("invalid", f"the file of {job.added.size} bytes unpacks to more than {most} bytes of data",
+                      "file")
 
 
 # ---------------------------------------------------------------- chunks in, frames out
@@ -200,28 +257,46 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
     """Write data.zst and manifest.json into the job's folder."""
     frames: list[seekable.Frame] = []
     used: list[Chunk] = []
-    head = b""
-    size = offset = 0
+    coming = iter(chunks)
+    first = next(coming, b"")
+    content = _content(first[:_HEAD], job.raw)
+    size = offset = in_use = 0
+    looked_at = 0  # how much was written when the disk's room was looked at last
     with (job.folder / "data.zst").open("wb") as data:
-        for length, frame, digest, start in _frames(chunks, job.threads):
-            head = head or start
+        for length, frame, digest in _frames(chain([first], coming), job.threads):
             if digest:
                 used.append(Chunk(size, length, offset, len(frame), digest))
+                in_use += length
             data.write(frame)
-            frames.append((len(frame), length))
+            frames.append(_ZERO if frame is _ZERO_FRAME else (len(frame), length))
             size, offset = size + length, offset + len(frame)
-            _check_limit(size, job.limit)
+            _check_limits(job, size, offset, in_use)
+            job.added.still()
+            if offset - looked_at > _LOOK:
+                looked_at = offset
+                if shutil.disk_usage(job.folder).free < ROOM:
+                    raise Refused("invalid", "the server's disk has no room for the image", "file")
         data.write(seekable.seek_table(frames))
         stored = data.tell()
-    found = Manifest(size, CHUNK, sum(chunk.raw_length for chunk in used), stored, used)
+    _check_limits(job, size, stored)
+    found = Manifest(size, CHUNK, in_use, stored, used)
     text = manifest.encode(found)
     (job.folder / "manifest.json").write_bytes(text)
+    return _Made(content, size, found.used, stored, manifest.digest(text))
+
+
+def _content(head: bytes, raw: bool) -> str:
+    """What an image that begins so is: 'disk' or 'partition'. Raises Refused for what is none."""
+    if not head:
+        raise Refused("invalid", "the image in the file is empty", "file")
     if (inner := formats.recognise(head)) != "raw":
         raise Refused("invalid", f"a {inner} file inside another: add the inner one", "file")
-    return _Made(formats.content_of(head), size, found.used, stored, manifest.digest(text))
+    if not raw:
+        formats.check_content(head)
+    return formats.content_of(head)
 
 
-_Frame = tuple[int, bytes, str, bytes]  # raw length, compressed, digest ('' for zeros), the chunk's first bytes
+_Frame = tuple[int, bytes, str]  # raw length, compressed, digest ('' for zeros)
 
 
 def _frames(chunks: Iterable[bytes], threads: int) -> Iterator[_Frame]:
@@ -241,11 +316,13 @@ def _zstd(chunk: bytes) -> bytes:
 
 
 _ZERO_FRAME = _zstd(_ZEROS)
+_ZERO: seekable.Frame = (len(_ZERO_FRAME), CHUNK)  # one for all: an image may have millions of empty chunks
+_LOOK = 1 << 26  # bytes that are written between looks at the disk's room
 
 
 def _frame(chunk: bytes) -> _Frame:
     length = len(chunk)
     if chunk == _ZEROS[:length] if length < CHUNK else chunk == _ZEROS:
-        return length, _ZERO_FRAME if length == CHUNK else _zstd(chunk), "", chunk[:_HEAD]
+        return length, _ZERO_FRAME if length == CHUNK else _zstd(chunk), ""
     frame = _zstd(chunk)
-    return length, frame, manifest.digest(frame), chunk[:_HEAD]
+    return length, frame, manifest.digest(frame)

@@ -171,12 +171,16 @@ class ImageRules:
     keep_uploads  seconds after which an upload that nothing more comes of is given up
     open          the image server gives images to whoever knows their digests
     largest       bytes that an image may have on a disk
+    expansion     bytes of data that each byte of an added file may stand for
+    ingest_time   seconds that taking in a small file may last
     """
 
     quota: int | None = None
     keep_uploads: float = 3 * 86400.0
     open: bool = False
     largest: int = 1 << 42
+    expansion: int = 100
+    ingest_time: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Image:
 
     content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or ramdisk, served as is)
     digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder that is served
+             while ingesting: 'file', 'raw' (anything may be in it), or '' (not known yet)
     source   while ingesting: the file on the server that is taken in
     """
 
@@ -72,6 +73,7 @@ class Upload:
     boot: str
     sha256: str
     plain: bool
+    raw: bool
     actor: str
     created_at: float
     expires_at: float

@@ -96,7 +96,8 @@ class FormRequest(UploadRequest):
         permit(_ROUTE, who)
         told = {name: fields.get(name, "").strip() for name in ("name", "group", "sha256")}
         body = checked(_ROUTE.body, {name: text for name, text in told.items() if text} | {
-            "size": self._form.size, "plain": fields.get("plain") == "true"})
+            "size": self._form.size, "plain": fields.get("plain") == "true",
+            "raw": fields.get("raw") == "true"})
         self._check_upload(_ROUTE, body)
         self._upload = made = await carry_out(self.api, _ROUTE, self._ask(who, {}, body, None))
         assert isinstance(made, Upload)

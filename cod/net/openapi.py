@@ -121,7 +121,7 @@ def _header(name: str, about: str, required: bool) -> dict[str, Any]:
 
 _ASKED = {
     "POST": (("Upload-Length", "bytes of the file, instead of a body", False),
-             ("Upload-Metadata", "name, group, sha256, plain: values in base64, instead of a body", False)),
+             ("Upload-Metadata", "name, group, sha256, plain, raw: values in base64, instead of a body", False)),
     "PATCH": (("Upload-Offset", "where the piece begins: as many bytes as the server has", True),
               ("Upload-Checksum", "algorithm (sha256, sha1, md5) and digest in base64 of the piece", False)),
 }

@@ -60,8 +60,9 @@ def creation(header: Header) -> dict[str, Any] | None:
         raise Wrong(400, "bad_header", "Upload-Length is missing: the length has to be known at the beginning")
     values = _read(tus.metadata, told or "")
     body: dict[str, Any] = {key: values[key] for key in ("name", "group", "sha256") if key in values}
-    if "plain" in values:
-        body["plain"] = values["plain"].lower() not in ("0", "false", "no")
+    for flag in ("plain", "raw"):
+        if flag in values:
+            body[flag] = values[flag].lower() not in ("0", "false", "no")
     return body | {"size": _number("Upload-Length", length)}
 
 
@@ -128,7 +129,8 @@ def wrong(error: Exception, upload: Upload | None = None) -> Wrong:
 def _metadata(upload: Upload) -> str:
     values = {"name": upload.name, "group": upload.group}
     values |= {"sha256": upload.sha256} if upload.sha256 else {}
-    return tus.encode_metadata(values | ({"plain": "true"} if upload.plain else {}))
+    flags = {"plain": upload.plain, "raw": upload.raw}
+    return tus.encode_metadata(values | {name: "true" for name, value in flags.items() if value})
 
 
 def _number(name: str, text: str) -> int:

@@ -1,8 +1,32 @@
-"""Decisions about uploads: is there room for one; how much of its file can be believed after a crash. Pure."""
+"""Decisions about uploads: is there room for one; how much of its file can be believed after a crash; whose file is
+taken in next. Pure."""
 
 from __future__ import annotations
 
-from cod.model import Refused
+from collections.abc import Collection, Mapping, Sequence
+
+from cod.model import Image, Refused
+
+
+def next_turn(
+    waiting: Sequence[Image], busy: Collection[int | None], served: Mapping[int | None, float]
+) -> Image | None:
+    """Return the image of `waiting`, the oldest first, to take in next. None: each is of a group that has its turn.
+
+    busy    groups, by id, of which an image is being taken in: a group has one turn at a time
+    served  when each group's last turn began; the group that has waited longest is next
+    """
+    theirs = [image for image in waiting if image.group_id not in busy]
+    return min(theirs, key=lambda image: served.get(image.group_id, 0.0), default=None)
+
+
+def wanted_content(plain: bool, raw: bool) -> str:
+    """Return what an image is said to hold before it is taken in: 'file' (served as it is), 'raw' (nothing that needs
+    to be known here) or ''. Raises `Refused`."""
+    if plain and raw:
+        raise Refused("invalid", "an image is plain (a kernel or RAM disk, served as it is) or raw (a disk or "
+                      "partition whose content is not known here), not both", "raw")
+    return "file" if plain else "raw" if raw else ""
 
 
 def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:

@@ -39,10 +39,9 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
     return _images(tx, select(*COLUMNS).where(*theirs_or_shared(_c.group_id, groups)).order_by(_c.name))
 
 
-def oldest_waiting(tx: Tx) -> Image | None:
-    """The image that has been waiting longest to be taken in."""
-    query = select(*COLUMNS).where(_c.state == "ingesting").order_by(_c.created_at, _c.id).limit(1)
-    return next(iter(_images(tx, query)), None)
+def waiting(tx: Tx) -> list[Image]:
+    """The images that are yet to be taken in, the oldest first."""
+    return _images(tx, select(*COLUMNS).where(_c.state == "ingesting").order_by(_c.created_at, _c.id))
 
 
 def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:

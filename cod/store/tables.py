@@ -308,6 +308,7 @@ uploads = _table(
            "that boot lasts, what is in the file beyond `offset` is right, too"),
     Column("sha256", String(64), nullable=False, default="", comment="what it must be; '': nobody said"),
     Column("plain", Boolean, nullable=False, default=False, comment="serve it as it is: a kernel or ramdisk"),
+    Column("raw", Boolean, nullable=False, default=False, comment="neither partition table nor file system is wanted"),
     Column("actor", String(80), nullable=False),
     Column("created_at", Time, nullable=False),
     Column("expires_at", Time, nullable=False, index=True, comment="given up by then unless more of it comes"),

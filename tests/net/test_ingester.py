@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -13,9 +15,11 @@ from twisted.internet.task import Clock
 
 from cod.flows import images
 from cod.images.verify import verify
-from cod.model import Image
+from cod.model import Image, ImageRules, Refused
 from cod.net import ingest as edge
 from cod.pool import Pool, in_transaction
+from cod.store import groups
+from tests.waiting import until
 
 
 class Loop(Clock):
@@ -59,11 +63,19 @@ def pool(engine: Engine, loop: Loop) -> Iterator[Pool]:
 def ingester(pool: Pool, loop: Loop, tmp_path: Path) -> Iterator[edge.Ingester]:
     root = tmp_path / "images"
     (root / "incoming").mkdir(parents=True)
-    ingester = edge.Ingester(loop, pool, root, root / "incoming", "server", loop.seconds, largest=lambda: 32 << 20)
+    ingester = edge.Ingester(loop, pool, root, root / "incoming", "server", loop.seconds, rules=lambda: RULES)
     yield ingester
     if ingester.running:
         ended = ingester.stopService()
         loop.until(lambda: ended is None or ended.called)
+
+
+RULES = ImageRules(largest=32 << 20)
+
+
+def disk(size: int) -> bytes:
+    """A disk with a boot sector, which does not compress."""
+    return bytes(510) + b"\x55\xaa" + random.Random(1).randbytes(size - 512)
 
 
 def add(engine: Engine, name: str, source: Path, **more: object) -> None:
@@ -76,11 +88,11 @@ def state(engine: Engine, name: str) -> Image:
 
 def test_images_become_ready_or_failed(engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path) -> None:
     upload, kept = tmp_path / "images" / "incoming" / "upload", tmp_path / "kept"
-    upload.write_bytes(b"disk" * 1_000_000)
+    upload.write_bytes(disk(4_000_000))
     kept.write_bytes(b"kernel" * 1000)
     add(engine, "good", upload)
     add(engine, "kernel", kept, plain=True)
-    add(engine, "wrong", kept, sha256="0" * 64)
+    add(engine, "wrong", kept, sha256="0" * 64, plain=True)
     add(engine, "gone", tmp_path / "gone")
     ingester.startService()
     loop.until(lambda: state(engine, "gone").state == "failed")
@@ -94,7 +106,7 @@ def test_images_become_ready_or_failed(engine: Engine, ingester: edge.Ingester, 
 
 
 def test_a_deleted_image_s_files_go(engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"disk" * 1000)
+    (tmp_path / "file").write_bytes(disk(4000))
     add(engine, "image", tmp_path / "file")
     ingester.startService()
     loop.until(lambda: state(engine, "image").state == "ready")
@@ -108,22 +120,119 @@ def test_a_deleted_image_s_files_go(engine: Engine, ingester: edge.Ingester, loo
 def test_one_that_is_stopped_in_the_middle_is_begun_anew(
     engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_bytes(b"disk" * 1000)
+    (tmp_path / "file").write_bytes(disk(4000))
     add(engine, "image", tmp_path / "file")
     reached = threading.Event()
 
-    def stop_here(self: edge.Ingester, done: int, total: int) -> None:
+    def stop_here(stopping: threading.Event, done: int, total: int) -> None:
         reached.set()
-        self._stopping.wait(60)
+        stopping.wait(60)
         raise edge.Stopping
 
     with monkeypatch.context() as patched:
-        patched.setattr(edge.Ingester, "_go_on", stop_here)
+        patched.setattr(edge, "_go_on", stop_here)
         ingester.startService()
         loop.until(reached.is_set)
         ended = ingester.stopService()
         loop.until(lambda: bool(ended and ended.called))
     assert state(engine, "image").state == "ingesting"
-    assert [path.name for path in (tmp_path / "images").iterdir()] == ["incoming"]
+    until(lambda: [path.name for path in (tmp_path / "images").iterdir()] == ["incoming"])
     ingester.startService()
     loop.until(lambda: state(engine, "image").state == "ready")
+
+
+def group(engine: Engine, name: str, quota: int | None = None) -> int:
+    made = in_transaction(engine, groups.ensure, name, 0.0)
+    in_transaction(engine, groups.change, made.id, image_quota=quota)
+    return made.id
+
+
+def test_what_is_stored_has_to_fit_into_the_quota(
+    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path
+) -> None:
+    """A packed file is small while it is sent, and may be large when it is taken in."""
+    group(engine, "physics", 3 << 20)
+    (tmp_path / "large").write_bytes(disk(4 << 20))
+    (tmp_path / "small").write_bytes(disk(2 << 20))
+    for name in ("large", "small"):
+        add(engine, name, tmp_path / name, group="physics")
+    ingester.startService()
+    loop.until(lambda: {state(engine, name).state for name in ("large", "small")} == {"failed", "ready"})
+    assert state(engine, "large").state == "failed"
+    assert "its group has left" in state(engine, "large").reason
+    loop.until(lambda: len(list((tmp_path / "images").iterdir())) == 2)  # the small one, and the incoming files
+
+
+def test_a_quota_that_shrank_meanwhile_counts_at_the_end(
+    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = group(engine, "physics", 8 << 20)
+    (tmp_path / "file").write_bytes(disk(2 << 20))
+    add(engine, "image", tmp_path / "file", group="physics")
+    go_on = threading.Event()
+    real = edge.ingest.ingest
+
+    def waits(*args: Any, **more: Any) -> Any:
+        made = real(*args, **more)
+        go_on.wait(60)
+        return made
+
+    monkeypatch.setattr(edge.ingest, "ingest", waits)
+    ingester.startService()
+    loop.until(lambda: any(len(path.name) == 64 for path in (tmp_path / "images").iterdir()))
+    in_transaction(engine, groups.change, owner, image_quota=1 << 20)
+    go_on.set()
+    loop.until(lambda: state(engine, "image").state == "failed")
+    assert "too much for group physics" in state(engine, "image").reason
+    loop.advance(edge.SWEEP + 1)  # type: ignore[no-untyped-call]
+    loop.until(lambda: [path.name for path in (tmp_path / "images").iterdir()] == ["incoming"])
+
+
+def test_groups_take_turns_two_at_a_time(
+    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        group(engine, name)
+    (tmp_path / "file").write_bytes(disk(4000))
+    for name in ("a1", "a2", "a3", "b1", "c1"):  # group a has come first, with three
+        add(engine, name, tmp_path / "file", group=name[0])
+    begun: list[str] = []
+    ends = {name: threading.Event() for name in ("a1", "a2", "a3", "b1", "c1")}
+
+    def slow(self: edge.Ingester, image: Image, *rest: Any) -> Any:
+        begun.append(image.name)
+        ends[image.name].wait(60)
+        raise Refused("invalid", "not today", "file")
+
+    monkeypatch.setattr(edge.Ingester, "_ingest", slow)
+    ingester.startService()
+    loop.until(lambda: len(begun) == 2)
+    for name, then in (("a1", ["a1", "b1", "c1"]), ("c1", ["a1", "b1", "c1", "a2"])):
+        loop.advance(edge.PERIOD)  # type: ignore[no-untyped-call]
+        ends[name].set()
+        loop.until(lambda then=then: begun == then)  # type: ignore[misc]
+    for end in ends.values():
+        end.set()
+    loop.until(lambda: len(begun) == 5 and state(engine, "a3").state == "failed")
+    assert begun[:2] == ["a1", "b1"]
+
+
+def test_a_stop_waits_for_no_disk(
+    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(disk(4000))
+    add(engine, "image", tmp_path / "file")
+    reached, let_go = threading.Event(), threading.Event()
+
+    def stuck(self: edge.Ingester, *rest: Any) -> Any:
+        reached.set()
+        let_go.wait(60)
+        raise edge.Stopping
+
+    monkeypatch.setattr(edge.Ingester, "_ingest", stuck)
+    ingester.startService()
+    loop.until(reached.is_set)
+    ended = ingester.stopService()
+    loop.until(lambda: ended is None or ended.called, 5.0)
+    assert state(engine, "image").state == "ingesting"
+    let_go.set()

@@ -53,7 +53,7 @@ def image_file(path: Path, size: int, seed: int = 1, used: float = 0.4) -> bytes
 
 
 def added(server: Server, file: Path, target: str = "disk") -> ImageSource:
-    made = ingest(file, server.root)
+    made = ingest(file, server.root, raw=True)
     return ImageSource(target, f"{server.url}/{made.digest}", "chunks", made.digest, made.size)
 
 

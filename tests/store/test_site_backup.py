@@ -58,7 +58,7 @@ class Founded:
     def add(self, name: str, content: bytes) -> str:
         source = self.folder.parent / f"{name}.img"
         source.write_bytes(content)
-        done = ingest(source, self.settings.images)
+        done = ingest(source, self.settings.images, raw=True)
         with self.engine.begin() as tx:
             image = image_flows.add(tx, name=name, source=str(source), now=NOW).value
             image_flows.finish(tx, image_id=image.id, ingested=done)

@@ -47,7 +47,7 @@ def refusal(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Refused:
 
 def test_an_upload_is_promised(tx: Tx) -> None:
     upload = begun(tx, sha256=SHA, plain=True)
-    assert upload == Upload(f"{1:032x}", "debian", None, 1000, 0, "", SHA, True, "user:ann", NOW, 1100.0, "site")
+    assert upload == Upload(f"{1:032x}", "debian", None, 1000, 0, "", SHA, True, False, "user:ann", NOW, 1100.0, "site")
     assert begun(tx) == upload  # the first commit's outcome was unknown
     assert uploads.every(tx) == [upload]
     assert images.every(tx) == []

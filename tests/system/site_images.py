@@ -21,6 +21,8 @@ def make_image(folder: Path, name: str, size: int = 8 << 20) -> Path:
     path = folder / f"{name}.img"
     with open(path, "wb") as image:
         image.write(MARK + name.encode() + b"\0")
+        image.seek(510)
+        image.write(b"\x55\xaa")  # a boot sector: what holds nothing at all is not taken in
         image.seek(size // 2)
         image.write(hashlib.blake2b(name.encode()).digest() * (size // 256))  # does not compress to nothing
         image.truncate(size)

@@ -12,7 +12,9 @@ import signal
 import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cod.images import formats, seekable, store
-from cod.images.ingest import ingest
+from cod.images.ingest import Limits
+from cod.images.ingest import ingest as strict
 from cod.images.verify import verify
 from cod.model import Refused
 from cod.wire import manifest
@@ -29,6 +32,7 @@ from cod.wire.manifest import CHUNK, BadManifest, Chunk, Manifest
 from tests.waiting import until
 
 MIB = 1 << 20
+ingest = partial(strict, raw=True)  # most of these images are random bytes
 
 
 def sparse(path: Path, size: int = 5 * MIB + 512, seed: int = 1) -> bytes:
@@ -221,7 +225,136 @@ def test_sizes_are_limited(tmp_path: Path, form: str) -> None:
     else:
         with image.open("wb") as file:
             file.truncate(64 * MIB)
-    assert "accepted" in refused(image, tmp_path / "root", limit=8 * MIB, plain=form == "plain")
+    assert "accepted" in refused(image, tmp_path / "root", limits=Limits(size=8 * MIB), plain=form == "plain")
+
+
+def same_cluster_everywhere(path: Path, size: int) -> None:
+    """Write a qcow2 file of 393 kB whose every cluster is the same compressed one."""
+    cluster = 1 << 16
+    packed = zlib.compressobj(wbits=-12)
+    data = packed.compress(os.urandom(4096) * 16) + packed.flush()
+    l1_size = -(-size // (cluster * cluster // 8))
+    head = struct.pack(">4sIQIIQIIQQIIQ", b"QFI\xfb", 3, 0, 0, 16, size, 0, l1_size, cluster, 3 * cluster, 1, 0, 0)
+    head += struct.pack(">QQQII", 0, 0, 0, 4, 104)
+    sectors = -(-len(data) // 512) - 1
+    entry = 1 << 62 | sectors << 54 | 5 * cluster
+    parts = [head, struct.pack(">Q", 2 * cluster | 1 << 63) * l1_size, struct.pack(">Q", entry) * (cluster // 8),
+             struct.pack(">Q", 4 * cluster), struct.pack(">H", 1) * 6, data]
+    path.write_bytes(b"".join(part.ljust(cluster, b"\0") for part in parts))
+
+
+def test_a_small_qcow2_file_that_would_fill_the_disk_is_refused_before_it_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same_cluster_everywhere(tmp_path / "image", 1 << 36)
+    assert (tmp_path / "image").stat().st_size < 400_000
+    assert "bytes would take" in refused(tmp_path / "image", tmp_path / "root")
+    monkeypatch.setattr(formats, "measure_qcow2", lambda source, go_on: 0)  # should it be deceived, the disk is watched
+    monkeypatch.setattr("cod.images.ingest._TEMPORARY", 64 * MIB)
+    assert "bytes of the server's disk; at most" in refused(tmp_path / "image", tmp_path / "root",
+                                                            limits=Limits(expansion=1))
+
+
+def test_a_large_empty_disk_is_a_small_image(tmp_path: Path) -> None:
+    qemu("create", "-f", "qcow2", tmp_path / "image", "64G")
+    made = ingest(tmp_path / "image", tmp_path / "root")
+    assert (made.size, made.used) == (64 << 30, 0)
+    assert made.stored < 8 * MIB
+
+
+@pytest.mark.parametrize("form", ["name", "members", "blocks"])
+def test_a_gzip_file_that_never_comes_to_its_data(tmp_path: Path, form: str) -> None:
+    head = b"\x1f\x8b\x08\x00" + bytes(6)
+    hollow = {"name": b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * MIB + b"\0", "members": gzip.compress(b"") * 50_000,
+              "blocks": head + b"\0\0\0\xff\xff" * 200_000}[form]
+    packed = zlib.compressobj(wbits=-15)
+    rest = {"name": packed.compress(b"disk" * 1000) + packed.flush() + struct.pack(
+        "<II", zlib.crc32(b"disk" * 1000), 4000), "members": gzip.compress(b"disk" * 1000), "blocks": b""}[form]
+    (tmp_path / "image").write_bytes(hollow + rest)
+    assert "without end" in refused(tmp_path / "image", tmp_path / "root")
+
+
+def test_gzip_files_as_other_programs_write_them(tmp_path: Path) -> None:
+    content = sparse(tmp_path / "raw")
+    member = b"\x1f\x8b\x08\x1c" + bytes(6) + struct.pack("<H", 60_000) + bytes(60_000) + b"name\0" + b"comment\0"
+    whole = gzip.compress(content[:MIB], mtime=0)
+    (tmp_path / "image").write_bytes(member + whole[10:] + bytes(512) + gzip.compress(content[MIB:]) +
+                                     gzip.compress(b"") + bytes(100_000))  # bgzip's end, a tape's padding
+    made = ingest(tmp_path / "image", tmp_path / "root")
+    assert unpacked(tmp_path / "root", made.digest) == content
+
+
+@pytest.mark.parametrize("form", ["gzip", "zstd"])
+def test_what_a_packed_file_may_stand_for_is_limited(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = gzip.compress if form == "gzip" else zstandard.compress
+    (tmp_path / "image").write_bytes(pack(b"x" * (64 * MIB)))
+    assert ingest(tmp_path / "image", tmp_path / "root").used == 64 * MIB
+    monkeypatch.setattr("cod.images.ingest._DATA", 8 * MIB)
+    assert "unpacks to more than" in refused(tmp_path / "image", tmp_path / "other", limits=Limits(expansion=10))
+    (tmp_path / "empty").write_bytes(pack(bytes(64 * MIB)))  # zeros are no data
+    assert ingest(tmp_path / "empty", tmp_path / "root", limits=Limits(expansion=10)).size == 64 * MIB
+
+
+def test_the_served_form_may_take_what_the_quota_leaves(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(os.urandom(8 * MIB))
+    assert "its group has left" in refused(tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB))
+    assert "its group has left" in refused(tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB),
+                                           plain=True)
+
+
+@pytest.mark.parametrize("form", ["raw", "gzip", "zstd", "qcow2", "plain"])
+def test_the_time_is_limited(tmp_path: Path, form: str) -> None:
+    content = sparse(tmp_path / "raw", 4 * MIB)
+    image = tmp_path / "image"
+    if form == "qcow2":
+        qemu("convert", "-f", "raw", "-O", "qcow2", tmp_path / "raw", image)
+    else:
+        image.write_bytes({"gzip": gzip.compress, "zstd": zstandard.compress}.get(form, bytes)(content))
+    ticks = iter(range(10_000))
+    assert "was not taken in within" in refused(
+        image, tmp_path / "root", limits=Limits(seconds=1.5), clock=lambda: float(next(ticks)), plain=form == "plain")
+
+
+@pytest.mark.parametrize("form", ["gzip", "zstd", "qcow2"])
+def test_empty_images(tmp_path: Path, form: str) -> None:
+    image = tmp_path / "image"
+    if form == "qcow2":
+        qemu("create", "-f", "qcow2", image, "0")
+    else:
+        image.write_bytes(gzip.compress(b"") if form == "gzip" else zstandard.compress(b""))
+    assert "empty" in refused(image, tmp_path / "root")
+
+
+# ---------------------------------------------------------------- what an image holds
+
+
+@pytest.mark.parametrize("command", [
+    "mke2fs -q -t ext4 {}", "mke2fs -q -t ext2 -b 4096 {}", "mkfs.vfat {}", "mkswap {}", "sfdisk -q {}", "sgdisk -o {}",
+])
+def test_what_programs_write_is_recognised(tmp_path: Path, command: str) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(40 * MIB))
+    program = command.split()
+    subprocess.run([word.format(image) for word in program], check=True, capture_output=True,
+                   input=b",,L\n" if program[0] == "sfdisk" else b"")
+    made = strict(image, tmp_path / "root")
+    assert made.content == ("disk" if program[0] in ("sfdisk", "sgdisk") else "partition")
+
+
+@pytest.mark.parametrize(("head", "words"), [
+    (b"<!DOCTYPE html><html>404 Not Found</html>", "no file system that is known here"),
+    (bytes(4096), "no file system that is known here"),
+    (bytes(510) + b"\x55\xaa\xeb\x66HdrS" + bytes(4096), "a kernel or a RAM disk"),
+    (b"070701000002D1", "a kernel or a RAM disk"),
+])
+def test_what_is_no_image_is_refused_unless_its_owner_says_raw(tmp_path: Path, head: bytes, words: str) -> None:
+    (tmp_path / "image").write_bytes(head)
+    assert words in refused(tmp_path / "image", tmp_path / "root", raw=False)
+    (tmp_path / "packed").write_bytes(gzip.compress(head))
+    assert words in refused(tmp_path / "packed", tmp_path / "root", raw=False)
+    assert strict(tmp_path / "image", tmp_path / "root", raw=True).content == "partition"
 
 
 def test_a_qcow2_file_cannot_show_another_file(tmp_path: Path) -> None:
@@ -267,7 +400,7 @@ def test_qcow2_headers(tmp_path: Path, offset: int, value: bytes, words: str) ->
 def test_a_killed_ingest_leaves_nothing_that_is_seen_and_is_cleaned_up(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
     code = ("import os, signal, sys; from pathlib import Path; from cod.images.ingest import ingest;"
-            "ingest(Path(sys.argv[1]), Path(sys.argv[2]), threads=1,"
+            "ingest(Path(sys.argv[1]), Path(sys.argv[2]), raw=True, threads=1,"
             " progress=lambda done, total: done > 2 << 20 and os.kill(os.getpid(), signal.SIGKILL))")
     root = tmp_path / "root"
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "raw", root], check=False)
@@ -297,7 +430,8 @@ def test_a_full_server_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> No
     (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
     code = ("import resource, signal, sys; from pathlib import Path; from cod.images.ingest import ingest;"
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2)\n"
-            "try: ingest(Path(sys.argv[1]), Path(sys.argv[2]))\nexcept OSError as error: print(error.strerror)")
+            "try: ingest(Path(sys.argv[1]), Path(sys.argv[2]), raw=True)\n"
+            "except OSError as error: print(error.strerror)")
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "raw", tmp_path / "root"], check=True,
                           capture_output=True, text=True)
     assert done.stdout == "File too large\n"

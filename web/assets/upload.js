@@ -64,7 +64,8 @@ class Upload {
 
   async begin() {
     const field = this.form.elements;
-    const wanted = { name: this.name, group: this.group, size: this.file.size, plain: field.plain.checked };
+    const wanted = { name: this.name, group: this.group, size: this.file.size, plain: field.plain.checked,
+      raw: field.raw.checked };
     if (field.sha256.value.trim()) wanted.sha256 = field.sha256.value.trim().toLowerCase();
     const answer = await this.ask("POST", this.base, { "Content-Type": "application/json" }, JSON.stringify(wanted));
     return JSON.parse(answer.responseText).id;

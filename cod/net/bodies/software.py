@@ -8,6 +8,8 @@ from pydantic import Field
 
 from cod.net.bodies.base import Body, Paged, Part, Reply, Sha256
 
+RAW = "take it in although it holds neither a partition table nor a file system that is known here"
+
 
 class ImageAdd(Body):
     """A file on the server to take in as an image; only the local administrator may name one."""
@@ -16,6 +18,7 @@ class ImageAdd(Body):
     path: str = Field(min_length=1, max_length=4096, pattern="^/")
     sha256: Sha256 | None = None
     plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+    raw: bool = Field(default=False, description=RAW)
     group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
 
 
@@ -27,6 +30,7 @@ class UploadCreate(Body):
     group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
     sha256: Sha256 | None = None
     plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+    raw: bool = Field(default=False, description=RAW)
 
 
 class UploadReply(Reply):
@@ -40,6 +44,7 @@ class UploadReply(Reply):
     offset: int
     sha256: str
     plain: bool
+    raw: bool
     actor: str
     created_at: float
     expires_at: float

@@ -72,7 +72,7 @@ IMAGES = (
           lambda a: partial(images.show, name=a.names["name"], groups=a.who.groups), reply=b.ImageReply),
     route("POST", "/images", ADMINS, "Take in a file of the server as an image",
           lambda a: partial(images.add, name=a.body.name, source=a.body.path, sha256=a.body.sha256 or "",
-                            plain=a.body.plain, group=a.body.group, now=a.now),
+                            plain=a.body.plain, raw=a.body.raw, group=a.body.group, now=a.now),
           reply=b.ImageReply, body=b.ImageAdd, status=202, local=True),
     route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
           lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=b.Verified, quiet=True),

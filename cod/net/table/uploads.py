@@ -24,7 +24,8 @@ def _owner(ask: Ask) -> list[Claim]:
 def _create(ask: Ask) -> Flow:
     asked = ask.body
     return partial(uploads.create, upload_id=secrets.token_hex(16), name=asked.name, group=asked.group, size=asked.size,
-                   sha256=asked.sha256 or "", plain=asked.plain, actor=ask.actor, rules=ask.site.images, now=ask.now)
+                   sha256=asked.sha256 or "", plain=asked.plain, raw=asked.raw, actor=ask.actor, rules=ask.site.images,
+                   now=ask.now)
 
 
 def _one(ask: Ask) -> Flow:
