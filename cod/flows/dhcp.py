@@ -273,7 +273,7 @@ def _list_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
 def _with_its_disk(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
     """Look up whether the disk is what the client was served, where the answer depends on it. Nothing of a diskless
     system leads back to the firmware; and a node that waits to be captured needs its boot script."""
-    if client is None or client.template_id is None or not boot.may_go_on(query, client, batch.now):
+    if client is None or client.template_id is None or not boot.may_go_on(query, client, batch.site.policy, batch.now):
         return client
     row = templates.get(batch.tx, client.template_id)
     local = row is not None and template.parse(row.document).diskless is None

@@ -53,7 +53,7 @@ from cod.states import OWN_SYSTEM, WORKING, NodeEvent, NodeState
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
 NOWHERE = "go-on-to-your-disk"  # no such file
-NEXT_OPTION = 120.0  # seconds in which firmware goes through the rest of its boot options
+NEXT_OPTION = 120.0  # seconds (times the site's patience) in which firmware goes through the rest of its boot options
 
 _FIRMWARE = frozenset({"firmware", "ipxe", "pxelinux", "httpclient"})  # stages that ask for something to load
 _RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
@@ -91,7 +91,7 @@ def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, po
         return Verdict("boot", "the trampoline's own address")
     if query.kind != "DISCOVER":
         return Verdict("boot", "on its way through the loaders")
-    return _asks(query, client, last_xid, now)
+    return _asks(query, client, last_xid, policy, now)
 
 
 def _stranger(query: DhcpQuery, policy: Policy, unfit: str) -> Verdict:
@@ -112,21 +112,21 @@ def _system(client: DhcpClient) -> Verdict:
     return Verdict("vcluster", "its vcluster's system")
 
 
-def _asks(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now: float) -> Verdict:
+def _asks(query: DhcpQuery, client: DhcpClient, last_xid: int | None, policy: Policy, now: float) -> Verdict:
     if client.state in OWN_SYSTEM:
-        return _asks_again(query, client, last_xid, now)
+        return _asks_again(query, client, last_xid, policy, now)
     if client.state in _RESET and query.xid != last_xid:
         return Verdict("boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED)
     return Verdict("boot", "on its way to the trampoline")
 
 
-def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now: float) -> Verdict:
+def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, policy: Policy, now: float) -> Verdict:
     if client.boot_served_at is None:
         return Verdict("boot", "on its way to its system")
     since = now - client.boot_served_at
-    if _goes_on(query, client, now):
+    if _goes_on(query, client, policy, now):
         return Verdict("boot", "its firmware's next boot option; nothing to load there sends it on to its disk")
-    if query.mac != client.boot_mac and since < NEXT_OPTION:
+    if query.mac != client.boot_mac and since < NEXT_OPTION * policy.patience:
         return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
     if client.state == NodeState.ACTIVE:
         return Verdict("boot", "power-cycled: it boots its system again")
@@ -135,15 +135,15 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, now:
     return Verdict("boot", f"it asked to boot again {since:.0f} s after its boot was served", NodeEvent.BOOT_FAILED)
 
 
-def may_go_on(query: DhcpQuery, client: DhcpClient, now: float) -> bool:
+def may_go_on(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
     """Return whether this is UEFI firmware at its next boot option, if its last one sent it to its disk."""
     served = client.boot_served_at if client.state in OWN_SYSTEM else None
     by_uefi = query.stage in _FIRMWARE and (query.arch in architecture.UEFI or query.stage == "httpclient")
-    return by_uefi and served is not None and now - served < NEXT_OPTION
+    return by_uefi and served is not None and now - served < NEXT_OPTION * policy.patience
 
 
-def _goes_on(query: DhcpQuery, client: DhcpClient | None, now: float) -> bool:
-    return client is not None and client.sent_to_disk and may_go_on(query, client, now)
+def _goes_on(query: DhcpQuery, client: DhcpClient | None, policy: Policy, now: float) -> bool:
+    return client is not None and client.sent_to_disk and may_go_on(query, client, policy, now)
 
 
 def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:
@@ -152,7 +152,7 @@ def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: 
     No machine of another architecture than those of `policy.architecture` comes this far.
     """
     base = f"http://{subnet.server}:{site.http_port}"
-    goes_on = _goes_on(query, client, now)
+    goes_on = _goes_on(query, client, site.policy, now)
     if query.stage == "ipxe":
         return f"{base}/files/{NOWHERE}" if goes_on else f"{base}/boot/{query.mac}/script.ipxe"
     loader = NOWHERE if goes_on else site.uefi_loader if query.arch in architecture.UEFI else site.bios_loader

@@ -137,6 +137,13 @@ def test_uefi_goes_through_all_its_options_to_the_disk(stage: str, arch: int, ma
     assert not str(name).endswith(boot.NOWHERE)
 
 
+def test_a_patient_site_gives_firmware_more_time() -> None:
+    query = DhcpQuery("DISCOVER", MAC, 2, "lab", "firmware", arch=7)
+    known, patient = client("boot", SERVED, to_disk=True), Policy(patience=3.0)
+    assert boot.decide(query, known, 1, patient, SERVED + 350).event is None
+    assert boot.decide(query, known, 1, patient, SERVED + 370).event is NodeEvent.BOOT_FAILED
+
+
 def test_a_diskless_system_has_no_next_option() -> None:
     """Nothing leads from its kernel back to the firmware: a machine that asks is back."""
     for stage, arch in (("firmware", 7), ("ipxe", 7), ("httpclient", 16)):
