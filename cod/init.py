@@ -27,6 +27,8 @@ FOUND = {  # where the distribution keeps the loaders, and what they are called 
     "/usr/lib/PXELINUX/pxelinux.0": "pxelinux.0",
     "/usr/lib/PXELINUX/lpxelinux.0": "lpxelinux.0",
     "/usr/lib/syslinux/modules/bios/ldlinux.c32": "ldlinux.c32",
+    "/usr/lib/syslinux/modules/bios/libcom32.c32": "libcom32.c32",  # what reboot.c32 is linked with
+    "/usr/lib/syslinux/modules/bios/reboot.c32": "reboot.c32",  # how a PXELINUX configuration ends that refuses
 }
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.

@@ -117,7 +117,9 @@ def _pxelinux_local(_plan: BootPlan) -> list[str]:
 
 
 def _pxelinux_refusal(plan: BootPlan) -> list[str]:
-    return [f"SAY COD: {_plain(plan.why)}", "LABEL cod", " KERNEL reboot.c32"]
+    # The prompt is the only pause that PXELINUX knows; nothing but the label can be typed there.
+    return [f"SAY COD: {_plain(plan.why)}", "PROMPT 1", "TIMEOUT 100", "TOTALTIMEOUT 100", "NOESCAPE 1", "IMPLICIT 0",
+            "ALLOWOPTIONS 0", "LABEL cod", " KERNEL reboot.c32"]
 
 
 _PXELINUX = {

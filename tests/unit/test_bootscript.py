@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cod import init
 from cod.model import BootPlan
 from cod.wire import bootscript
 
@@ -52,6 +54,32 @@ LABEL cod
  APPEND quiet panic=10
 """
     assert bootscript.pxelinux(BootPlan("local", "state active")).endswith("LABEL cod\n LOCALBOOT 0\n")
+    assert bootscript.pxelinux(BootPlan("none", "retired")) == """\
+# retired
+DEFAULT cod
+PROMPT 0
+SAY COD: retired
+PROMPT 1
+TIMEOUT 100
+TOTALTIMEOUT 100
+NOESCAPE 1
+IMPLICIT 0
+ALLOWOPTIONS 0
+LABEL cod
+ KERNEL reboot.c32
+"""
+
+
+def test_a_site_has_every_file_that_a_pxelinux_configuration_names() -> None:
+    """And what those are linked with: PXELINUX loads modules by their bare names from the boot root."""
+    plans = (TRAMPOLINE, BootPlan("local", ""), BootPlan("none", ""))
+    wanted = {name for plan in plans for name in re.findall(r"\w+\.c32", bootscript.pxelinux(plan))}
+    assert wanted == {"reboot.c32"}
+    sources = {name: Path(path) for path, name in init.FOUND.items()}
+    wanted.add("ldlinux.c32")
+    for name in [each for each in wanted if sources[each].exists()]:
+        wanted |= {match.decode() for match in re.findall(rb"lib\w+\.c32(?=\0)", sources[name].read_bytes())}
+    assert wanted <= set(sources)
 
 
 @pytest.mark.parametrize("cmdline", [
