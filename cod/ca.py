@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -22,6 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from cod import secretfile
 
 CA_DAYS, SERVER_DAYS, VCM_DAYS = 7300, 825, 397
 CA_RENEWED = 1200  # days before its end: three lives of what it issues, so that it ends before none of that
@@ -49,25 +50,20 @@ class Issued:
         return x509.load_pem_x509_certificate(self.certificate).public_bytes(serialization.Encoding.DER)
 
 
+class Unusable(Exception):
+    """The authority's files cannot be used; the sentence names them and says what to do."""
+
+
 class Ca:
-    """The authority whose files are in `folder`; made now if they are not there."""
+    """The authority whose files are in `folder`; made now if they are not there. Raises OSError, `Unusable`."""
 
     def __init__(self, folder: Path, site: str, now: datetime | None = None) -> None:
         self._folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (folder / "ca.key").exists():
-            self._make(site, now or datetime.now(UTC))
-        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        self._key = key
-        self.certificate = (folder / "ca.crt").read_bytes()
+        with secretfile.alone_in(folder):  # the parts of a new site start at once
+            if not (folder / "ca.key").exists():
+                _make(folder, site, now or datetime.now(UTC))
+            self._key, self.certificate = _read(folder)
         self._own = x509.load_pem_x509_certificate(self.certificate)
-
-    def _make(self, site: str, now: datetime) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
-        _write(self._folder / "ca.crt", _own_certificate(key, name, now - EARLY, now))
-        _write(self._folder / "ca.key", _pem(key))  # last: it is the sign that the CA is there
 
     def renew(self, now: datetime) -> bool:
         """Put its end off, if that is near; did it? Key, name and beginning stay (a clock may be wrong), so what it has
@@ -75,10 +71,14 @@ class Ca:
         the new one in time."""
         if now < self._own.not_valid_after_utc - timedelta(days=CA_RENEWED):
             return False
-        self.certificate = _own_certificate(self._key, self._own.subject, self._own.not_valid_before_utc, now)
+        with secretfile.alone_in(self._folder):
+            renewed = ends_at(self._folder) > self.ends_at
+            if not renewed:  # nor has another process
+                certificate = _own_certificate(self._key, self._own.subject, self._own.not_valid_before_utc, now)
+                secretfile.write(self._folder / "ca.crt", certificate)
+            _key, self.certificate = _read(self._folder)
         self._own = x509.load_pem_x509_certificate(self.certificate)
-        _write(self._folder / "ca.crt", self.certificate)
-        return True
+        return not renewed
 
     def der(self) -> bytes:
         """Its certificate in binary form."""
@@ -141,6 +141,32 @@ class Ca:
                       certificate.not_valid_after_utc.timestamp())
 
 
+def _make(folder: Path, site: str, now: datetime) -> None:
+    """Make key and certificate. A certificate without its key is what a crash in here left."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
+    secretfile.write(folder / "ca.crt", _own_certificate(key, name, now - EARLY, now))
+    secretfile.write(folder / "ca.key", _pem(key))  # last: it is the sign that the CA is there
+
+
+def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
+    """Return key and certificate (PEM) of the authority. Raises `Unusable`, also where they do not belong together."""
+    remedy = (f"restore both files in {folder} from a backup; or, if there is none, move both away: a new authority is "
+              "made at the next start, and every VCM has to be enrolled again")
+    try:
+        certificate = (folder / "ca.crt").read_bytes()
+        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        own = x509.load_pem_x509_certificate(certificate).public_key()
+    except OSError as error:
+        raise Unusable(f"the authority for VCMs has no {error.filename} ({error.strerror}): {remedy}") from None
+    except (ValueError, TypeError):
+        raise Unusable(f"the authority for VCMs cannot be read: ca.key or ca.crt is not PEM: {remedy}") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != own:
+        raise Unusable(f"the authority for VCMs does not fit together: ca.crt is not the certificate of ca.key: "
+                       f"{remedy}")
+    return key, certificate
+
+
 def ends_at(folder: Path) -> float:
     """When the certificate of the authority in `folder` ends, in seconds since the epoch: another process may have
     renewed it. Raises OSError, ValueError."""
@@ -174,13 +200,3 @@ def _builder(
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, for its owner alone."""
-    new = path.with_suffix(f".{os.getpid()}.new")  # several of a site's processes may be started at the same moment
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cod import config, data, secretfile
+from cod.ca import Ca
 from cod.pool import in_transaction
 from cod.proposal import EXAMPLE, pools
 from cod.sitefile import SiteFile
@@ -49,11 +50,12 @@ def found(
     else:
         write_site_file(site_file, folder, subnet, listen)
         done.append(f"wrote {site_file}: read it, the [[subnet]] table first")
-    _site, settings = config.load(site_file)
+    site, settings = config.load(site_file)
     for path in (settings.boot / "trampoline", settings.images, settings.run):
         path.mkdir(parents=True, exist_ok=True)
     os.chmod(settings.run, 0o700)
     secretfile.key(settings.webhook_key)
+    Ca(settings.authority, site.name)
     done += copy_loaders(settings.boot)
     done += copy_trampoline(settings.boot / "trampoline")
     engine = connect(settings.database)

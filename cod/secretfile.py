@@ -5,10 +5,12 @@ A secret is read each time that it is used, from a file that nobody but its owne
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LONGEST = 4096  # bytes read of a file
@@ -83,3 +85,16 @@ def write(path: Path, content: bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Make `folder`, for its owner alone, and keep this host's other processes and threads out that call this for it.
+    Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

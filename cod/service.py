@@ -112,7 +112,7 @@ def _prepare(site: Site, settings: Settings) -> None:
             log.warning("the site's authority for VCMs was about to end: its certificate is renewed")
         if not settings.plain:
             webcert.loaded(_web_certificate(site, settings))
-    except webcert.Unusable as error:
+    except (webcert.Unusable, ca.Unusable) as error:
         raise Unusable(str(error)) from None
     except OSError as error:
         raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None

@@ -50,10 +50,10 @@ def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None)
     Raises OSError, `Unusable`."""
     now = now or datetime.now(UTC)
     files = WebCertificate(folder / "web.crt", folder / "web.key")
-    if not _will_do(files, names, now):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key = _key(files.key)
-        secretfile.write(files.certificate, _signed(key, names, now).public_bytes(serialization.Encoding.PEM))
+    with secretfile.alone_in(folder):  # the parts of a new site start at once
+        if not _will_do(files, names, now):
+            key = _key(files.key)
+            secretfile.write(files.certificate, _signed(key, names, now).public_bytes(serialization.Encoding.PEM))
     return files
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 import socket
 import ssl
@@ -13,8 +15,10 @@ from threading import Thread
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from cod.ca import SERVER_NAME, Ca, Issued, ends_at
+from cod.ca import SERVER_NAME, Ca, Issued, Unusable, ends_at
+from cod.webcert import loaded, self_signed
 
 NOW = datetime.now(UTC)
 
@@ -124,3 +128,69 @@ def test_nothing_that_it_issues_outlives_it(tmp_path: Path) -> None:
     assert ca.vcm("pool", NOW).ends_at == ca.server([], NOW).ends_at == ca.ends_at
     assert ca.renew(NOW)
     assert ca.vcm("pool", NOW).ends_at == pytest.approx((NOW + timedelta(days=397)).timestamp(), abs=1)
+
+
+@pytest.mark.parametrize("made", ["authority", "web certificate"])
+def test_parts_that_start_at_once_make_one_that_fits(
+    tmp_path: Path, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty processes on a new site: all have the same key and certificate, which belong together."""
+    real = ec.generate_private_key
+
+    def in_turns(curve: ec.EllipticCurve) -> ec.EllipticCurvePrivateKey:
+        for _ in range(200):  # to let the others look whether there is a key
+            os.sched_yield()
+        return real(curve)
+
+    monkeypatch.setattr(ec, "generate_private_key", in_turns)
+    fork = multiprocessing.get_context("fork")
+    together, results = fork.Barrier(30), fork.Queue()
+
+    def start() -> None:
+        together.wait()
+        if made == "authority":
+            results.put(Ca(tmp_path, "test").certificate)
+        else:
+            files = self_signed(tmp_path, ["10.77.0.1"])
+            loaded(files)
+            results.put(files.certificate.read_bytes())
+
+    parts = [fork.Process(target=start) for _ in range(30)]
+    for part in parts:
+        part.start()
+    certificates = {results.get(timeout=60) for _ in parts}
+    for part in parts:
+        part.join(60)
+    assert [part.exitcode for part in parts] == [0] * 30
+    assert len(certificates) == 1
+    crt, key = sorted(file.name for file in tmp_path.iterdir())
+    public = openssl("x509", "-in", tmp_path / crt, "-noout", "-pubkey")
+    assert public == openssl("pkey", "-in", tmp_path / key, "-pubout")
+
+
+@pytest.mark.parametrize("fault", ["another's", "missing", "empty"])
+def test_files_that_do_not_belong_together_are_refused_with_what_to_do(tmp_path: Path, fault: str) -> None:
+    Ca(tmp_path / "ca", "test")
+    Ca(tmp_path / "other", "test")
+    match fault:
+        case "another's":
+            shutil.copy(tmp_path / "other/ca.crt", tmp_path / "ca/ca.crt")
+        case "missing":
+            (tmp_path / "ca/ca.crt").unlink()
+        case _:
+            (tmp_path / "ca/ca.crt").write_bytes(b"")
+    with pytest.raises(Unusable, match="restore both files in"):
+        Ca(tmp_path / "ca", "test")
+
+
+def test_a_crash_while_it_is_made_is_healed_at_the_next_start(tmp_path: Path) -> None:
+    Ca(tmp_path, "test")
+    (tmp_path / "ca.key").unlink()  # written last
+    assert Ca(tmp_path, "test").certificate == Ca(tmp_path, "test").certificate
+
+
+def test_two_processes_renew_it_once(tmp_path: Path) -> None:
+    one, other = (Ca(tmp_path, "test", NOW - timedelta(days=6200)) for _ in range(2))
+    assert one.renew(NOW)
+    assert not other.renew(NOW)
+    assert one.certificate == other.certificate

@@ -45,7 +45,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.recipes": ({"cod.data"}, set()),
     "cod.doctor": ({"cod.doctor", "cod.config", "cod.host", "cod.recipes", "cod.secretfile", "cod.webcert", "cod.power",
                     "cod.store", "cod.wire.dhcp", "cod.model"}, {"cryptography", "sqlalchemy", "twisted"}),
-    "cod.ca": (set(), {"cryptography"}),
+    "cod.ca": ({"cod.secretfile"}, {"cryptography"}),
     "cod.webcert": ({"cod.secretfile"}, {"cryptography"}),
     "cod.client": (set(), set()),
     "cod.uploads": ({"cod.client"}, set()),
