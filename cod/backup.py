@@ -305,7 +305,7 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
             say(f"kept {site_file}")
         else:
             targets[site_file] = folder / "files" / kept.sha256
-        settings.images.mkdir(parents=True, exist_ok=True)
+        image_store.private(settings.images)
         image_store.clean(settings.images)
         for digest in wanted.images:
             if (settings.images / digest).exists() and verify(settings.images, digest).bad:

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from cod import config, data, secretfile
 from cod.ca import Ca
+from cod.images import store
 from cod.pool import in_transaction
 from cod.proposal import EXAMPLE, pools
 from cod.sitefile import SiteFile
@@ -54,6 +55,7 @@ def found(
     for path in (settings.boot / "trampoline", settings.images, settings.run):
         path.mkdir(parents=True, exist_ok=True)
     os.chmod(settings.run, 0o700)
+    store.private(settings.images)
     secretfile.key(settings.webhook_key)
     Ca(settings.authority, site.name)
     done += copy_loaders(settings.boot)

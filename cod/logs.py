@@ -14,6 +14,8 @@ import time
 from typing import Any
 
 _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+# C0, DEL, C1; line and paragraph separators; what turns the direction of writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+@")
 
 
@@ -59,10 +61,10 @@ class TextLine(logging.Formatter):
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         message = _one_line(record.getMessage())
         more = " ".join(f"{key}={value}" for key, value in _fields(record).items() if str(value) not in message)
-        message += f" [{more}]" if more else ""
+        message += f" [{_one_line(more)}]" if more else ""
         line = f"{at}.{record.msecs:03.0f}Z {record.levelname.lower()} {self._part} {_short(record.name)}: {message}"
         if record.exc_info:
-            line += "\n" + "\n".join(f"    {each}" for each in self.formatException(record.exc_info).splitlines())
+            line += "".join(f"\n    {_one_line(each)}" for each in self.formatException(record.exc_info).splitlines())
         return masked(line)
 
 
@@ -88,8 +90,9 @@ def _short(name: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A message from outside cannot forge a second line."""
-    return text.replace("\n", "\\n").replace("\r", "\\r")
+    """Return the text with control characters written out: words from outside can neither forge a second line nor
+    steer the terminal that shows the log."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _bridge_twisted() -> None:

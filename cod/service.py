@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from cod import ca, config, logs, secretfile, supervisor, webcert
 from cod.ca import Ca
 from cod.config import ConfigError, Settings
+from cod.images import store
 from cod.model import Inviter, Site
 from cod.policy.subnets import listeners
 from cod.store.engine import connect
@@ -106,6 +107,7 @@ def _prepare(site: Site, settings: Settings) -> None:
     try:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(settings.run, 0o700)
+        store.private(settings.images)
         counters.mkdir(exist_ok=True)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
         if Ca(settings.authority, site.name).renew(datetime.now(UTC)):

@@ -52,7 +52,8 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_json: bool) -> None:
-    """Make somebody who has an account owner, member or viewer of a group. Others are invited: `cod invite group`.
+    """Make somebody who is in a group its owner, member or viewer. Others are invited: `cod invite group`;
+    administrators can put anybody who has an account into a group.
 
     \b
     Example:

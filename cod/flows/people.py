@@ -124,9 +124,17 @@ def member(tx: Tx, *, group: str, user: str) -> Member:
     return found[0]
 
 
-def set_role(tx: Tx, *, group: str, user: str, role: str, force: bool = False) -> Member:
-    """From now on `user` is `role` in the group. Raises `Refused`; `force`: an administrator may leave it ownerless."""
+def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, force: bool = False) -> Member:
+    """From now on `user` is `role` in the group. Raises `Refused`.
+
+    enlist  somebody who is not in the group may be put into it: for administrators. Owners invite; nobody's name and
+            address are shown to a group that they did not choose to join
+    force   the group may be left without an owner, by an administrator
+    """
     into, person = groups.named(tx, group), people.named(tx, user)
+    if not enlist and into.id not in people.roles(tx, person.id):
+        raise Refused("forbidden", f"{user} is not in group {group}. Invite them: an invitation's link takes in "
+                                   "somebody who has an account, too", "user")
     if role != Role.OWNER:
         _keeps_an_owner(tx, into, person, force)
         _take_back_links(tx, into, person)

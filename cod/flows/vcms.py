@@ -68,6 +68,11 @@ def enrol(
     return show(tx, vcluster)
 
 
+def check(tx: Tx, vcluster: str) -> None:
+    """Raise `Refused` ('not_found') unless a VCM can be enrolled for a vcluster of that name."""
+    _vcluster(tx, vcluster)
+
+
 def enrol_inside(
     tx: Tx, *, vcluster: str, head: str | None, now: float, anew: bool = True
 ) -> tuple[VcmView, bool]:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +22,17 @@ _TEMPORARY = ".new-"
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
+def private(root: Path) -> None:
+    """Make the folder, which other users of the host may not list: the digests in it let one fetch the images."""
+    root.mkdir(parents=True, exist_ok=True)
+    if stat.S_IMODE(root.stat().st_mode) & 0o027:
+        root.chmod(0o750)
+
+
 @contextmanager
 def new_folder(root: Path) -> Iterator[Path]:
     """A temporary folder under `root`, gone at the end unless it was published."""
-    root.mkdir(parents=True, exist_ok=True)
+    private(root)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=root))
     lock = os.open(folder, os.O_RDONLY)
     try:

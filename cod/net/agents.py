@@ -92,11 +92,16 @@ class AgentConnection(Protocol):
     def drop(self, reason: str) -> None:
         """Log the reason and close at once, whatever is still to be sent."""
         self.server.counts["broken"] += 1
-        self._log.info("%s: closed: %s", self.name, _line(reason))
+        self._say("%s: closed: %s", reason)
         self._side.state = confd.State.CLOSED
         self._stop_timer()
         self._waiting.clear()
         self.transport.abortConnection()
+
+    def _say(self, what: str, why: str) -> None:
+        """Log it; of strangers not each time."""
+        if self.peer is not None or self.server.stranger_lines.allows(self.address):
+            self._log.info(what, self.name, _line(why))
 
     def _set_timer(self, seconds: float, call: Callable[..., Any], *args: Any) -> None:
         self._stop_timer()
@@ -143,7 +148,7 @@ class AgentConnection(Protocol):
 
     def _refused(self, refusal: Refused) -> None:
         self.server.counts["refused"] += 1
-        self._log.info("%s: refused: %s", self.name, _line(refusal.sentence))
+        self._say("%s: refused: %s", refusal.sentence)
         if self.peer is None:
             self.end("unknown", refusal.sentence)
         else:

@@ -107,6 +107,10 @@ class Arriving(http.Request, ABC):
         """The headers are there: find out who asks, and decide where the body goes."""
         self.content, self._length = BytesIO(), length
         self._take_line(self.channel._command, self.channel._path)  # Twisted tells them when the body is there, too
+        if self.channel._version == b"HTTP/1.1" and len(self.requestHeaders.getRawHeaders(b"host", [])) != 1:
+            self._refuse(Wrong(400, "bad_request", "a request of HTTP/1.1 names its host once (RFC 9112, 3.2)"))
+        if all(map(self.requestHeaders.hasHeader, (b"content-length", b"transfer-encoding"))):
+            self.channel.persistent = False
         self._authentic = ensureDeferred(self._authenticate())
         if self._is_piece():
             self.channel.pauseProducing()

@@ -49,6 +49,34 @@ class Limits:
 USUAL = Limits()
 
 
+class StrangerLines:
+    """A limit on log lines about peers that have not proven themselves: one a minute for each address, `MOST` in all.
+
+    The number that was left out is logged when the next minute's first line is.
+    """
+
+    EVERY, MOST = 60.0, 100
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._began = seconds()
+        self._told: set[str] = set()
+        self._left_out = 0
+
+    def allows(self, address: str) -> bool:
+        """Return whether a line about that address may be logged now."""
+        if self._seconds() - self._began >= self.EVERY:
+            if self._left_out:
+                log.info("%d more connections of unknown peers were closed", self._left_out)
+            self._began, self._left_out = self._seconds(), 0
+            self._told.clear()
+        if address in self._told or len(self._told) >= self.MOST:
+            self._left_out += 1
+            return False
+        self._told.add(address)
+        return True
+
+
 class ConfdServer(Service):
     """Serves agents on `addresses`, as `server`: a name of its own in the database, the same after a restart.
 
@@ -74,6 +102,7 @@ class ConfdServer(Service):
         self._inviter = inviter
         self.counts: Counter[str] = Counter()  # opened, refused, broken, lost, orders: for the metrics
         self.open: set[AgentConnection] = set()
+        self.stranger_lines = StrangerLines(reactor.seconds)
         self.strangers: Counter[str] = Counter()  # connections that have not proven themselves, by address
         self.nodes: dict[int, AgentConnection] = {}
         self.seen: dict[int, float] = {}  # node -> wall time of its last heartbeat that is not written yet

@@ -124,6 +124,9 @@ class Connection(Protocol):
             if event is h11.NEED_DATA:
                 return
             if isinstance(event, h11.Request):
+                if {b"content-length", b"transfer-encoding"} <= {name for name, _value in event.headers}:
+                    self._http_error(h11.RemoteProtocolError("two lengths"))  # RFC 9112, section 6.1: smuggling
+                    return
                 self._request = event
                 if self._server.takes_body(event):
                     self._begin()

@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class TftpServer(SocketService):
         self._docs = BootDocs(pool, site, clock)
         self._crowd = crowd
         self._limits = limits
+        self._credit = self.transfers.credit = tftp.Credit(limits.amplified)
 
     def startService(self) -> None:
         """Bind and listen. Raises OSError when the address or the port is not to be had."""
@@ -112,6 +113,7 @@ class TftpServer(SocketService):
             if datagram[:2] in (b"\0\1", b"\0\2"):  # never an error in answer to an error, or to an echo
                 self._refuse(peer, tftp.ILLEGAL, str(error))
             return
+        self._credit.asked(peer[0], len(datagram))
         trouble = self._trouble(request, peer)
         if trouble is not None:
             self._refuse(peer, *trouble)
@@ -147,7 +149,13 @@ class TftpServer(SocketService):
             if len(content) > LARGEST_NETASCII:
                 raise Refused("invalid", "too large for netascii, use octet")
             content = tftp.netascii(transfer.file.read() if transfer.file else bytes(content))
-        self.transfers.begin(transfer, Session(request, content, self._limits), self._address)
+        session = Session(request, content, self._limits)
+        if session.first and not self._credit.knows(transfer.peer[0]):
+            if not self._credit.pays(transfer.peer[0], session.first):
+                self.transfers.end(transfer, "withheld")  # until the client has asked again, twice or so
+                return
+            session = Session(request, content, replace(self._limits, unanswered=0))
+        self.transfers.begin(transfer, session, self._address)
 
     def _failed(self, failure: Failure, transfer: Transfer) -> None:
         self.transfers.end(transfer, "refused")

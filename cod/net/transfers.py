@@ -29,7 +29,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from cod.net.bootfiles import OpenFile
-from cod.wire.tftp import Buffer, Burst, Session
+from cod.wire.tftp import Buffer, Burst, Credit, Session
 
 UDP_SEGMENT = 103  # linux/udp.h; not in the socket module
 NO_SEGMENTATION = {errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
@@ -96,6 +96,7 @@ class Transfers:
     """All transfers of one server address. `reactor` needs addReader, removeReader, seconds and callLater."""
 
     def __init__(self, reactor: Any) -> None:
+        self.credit: Credit | None = None
         self._reactor = reactor
         self._all: dict[Peer, Transfer] = {}
         self._by_fd: dict[int, Transfer] = {}
@@ -161,6 +162,8 @@ class Transfers:
             transfer.socket.close()
         if transfer.session is not None:
             BYTES.inc(transfer.session.progress)
+            if transfer.session.answered and self.credit is not None:
+                self.credit.answered(transfer.peer[0])
         RUNNING.dec()
         ENDED.labels(outcome).inc()
         log.info("tftp %s %r %s", transfer.peer[0], transfer.name, outcome)

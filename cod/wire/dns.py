@@ -15,6 +15,7 @@ from cod.model import DnsAnswer, DnsQuestion, dotted
 TTL = 30  # seconds; a node's name can move to another machine within minutes
 PLAIN = 512  # bytes of a datagram without EDNS
 LARGEST = 1232  # bytes of one with it: what passes everywhere unfragmented (DNS flag day 2020)
+LABEL, NAME = 63, 255  # bytes of a label, of a whole name (RFC 1035, section 2.3.4)
 STREAM = 65535  # bytes of a message over TCP
 
 
@@ -48,6 +49,10 @@ def decode(data: bytes, *, stream: bool = False) -> Query:
         raise DecodeError(f"{len(data)} bytes that are no DNS message: {error}") from None
     if record.header.qr:
         raise DecodeError("an answer, not a question")
+    for each in record.questions:
+        labels = each.qname.label
+        if any(len(label) > LABEL for label in labels) or sum(len(label) + 1 for label in labels) + 1 > NAME:
+            raise DecodeError("a name that is longer than names can be")  # dnslib reads it, and cannot write it
     edns = next((extra for extra in record.ar if extra.rtype == QTYPE.OPT), None)
     room = STREAM if stream else min(LARGEST, max(PLAIN, edns.edns_len)) if edns else PLAIN
     if record.header.opcode != 0:

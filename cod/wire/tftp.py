@@ -19,7 +19,9 @@ but then not for the following window, so that duplicates made by the network di
 from __future__ import annotations
 
 import logging
+import math
 import struct
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -77,6 +79,7 @@ class Limits:
     timeout     seconds before the first retransmission, when the client does not say
     retries     retransmissions without progress before giving up, once the client has answered
     unanswered  the same before it has: whoever forges a sender's address gets little traffic for it
+    amplified   bytes that an address which never answered is sent, without options, for a byte that came from there
     window_bytes  bytes in a window, whatever windowsize says (a socket's buffer must hold them)
     """
 
@@ -86,9 +89,48 @@ class Limits:
     timeout: float = 1.0
     retries: int = 6
     unanswered: int = 3
+    amplified: float = 4.0
 
 
 DEFAULTS = Limits()
+
+
+class Credit:
+    """What may be sent to addresses that never acknowledged anything, so that forged requests gain nothing: at most
+    `factor` times the bytes that came from there, headers counted.
+
+    Only a transfer without options needs it: an answer to options is as short as the request, a first block is not.
+    """
+
+    HEADERS = 28  # bytes of IP and UDP
+    REMEMBERED = 4096  # addresses
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._left: OrderedDict[str, float] = OrderedDict()
+
+    def asked(self, address: str, size: int) -> None:
+        """Count a request of `size` bytes."""
+        self._left[address] = self._left.get(address, 0.0) + (size + self.HEADERS) * self._factor
+        self._left.move_to_end(address)
+        if len(self._left) > self.REMEMBERED:
+            self._left.popitem(last=False)
+
+    def answered(self, address: str) -> None:
+        """Count everything that will come as paid: somebody is there."""
+        self._left[address] = math.inf
+
+    def knows(self, address: str) -> bool:
+        """Return whether somebody there has answered."""
+        return self._left.get(address) == math.inf
+
+    def pays(self, address: str, size: int) -> bool:
+        """Return whether `size` bytes may be sent there, and count them."""
+        left = self._left.get(address, 0.0) - size - self.HEADERS
+        if left < 0:
+            return False
+        self._left[address] = left
+        return True
 
 
 def decode_request(datagram: bytes) -> Request:
@@ -164,6 +206,11 @@ class Session:
     def progress(self) -> int:
         """Bytes that the client has acknowledged."""
         return min(max(self._acked, 0) * self._blksize, len(self._content))
+
+    @property
+    def first(self) -> int:
+        """Bytes of the first block, where no option was agreed on; else 0."""
+        return 0 if self._oack else 4 + min(self._blksize, len(self._content))
 
     def start(self, now: float) -> Sequence[Burst]:
         """The first datagrams: the OACK, or the first block when no option was agreed on."""

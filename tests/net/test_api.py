@@ -206,6 +206,26 @@ def test_what_is_not_http_does_no_harm(served: Served, lines: bytes) -> None:
     assert served.local.get("/nodes")["items"] == []
 
 
+@pytest.mark.parametrize("host", [b"", b"Host: x\r\nHost: y\r\n"])
+@pytest.mark.parametrize("path", [b"/", b"/api/v1/nodes"])
+def test_a_request_names_its_host_once(served: Served, host: bytes, path: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
+        peer.sendall(b"GET " + path + b" HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n")
+        assert peer.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("coding", [b"chunked", b"identity"])
+def test_a_request_with_two_lengths_ends_the_connection(served: Served, coding: bytes) -> None:
+    """What stands behind it may be a second request that a proxy has not seen."""
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
+        peer.sendall(b"POST /api/v1/groups HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: " + coding
+                     + b"\r\n\r\n0\r\n\r\nGET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
+        said = b""
+        while data := peer.recv(65536):
+            said += data
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
 # ---------------------------------------------------------------- hostile bodies, on every route
 
 JSON = st.recursive(

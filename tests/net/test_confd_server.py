@@ -541,6 +541,24 @@ def test_rubbish_is_refused_at_once_and_logged(
     world.ready(0)
 
 
+def test_strangers_cannot_fill_the_log(world: World, timed: Timed, caplog: pytest.LogCaptureFixture) -> None:
+    """Of each address one line a minute, and how many more there were."""
+    caplog.set_level("INFO", "cod.confd")
+
+    def comes() -> None:
+        with socket.create_connection(("127.0.0.1", world.server.port), 60) as peer:
+            peer.sendall(b"\xff" * 100)
+            assert closes(peer)
+
+    for _ in range(20):
+        comes()
+    assert len(caplog.records) == 1
+    timed.advance(61)
+    comes()
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
+        "127.0.0.1", "19 more connections of unknown peers were closed", "127.0.0.1"]
+
+
 def test_a_proven_peer_gets_no_further_with_rubbish(world: World) -> None:
     """The nesting of 100,000, a bomb and a huge length, each properly sealed by an agent that was let in."""
     for number, body in enumerate([b"<a>" * 100_000, BOMB, b""]):

@@ -15,7 +15,7 @@ from dnslib import RCODE, RR, DNSRecord
 from sqlalchemy import Engine, insert
 
 from cod.model import Node, Site, Vcluster
-from cod.net.dns import DnsServer
+from cod.net.dns import ANSWERS, DnsServer
 from cod.pool import Pool, in_transaction
 from cod.store import groups, holding, nodes, vclusters
 from cod.store import tables as t
@@ -261,3 +261,23 @@ def test_a_question_that_cannot_be_answered_is_its_own_trouble(
         codes = {str(reply.q.qname): reply.header.rcode for reply in (
             DNSRecord.parse(client.recv(4096)) for _ in names)}
     assert codes == {"bad.cod.test.": RCODE.SERVFAIL, "n4.pool.cod.test.": RCODE.NOERROR}
+
+
+@pytest.mark.parametrize(("labels", "kind", "opcode"), [
+    ([100], 1, 0), ([64], 6, 0), ([63] * 5, 1, 0), ([100], 1, 2), ([150, 2], 252, 0)])
+def test_names_that_are_too_long_are_dropped(
+    start: Start, engine: Engine, site: Site, labels: list[int], kind: int, opcode: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    in_transaction(engine, member, site)
+    server, dropped = start(), ANSWERS.labels("malformed")._value.get()
+    name = b"".join(bytes([length]) + b"a" * length for length in labels) + b"\3cod\4test\0"
+    question = struct.pack("!6H", 7, opcode << 11, 1, 0, 0, 0) + name + struct.pack("!2H", kind, 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(60)
+        client.sendto(question, ("127.0.0.1", server.port))
+        client.sendto(bytes(DNSRecord.question("n4.pool.cod.test").pack()), ("127.0.0.1", server.port))
+        assert str(DNSRecord.parse(client.recv(4096)).q.qname) == "n4.pool.cod.test."
+    assert ANSWERS.labels("malformed")._value.get() == dropped + 1
+    assert "Traceback" not in caplog.text
+    assert not caplog.records

@@ -218,6 +218,7 @@ def test_a_body_is_not_read(start: Start) -> None:
     b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\nBad Header: x\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n",
     b"GET /" + b"a" * 20000, b"GET / HTTP/1.1\r\nHost: h\r\n" + b"X: y\r\n" * 5000,
 ])
 def test_bad_requests(start: Start, request_: bytes) -> None:

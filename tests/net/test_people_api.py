@@ -88,6 +88,14 @@ def test_an_owner_invites_a_member_who_comes(served: Served, ann: Client) -> Non
     assert nobody.post("/invitations/accept", told) == {"user": "bob"}
     members = {each["user"]: each["role"] for each in ann.get("/groups/physics/members")["items"]}
     assert members == {"ann": "owner", "bob": "viewer"}
+    served.tx(people.create, "eve", now=NOW, full_name="Eve", email="eve@example.org")
+    enlisted = refused(ann.call, "PUT", "/groups/physics/members/eve", {"role": "viewer"})
+    assert (enlisted.status, enlisted.code) == (403, "forbidden")
+    assert "Invite them" in str(enlisted)
+    assert refused(ann.get, "/users/eve").status == 404, "and so her address stays hers"
+    served.local.call("PUT", "/groups/physics/members/eve", {"role": "viewer"})
+    ann.call("PUT", "/groups/physics/members/eve", {"role": "member"})
+    served.local.delete("/groups/physics/members/eve")
     ann.call("PUT", "/groups/physics/members/bob", {"role": "owner"})
     ann.delete("/groups/physics/members/ann")  # one may leave, as long as somebody else owns it
     assert refused(ann.get, "/groups/physics").status == 404

@@ -45,7 +45,8 @@ def test_what_it_has_and_uses(there: Served) -> None:
 
 def test_adding_changing_and_removing_a_member(there: Served) -> None:
     there.tx(people.add, "zoe", NOW)
-    browser = browse(there)
+    assert "Add somebody who has an account" not in browse(there).get(PHYSICS).words, "owners invite"
+    browser = signed_in(there)
     nobody = browser.get(PHYSICS).send(f"{PHYSICS}/members", user="nobody", role="viewer")
     assert nobody.status == 404
     assert "there is no user &#39;nobody&#39;" in nobody.text

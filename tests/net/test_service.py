@@ -265,6 +265,17 @@ def test_what_can_change_while_running_changes_for_everybody_at_once(site: Site)
     assert (site.name, len(site.subnets)) == ("test", 1)
 
 
+@pytest.mark.parametrize("control", ["\x1b[31m", "\x07", "\b\b", "\x9b2J", "\x00", "\u2028", "\u202e", "\t", "\x7f"])
+def test_no_control_character_reaches_a_text_log(control: str) -> None:
+    try:
+        raise ValueError(control)
+    except ValueError:
+        record = logging.LogRecord("cod.x", logging.INFO, "", 0, "said %s", (control,), sys.exc_info())
+    line = logs.TextLine("edge").format(record)
+    assert [each for each in line if each != "\n" and not each.isprintable()] == []
+    assert line.splitlines() == line.split("\n")
+
+
 def test_logs_are_one_line_each_and_keep_passwords(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         logging.getLogger("cod.x").warning(
@@ -274,6 +285,8 @@ def test_logs_are_one_line_each_and_keep_passwords(caplog: pytest.LogCaptureFixt
     assert line.endswith(r"Z warning edge x: a\nforged line, mysql+pymysql://cod:***@db/cod [node=n1]")
     record.node = "line"
     assert logs.TextLine("edge").format(record).endswith("@db/cod"), "the message says so itself"
+    record.node = "n\x1b[2J1"
+    assert "\x1b" not in logs.TextLine("edge").format(record)
     record.node = "n1"
     value = json.loads(logs.JsonLine("edge").format(record))
     assert (value["node"], value["level"]) == ("n1", "warning")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import select
 import socket
@@ -50,6 +51,7 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, root: Path) -> 
 
     def start(**options: Any) -> TftpServer:
         subnet = replace(site.subnets[0], server="127.0.0.1")
+        options["limits"] = replace(options.get("limits", Limits()), amplified=options.pop("amplified", math.inf))
         server = TftpServer(reactor, pool, site, subnet, root, clock=lambda: 1000.0, port=0, **options)
         in_reactor(server.startService)
         servers.append(server)
@@ -207,6 +209,37 @@ def test_silent_clients_are_forgotten(start: Start, in_reactor: Any) -> None:
         sock.setblocking(False)
         with pytest.raises(BlockingIOError):
             sock.recv(600)
+
+
+def test_an_address_that_never_answers_is_sent_no_more_than_four_times_what_came_from_it(start: Start) -> None:
+    """Headers of 28 bytes counted; whoever answers once is served at once from then on."""
+    server = start(amplified=4.0, limits=Limits(timeout=0.05))
+    request = rrq("large")
+    with client("127.0.0.7") as victim:
+        victim.settimeout(0.2)
+        sent = got = 0
+        for _ in range(12):
+            victim.sendto(request, ("127.0.0.1", server.port))
+            sent += len(request) + 28
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    got += len(victim.recv(70000)) + 28
+        assert 0 < got <= 4 * sent
+    with client("127.0.0.8") as honest:
+        honest.settimeout(0.5)
+        tries = 0
+        while tries < 5:
+            tries += 1
+            honest.sendto(request, ("127.0.0.1", server.port))
+            with contextlib.suppress(TimeoutError):
+                _, sender = honest.recvfrom(600)
+                break
+        assert 1 < tries < 5
+        honest.sendto(b"\0\4\0\1", sender)
+        assert honest.recv(600)[:4] == b"\0\3\0\2"
+        honest.sendto(b"\0\5\0\0enough\0", sender)
+    until(lambda: not len(server.transfers), "the transfer has not ended")
+    assert ask(server, request, "127.0.0.8")[:4] == b"\0\3\0\1"
 
 
 def test_ten_thousand_bad_datagrams_and_the_next_good_client_gets_its_file(start: Start, tmp_path: Path) -> None:

@@ -99,8 +99,10 @@ def test_who_may_and_for_what(served: Served) -> None:
     with pytest.raises(ApiError) as reader:
         served.remote(READER).post("/vclusters/pool/vcm", {})
     assert reader.value.status == 403
-    with pytest.raises(ApiError, match="there is no vcluster"):
-        served.local.post("/vclusters/none/vcm", {})
+    for spelling in ("none", "None", "x" * 80, "%C3%BC", "a%20b", "-", "a..b", "%22", "*"):
+        with pytest.raises(ApiError, match="there is no vcluster") as missing:
+            served.local.post(f"/vclusters/{spelling}/vcm", {})
+        assert missing.value.status == 404, spelling
     with pytest.raises(ApiError, match="nobody is enrolled"):
         served.local.get("/vclusters/pool/vcm")
     with pytest.raises(ApiError, match="there is no vcluster"):

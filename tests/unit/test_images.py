@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -583,3 +584,11 @@ def test_a_small_file_that_becomes_a_large_disk_leaves_others_their_room(
     assert "no room" in refused(tmp_path / "image", tmp_path / "root")
     assert started, "not before the room went"
     assert list((tmp_path / "root").glob("**/raw")) == [], "what was unpacked is gone"
+
+
+def test_the_folder_of_images_is_its_owner_s_and_group_s(tmp_path: Path) -> None:
+    """Whoever knows a digest may be given the image: other users of the host cannot list them."""
+    root = tmp_path / "images"
+    root.mkdir(mode=0o755)
+    with store.new_folder(root):
+        assert stat.S_IMODE(root.stat().st_mode) == 0o750

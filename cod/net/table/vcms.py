@@ -16,15 +16,15 @@ from cod.net.routes import ANYBODY, Ask, Flow, in_parts, listed, manage, route, 
 
 def _enrol(ask: Ask) -> Flow:
     """Nothing is issued, or said about the site, before it is known that whoever asks may."""
-    return lambda tx: _issued(ask)(tx)
+    return lambda tx: _issued(ask, tx)(tx)
 
 
-def _issued(ask: Ask) -> Flow:
+def _issued(ask: Ask, tx: Any) -> Flow:
     """A certificate is issued, and its number written down with the same stroke."""
     name, address = ask.names["name"], ask.body.address or ""
     if ask.body.inside:
         return _inside(ask, name)
-    port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, name)
+    port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, tx, name)
     servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
 
     def enrol(tx: Any) -> b.VcmEnrolled:
@@ -59,8 +59,9 @@ def _port(ask: Ask) -> int:
     return ask.site.nmp_port
 
 
-def _certified(ask: Ask, name: str) -> tuple[int, Issued, bytes]:
+def _certified(ask: Ask, tx: Any, name: str) -> tuple[int, Issued, bytes]:
     port = _port(ask)
+    vcms.check(tx, name)  # not each word can stand in a certificate
     assert ask.authority is not None
     issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
     return port, issued, ask.authority.certificate
