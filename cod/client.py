@@ -22,7 +22,7 @@ import socket
 import ssl
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -38,9 +38,18 @@ SITE_FILE = "/etc/cod/site.toml"
 class ApiError(Exception):
     """The server refused: `status`, stable `code`, a sentence, and the `field` that is meant, if one is."""
 
-    def __init__(self, status: int, code: str, detail: str, field: str | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str, field: str | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+    ) -> None:
         super().__init__(f"{field}: {detail}" if field and status == 422 else detail)
-        self.status, self.code, self.detail, self.field = status, code, detail, field
+        self.status, self.code, self.detail, self.field, self.errors = status, code, detail, field, list(errors)
+
+    def sentences(self) -> list[str]:
+        """Return a line for each part of the question that is wrong; one line where there are no parts."""
+        if self.status != 422 or len(self.errors) < 2:
+            return [str(self)]
+        return [f"{one['field']}: {one['detail']}" if one["field"] else one["detail"] for one in self.errors]
 
 
 class Unreachable(Exception):
@@ -275,5 +284,6 @@ class Client:
             raise ApiError(reply.status, "not_json", f"{self.server} does not speak COD's API") from None
         if reply.status >= 400:
             value = value if isinstance(value, dict) else {}
-            raise ApiError(reply.status, value.get("code", ""), value.get("detail", "refused"), value.get("field"))
+            raise ApiError(reply.status, value.get("code", ""), value.get("detail", "refused"), value.get("field"),
+                           value.get("errors") or ())
         return value

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cod.cli.local import database
+from cod.cli.show import as_json, said
 
 
 @click.group()
@@ -21,8 +22,9 @@ def db() -> None:
 
 
 @db.command()
+@as_json
 @click.pass_context
-def upgrade(ctx: click.Context) -> None:
+def upgrade(ctx: click.Context, as_json: bool) -> None:
     """Bring the schema up to this program's. Stop all servers and make a backup first.
 
     \b
@@ -33,13 +35,15 @@ def upgrade(ctx: click.Context) -> None:
     from cod.store import groups, schema
 
     with database(ctx, checked=False) as engine:
-        click.echo(f"schema {schema.upgrade(engine)}")
+        revision = schema.upgrade(engine)
         in_transaction(engine, groups.ensure, groups.SITE, time.time())
+    said({"schema": revision}, f"schema {revision}", as_json)
 
 
 @db.command()
+@as_json
 @click.pass_context
-def check(ctx: click.Context) -> None:
+def check(ctx: click.Context, as_json: bool) -> None:
     """Say whether the schema is this program's; exit code 1 if not.
 
     \b
@@ -49,13 +53,15 @@ def check(ctx: click.Context) -> None:
     from cod.store import schema
 
     with database(ctx) as engine:
-        click.echo(f"schema {schema.current(engine)}: good")
+        revision = schema.current(engine)
+    said({"schema": revision, "good": True}, f"schema {revision}: good", as_json)
 
 
 @db.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@as_json
 @click.pass_context
-def backup(ctx: click.Context, file: Path) -> None:
+def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
     """Write every row to FILE, consistently, while the servers run. Image files are not in it.
 
     \b
@@ -65,14 +71,16 @@ def backup(ctx: click.Context, file: Path) -> None:
     from cod.store.backup import backup as write
 
     with database(ctx) as engine:
-        click.echo(f"{file}: {write(engine, file)} rows")
+        rows = write(engine, file)
+    said({"file": str(file), "rows": rows}, f"{file}: {rows} rows", as_json)
 
 
 @db.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--replace", is_flag=True, help="Replace what the database holds.")
+@as_json
 @click.pass_context
-def restore(ctx: click.Context, file: Path, replace: bool) -> None:
+def restore(ctx: click.Context, file: Path, replace: bool, as_json: bool) -> None:
     """Read a backup into the database; stop all servers first. Every node then counts as dirty until it reports.
 
     \b
@@ -84,6 +92,7 @@ def restore(ctx: click.Context, file: Path, replace: bool) -> None:
 
     with database(ctx) as engine:
         try:
-            click.echo(f"{file}: {read(engine, file, time.time(), replace=replace)} rows")
+            rows = read(engine, file, time.time(), replace=replace)
         except BadBackup as error:
             raise click.ClickException(str(error)) from None
+    said({"file": str(file), "rows": rows}, f"{file}: {rows} rows", as_json)

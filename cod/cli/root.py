@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -54,6 +57,10 @@ TOKENLESS = " (export COD_TOKEN=$(cod session start NAME) has one for a name and
 class Refused(click.ClickException):
     """The server says no: one line, exit code 1."""
 
+    def __init__(self, message: str, error: ApiError) -> None:
+        super().__init__(message)
+        self.error = error
+
 
 class NoServer(click.ClickException):
     """No server answers: exit code 3."""
@@ -81,16 +88,45 @@ class Root(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
 
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, complete_var: str | None = None,
+        standalone_mode: bool = True, **extra: Any,
+    ) -> Any:
+        """Run the command line. With --json a refusal is JSON, too, on standard error, with the same exit code."""
+        words = sys.argv[1:] if args is None else args
+        if not standalone_mode or "--json" not in words:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, False, **extra)
+        except click.ClickException as error:
+            click.echo(json.dumps({"error": _problem(error)}, ensure_ascii=False), err=True)
+            code = error.exit_code
+        except click.Abort:
+            code = 1
+        sys.exit(code if isinstance(code, int) else 0)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except ApiError as error:
-            raise Refused(str(error) + (TOKENLESS if error.status == 401 and not ctx.params["token"] else "")) from None
+            hint = TOKENLESS if error.status == 401 and not ctx.params["token"] else ""
+            raise Refused("\n".join(error.sentences()) + hint, error) from None
         except Unreachable as error:
             raise NoServer(str(error)) from None
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _problem(error: click.ClickException) -> dict[str, Any]:
+    """Return a refusal as JSON values: those of the API's problem document, or what the command line itself says."""
+    told: dict[str, Any] = {"exit_code": error.exit_code, "detail": error.format_message()}
+    if isinstance(error, Refused):
+        found = error.error
+        return told | {"code": found.code, "status": found.status, "detail": found.detail, "field": found.field,
+                       "errors": found.errors}
+    kinds = {2: "usage", 3: "unreachable", 4: "timed_out"}
+    return told | {"code": kinds.get(error.exit_code, "failed")}
 
 
 @click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

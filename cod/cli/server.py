@@ -32,9 +32,10 @@ PARTS = ("edge", "images", "manager", "web")
               "over TLS; may be repeated. Without it only the server itself can ask.")
 @click.option("--no-check", is_flag=True, help="Take interface and addresses as they are given: the site file is for "
               "another host, or its network is yet to be set up.")
+@as_json
 @click.pass_context
 def init(
-    ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], no_check: bool, **subnet: Any,
+    ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], no_check: bool, as_json: bool, **subnet: Any,
 ) -> None:
     """Make a new site: annotated site file, folders, boot loaders, database.
 
@@ -59,13 +60,19 @@ def init(
         if not (no_check or site_file.exists()):
             there = host.interfaces()
             if not options:
-                click.echo(f"[[subnet]] is an example, to be edited: this host has {host.listed(list(there.values()))}")
+                has = host.listed(list(there.values()))
+                click.echo(f"[[subnet]] is an example, to be edited: this host has {has}", err=as_json)
             options = proposal.subnet(options, there)
             proposal.check_listen(listen, there)
+        done = []
         for line in found(data, site_file, proposal.named(options), time.time(), listen):
-            click.echo(line)
+            done.append(line)
+            if not as_json:
+                click.echo(line)
     except (ConfigError, proposal.Unfit, host.Unknown, OSError) as error:
         raise click.ClickException(str(error)) from None
+    if as_json:
+        print_json({"site_file": str(site_file), "data": str(data), "done": done})
 
 
 @click.command()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
+from typing import TextIO
 
 import click
 
+from cod.cli.show import as_json, said
 from cod.client import SITE_FILE
 
 FLAVOURS = ("lab", "generic")
@@ -24,8 +27,9 @@ def trampoline() -> None:
 
 @trampoline.command()
 @click.argument("flavour", type=click.Choice(FLAVOURS), default="generic")
+@as_json
 @click.pass_context
-def build(ctx: click.Context, flavour: str) -> None:
+def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
     """Make the trampoline from the distribution's packages and put it below the site's boot root.
 
     FLAVOUR is generic (drivers for servers; the default) or lab (small, for QEMU machines). Nothing is installed and
@@ -40,19 +44,22 @@ def build(ctx: click.Context, flavour: str) -> None:
     try:
         _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
         cache = settings.data / "cache/trampoline"
-        made(flavour, cache)
+        made(flavour, cache, sys.stderr if as_json else None)
         for name in ("vmlinuz", "ramdisk", "facts.json"):
             put(cache / flavour / name, settings.boot / "trampoline" / name)
     except (config.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"{settings.boot / 'trampoline'}: machines boot this from now on")
+    folder = settings.boot / "trampoline"
+    said({"flavour": flavour, "folder": str(folder)}, f"{folder}: machines boot this from now on", as_json)
 
 
-def made(flavour: str, folder: Path) -> None:
-    """Run the recipe that ships with this program; the result is in `folder`/<flavour>."""
+def made(flavour: str, folder: Path, output: TextIO | None = None) -> None:
+    """Run the recipe that ships with this program; the result is in `folder`/<flavour>. `output`: where the recipe's
+    own lines go; None: to standard output."""
     from cod import recipes
 
-    if recipes.trampoline(flavour, "--out", str(folder), "--cache", str(folder / "packages")).returncode:
+    if recipes.trampoline(flavour, "--out", str(folder), "--cache", str(folder / "packages"),
+                          stdout=output).returncode:
         raise click.ClickException("the trampoline could not be made; the reason is above")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, console, print_json, shown, table
+from cod.cli.show import ago, as_json, client, console, print_json, said, shown, table
 from cod.client import path
 
 NEAR = 30 * 86400.0  # seconds before its end in which a certificate should have been renewed long ago
@@ -40,10 +40,11 @@ def vcm() -> None:
 @click.option("--inside", is_flag=True, help="It runs on a node of the vcluster, which finds configuration and "
               "invitation in its seed when it is primed: nothing is written here.")
 @click.option("--head", help="Host name of that node; the vcluster's first if left out.")
+@as_json
 @click.pass_context
 def enroll(
     ctx: click.Context, vcluster: str, into: Path | None, address: str | None, plain: bool, inside: bool,
-    head: str | None,
+    head: str | None, as_json: bool,
 ) -> None:
     """Make key, certificate and configuration for a vcluster's VCM. A VCM that was enrolled before is shut out.
 
@@ -57,14 +58,15 @@ def enroll(
     body = {"address": address, "plain": plain, "inside": inside, "head": head}
     enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), body)
     if inside:
-        click.echo(f"{enrolled['head']} of {vcluster} finds configuration and invitation in its seed when it is primed"
-                   + ("; it was primed before: they come when it is primed anew" if enrolled["primed"] else ""))
+        value = {"vcluster": vcluster, "head": enrolled["head"], "primed": enrolled["primed"]}
+        said(value, f"{enrolled['head']} of {vcluster} finds configuration and invitation in its seed when it is primed"
+             + ("; it was primed before: they come when it is primed anew" if enrolled["primed"] else ""), as_json)
         return
     folder = into or Path(vcluster)
-    _written(folder, enrolled, [] if plain else ["vcm.key", "vcm.crt", "ca.crt"])
+    _written(folder, enrolled, [] if plain else ["vcm.key", "vcm.crt", "ca.crt"], as_json)
 
 
-def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
+def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> None:
     """The files, and what to do with them. A configuration that is there already stays: it may have the pool's keys."""
     fields = {"vcm.key": "key", "vcm.crt": "certificate", "ca.crt": "authority", "vcm.toml": "configuration"}
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,8 +74,12 @@ def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
     for name in [*names, *["vcm.toml"] * (not kept)]:
         _write(folder / name, enrolled[fields[name]])
     (folder / "vcm.crt.renewed").unlink(missing_ok=True)  # of the one that is shut out now
-    said = ", ".join([*names, *["vcm.toml"] * (not kept)]) or "nothing"
-    click.echo(f"wrote {said} to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
+    written = [*names, *["vcm.toml"] * (not kept)]
+    if as_json:
+        print_json({"vcluster": enrolled["vcluster"], "folder": str(folder), "written": written, "kept": kept,
+                    "serial": enrolled["serial"], "servers": enrolled["servers"]})
+        return
+    click.echo(f"wrote {', '.join(written) or 'nothing'} to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
     if kept:
         click.echo(f"left {folder}/vcm.toml as it was; it should say servers = {json.dumps(enrolled['servers'])}"
                    + (" and tls = false" if not names else ""))
@@ -154,8 +160,9 @@ def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
 
 @vcm.command()
 @name_argument
+@as_json
 @click.pass_context
-def revoke(ctx: click.Context, vcluster: str) -> None:
+def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     """Let nobody speak for a vcluster any more. Its nodes stay as they are.
 
     \b
@@ -163,7 +170,7 @@ def revoke(ctx: click.Context, vcluster: str) -> None:
       cod vcm revoke batch
     """
     client(ctx).delete(path("vclusters", vcluster, "vcm"))
-    click.echo(f"nobody speaks for vcluster {vcluster} any more")
+    said({"vcluster": vcluster, "revoked": True}, f"nobody speaks for vcluster {vcluster} any more", as_json)
 
 
 @vcm.command()

@@ -66,15 +66,19 @@ def up(spec: Path | None, name: str, bios: int, uefi: int, memory: int, disk: st
 @lab.command()
 @click.argument("name", default="lab")
 @click.option("--all", "every", is_flag=True, help="Remove every lab.")
-def down(name: str, every: bool) -> None:
+@as_json
+def down(name: str, every: bool, json_: bool) -> None:
     """Remove a lab and everything in it, also after a crash.
 
     Example: cod lab down demo
     """
+    there = record.names() if every else [each for each in record.names() if each == name]
     if every:
         control.down_all()
     else:
         control.down(name)
+    if json_:
+        click.echo(json.dumps({"removed": there}))
 
 
 @lab.command()
@@ -97,15 +101,22 @@ def status(name: str | None, json_: bool) -> None:
 @click.argument("name")
 @click.argument("node")
 @click.option("--follow", "-f", is_flag=True, help="Go on showing what comes, until interrupted.")
-def console(name: str, node: str, follow: bool) -> None:
+@as_json
+def console(name: str, node: str, follow: bool, json_: bool) -> None:
     """Show a machine's serial console.
 
     Example: cod lab console demo n1 --follow
     """
     path = control.console(name, node)
+    if follow and json_:
+        raise click.UsageError("--follow shows the console as it is written: it goes without --json")
     if follow:
         sys.exit(subprocess.call(["tail", "-n", "+1", "-F", str(path)]))
-    click.echo(path.read_bytes() if path.exists() else b"", nl=False)
+    text = path.read_bytes() if path.exists() else b""
+    if json_:
+        click.echo(json.dumps({"node": node, "file": str(path), "text": text.decode(errors="replace")}))
+    else:
+        click.echo(text, nl=False)
 
 
 @lab.command()

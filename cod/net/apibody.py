@@ -53,6 +53,13 @@ class Wrong(Exception):
         self.status, self.code, self.detail, self.field = status, code, detail, field
         self.faults = faults or ({field: detail} if field else {})
 
+    def headers(self) -> dict[str, str]:
+        """Return what a client needs to know when to ask again (RFC 9110, 10.2.3; RateLimit-Reset, in seconds)."""
+        if not self.wait:
+            return {}
+        limited = {"RateLimit-Remaining": "0", "RateLimit-Reset": str(self.wait)} if self.status == 429 else {}
+        return {"Retry-After": str(self.wait)} | limited
+
 
 class Arriving(http.Request, ABC):
     """A request on a connection of `api` until it is all there; then `_answer`, in `net.apirequest`, is called."""

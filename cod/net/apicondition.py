@@ -24,6 +24,7 @@ from cod.net.table import ROUTES
 Flow = Callable[[Any], Any]
 CSV = "text/csv; charset=utf-8; header=present"
 TEXT = "text/plain; charset=utf-8"
+PACKED = '-gzip"'
 _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 
@@ -55,15 +56,33 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
 
 
+def gzips(accept: str) -> bool:
+    """Return whether an `Accept-Encoding` header takes gzip (RFC 9110, 12.5.3)."""
+    said = {}
+    for each in accept.lower().split(","):
+        coding, _, weight = each.replace(" ", "").partition(";q=")
+        said[coding] = weight.rstrip("0.") != ""  if weight else True
+    return said.get("gzip", said.get("*", False))
+
+
+def packed_tag(plain: str) -> str:
+    """Return the tag of a reply's gzip form: other bytes, so another strong tag (RFC 9110, 8.8.3.3)."""
+    return plain[:-1] + PACKED
+
+
 def tag(body: bytes) -> str:
     """The strong entity tag of a reply."""
     return f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
 
 
 def tags(header: str) -> frozenset[str]:
-    """The tags that a header names; '*' stands for any. A weak one stays weak, so that it never fits (RFC 9110, 8.8.3:
-    If-Match compares strongly)."""
-    return frozenset(["*"] if header.strip() == "*" else _TAG.findall(header))
+    """The tags that a header names, those of gzip forms as those of the plain ones; '*' stands for any.
+
+    A weak one stays weak, so that it never fits (RFC 9110, 8.8.3: If-Match compares strongly).
+    """
+    if header.strip() == "*":
+        return frozenset("*")
+    return frozenset(one[:-len(PACKED)] + '"' if one.endswith(PACKED) else one for one in _TAG.findall(header))
 
 
 def fits(header: str | None, body: bytes) -> bool:
@@ -95,11 +114,13 @@ class Conditions:
     key       the client's, made nobody else's; None: it gave none
     question  digest of the whole request
     match     the tags in `If-Match`; None: there was none
+    tells     its answer has the tag of what was changed
     """
 
     key: str | None = None
     question: str = ""
     match: frozenset[str] | None = None
+    tells: bool = False
 
     def around(self, route: Route, ask: Ask, flow: Flow) -> Flow:
         """The route's flow under these conditions. Raises `Wrong` (412) where the thing has no tag."""
@@ -109,6 +130,14 @@ class Conditions:
             flow = partial(replies.once, flow=flow, key=self.key, question=self.question, status=route.status,
                            body=partial(_kept, route, ask.who), now=ask.now)
         return flow
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A flow's value, and the entity tag of the thing that was changed, as it is after the change."""
+
+    value: Any
+    tag: str
 
 
 def keyed(route: Route) -> bool:
@@ -142,4 +171,5 @@ def _kept(route: Route, who: Who, value: Any) -> str:
     """The answer as it is kept: secrets are not."""
     if route.shape is None or route.secret:
         return ""
-    return encoded(route.shown(value.value if isinstance(value, Result) else value, who)).decode()
+    value = value.value if isinstance(value, Result) else value
+    return encoded(route.shown(value.value if isinstance(value, Tagged) else value, who)).decode()

@@ -5,9 +5,12 @@ Every answer that is not a success is a problem document (RFC 9457).
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -18,9 +21,24 @@ from cod.flows.replies import Repeated
 from cod.model import Upload, Who
 from cod.net import openapi, tus
 from cod.net.apibody import Wrong, shown
-from cod.net.apicondition import CSV, TEXT, Conditions, as_json, encoded, fits, tag, tags, wants_csv, wants_text
+from cod.net.apicondition import (
+    CSV,
+    TEXT,
+    Conditions,
+    Tagged,
+    as_json,
+    encoded,
+    fits,
+    gzips,
+    packed_tag,
+    tag,
+    tags,
+    wants_csv,
+    wants_text,
+)
 from cod.net.apirun import carry_out, checked, permit, reply
-from cod.net.bodies import EventQuery
+from cod.net.apithing import place
+from cod.net.bodies import EventQuery, NoQuery, Nothing
 from cod.net.events import EventStream
 from cod.net.formupload import FormRequest
 from cod.net.portal import visits
@@ -29,6 +47,8 @@ from cod.net.routes import Route, find, number, unquoted
 from cod.net.table import ROUTES
 
 TITLES = {one.value: one.phrase for one in HTTPStatus} | {460: "Checksum Mismatch"}  # the last one is of tus
+WORTH_PACKING = 1400  # bytes: what fits into one packet comes no sooner for being smaller
+FASTEST = 1  # of zlib's levels: a large list is packed while others wait
 log = logging.getLogger("cod.api")
 
 
@@ -53,23 +73,43 @@ class ApiRequest(FormRequest):
         if self.session:
             self._check_script()
         path, method = unquoted(self.path.decode("latin-1")), self._verb()
-        if path == "/metrics" and method == "GET" and self.api.metrics:
-            if not who.admin:
-                raise Wrong(403, "forbidden", "only the site's administrators may do that")
-            return self._send(200, await self.api.metrics(), "text/plain; version=0.0.4; charset=utf-8")
-        if not path.startswith(openapi.PREFIX + "/"):
+        is_metrics = path == "/metrics" and self.api.metrics is not None
+        if not path.startswith(openapi.PREFIX + "/") and not is_metrics:
             raise Wrong(404, "not_found", f"there is nothing here; the API is below {openapi.PREFIX}/")
         path = path.removeprefix(openapi.PREFIX)
-        if path == "/openapi.json" and method == "GET":
-            return self._send(200, as_json(openapi.document()))
-        if path == "/events" and method == "GET":
-            return await self._events(who)
-        if method == "OPTIONS" and tus.is_here(path):
-            return self._send(204, b"")
         route, names, methods = find(ROUTES, method, path)
-        if route is None:
-            raise self._no_route(method, methods)
-        return await self._run(route, names, who)
+        if route is not None:
+            return await self._run(route, names, who)
+        other = self._others(who).get(path)
+        if other is not None and method == "GET":
+            return await other()
+        allowed = ["GET"] if other is not None else methods
+        if not allowed:
+            raise Wrong(404, "not_found", "there is no such resource; see /api/v1/openapi.json")
+        allowed += [*(["HEAD"] if "GET" in allowed else []), "OPTIONS"]
+        self._headers["Allow"] = ", ".join(allowed)
+        if method == "OPTIONS":
+            return self._send(204, b"")
+        raise Wrong(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(allowed)}")
+
+    def _others(self, who: Who) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What can be read and is no route of the table, by path."""
+        found: dict[str, Callable[[], Awaitable[None]]] = {
+            "/openapi.json": self._document, "/events": partial(self._events, who)}
+        if self.api.metrics:
+            found["/metrics"] = partial(self._metrics, who)
+        return found
+
+    async def _metrics(self, who: Who) -> None:
+        if not who.admin:
+            raise Wrong(403, "forbidden", "only the site's administrators may do that")
+        self._query(None)
+        assert self.api.metrics is not None
+        self._send_text(200, await self.api.metrics(), "text/plain; version=0.0.4; charset=utf-8")
+
+    async def _document(self) -> None:
+        self._query(None)
+        self._send_tagged(as_json(openapi.document()))
 
     def _is_open(self) -> bool:
         """Is it asked without a token, of a route for those who have not signed in yet?"""
@@ -85,12 +125,6 @@ class ApiRequest(FormRequest):
         if self._verb() != "GET" and not genuine:
             raise Wrong(403, "form_expired", "a browser's script should send X-CSRF-Token, from a page of this site")
 
-    def _no_route(self, method: str, methods: list[str]) -> Wrong:
-        if not methods:
-            return Wrong(404, "not_found", "there is no such resource; see /api/v1/openapi.json")
-        self._headers["Allow"] = ", ".join(methods)
-        return Wrong(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(methods)}")
-
     async def _run(self, route: Route, names: dict[str, str], who: Who) -> None:
         if self._piece is not None:
             return await self._end_piece(self._piece, who)
@@ -103,35 +137,60 @@ class ApiRequest(FormRequest):
         ask = self._ask(who, names, body, self._query(route.query), conditions.key)
         value = await carry_out(api, route, ask, conditions)
         if isinstance(value, Repeated):
-            return self._repeat(route, value)
+            return self._repeat(route, names, value)
+        if isinstance(value, Tagged):
+            value = self._note_tag(value)
         if isinstance(value, Upload):
             value = await self._about_upload(route, value)
         said = await reply(api, route, ask, value)
+        self._locate(route, names, said)
         if said is None:
             return self._send(204, b"")
-        if wants_csv(said, ask.query, self.getHeader("accept") or ""):
-            return self._send_reply(route, said.csv().encode(), CSV)
-        if wants_text(said, ask.query):
-            return self._send_reply(route, said.as_text().encode(), TEXT)
-        return self._send_reply(route, encoded(said))
-
-    def _send_reply(self, route: Route, body: bytes, kind: str = "application/json") -> None:
-        """Or, where the client has it already, nothing."""
         if route.method != "GET":
-            return self._send(route.status, body)
+            return self._send_text(route.status, encoded(said), secret=route.secret)
+        if wants_csv(said, ask.query, self.getHeader("accept") or ""):
+            return self._send_tagged(said.csv().encode(), CSV, route.secret)
+        if wants_text(said, ask.query):
+            return self._send_tagged(said.as_text().encode(), TEXT, route.secret)
+        return self._send_tagged(encoded(said), secret=route.secret)
+
+    def _note_tag(self, value: Tagged) -> Any:
+        if value.tag:
+            self._headers["ETag"] = value.tag
+        return value.value
+
+    def _locate(self, route: Route, names: dict[str, str], said: Any) -> None:
+        """Say where the thing is that was made, or will be as was asked."""
+        path = place(route, names, said) if route.status in (201, 202) else ""
+        if path:
+            self._headers["Location"] = openapi.PREFIX + path
+
+    def _send_tagged(self, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
+        """The answer to a GET; or, where the client has it already, nothing."""
         self._headers["ETag"] = tag(body)
         if fits(self.getHeader("if-none-match"), body):
             return self._send(304, b"")
-        return self._send(200, body, kind)
+        return self._send_text(200, body, kind, secret)
 
-    def _repeat(self, route: Route, before: Repeated) -> None:
+    def _send_text(self, status: int, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
+        """An answer, by gzip where the client takes that. Not to a browser's session, nor with a secret in it: who can
+        make a browser ask, and sees the length of the answer, would learn what is in it."""
+        if len(body) >= WORTH_PACKING and not secret and self.session is None:
+            self._headers["Vary"] = "Accept-Encoding"
+            if gzips(self.getHeader("accept-encoding") or ""):
+                body = gzip.compress(body, FASTEST, mtime=0)
+                self._headers["Content-Encoding"] = "gzip"
+                if status == 200 and "ETag" in self._headers and self._verb() == "GET":
+                    self._headers["ETag"] = packed_tag(self._headers["ETag"])
+        self._send(status, body, kind)
+
+    def _repeat(self, route: Route, names: dict[str, str], before: Repeated) -> None:
         self._headers["Idempotency-Replayed"] = "true"
         if route.reply is not None and not before.body:
             raise Wrong(409, "shown_once", "this was done when it was asked first; what it made was a secret, which is "
                         "shown once")
-        if route.upload:
-            self._headers["Location"] = tus.location(json.loads(before.body)["id"])
-        self._send(before.status, before.body.encode())
+        self._locate(route, names, json.loads(before.body) if before.body else None)
+        self._send_text(before.status, before.body.encode())
 
     async def _events(self, who: Who) -> None:
         query = self._query(EventQuery)
@@ -165,10 +224,12 @@ class ApiRequest(FormRequest):
         told = [(self.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION]
         question = hashlib.sha256(b"\n".join([self.method, self.uri, *told, _whole(self.content)])).hexdigest()
         own = None if key is None else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
-        return Conditions(own, question, None if match is None else tags(match))
+        return Conditions(own, question, None if match is None else tags(match), tells=True)
 
     def _body(self, route: Route) -> BaseModel | None:
-        if route.body is None:
+        if route.upload and route.body is None:
+            return None
+        if route.body is None and not _whole(self.content).strip():
             return None
         if self._told_by_headers(route):
             return self._creation(route)
@@ -178,28 +239,30 @@ class ApiRequest(FormRequest):
             values = json.loads(_whole(self.content))
         except (ValueError, RecursionError) as error:
             raise Wrong(400, "bad_json", f"the body is not JSON: {error}") from None
-        return checked(route.body, values)
+        return checked(route.body or Nothing, values)
 
     def _query(self, query: type[BaseModel] | None) -> Any:
-        if query is None:
-            return None
         try:
             pairs = parse_qsl(self.uri.partition(b"?")[2].decode(), keep_blank_values=True, max_num_fields=50)
         except ValueError:
             raise Wrong(400, "bad_query", "the query string cannot be read") from None
-        return checked(query, dict(pairs))
+        names = [name for name, _ in pairs]
+        if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
+            raise Wrong(422, "invalid", "stands twice", next(iter(twice)), twice)
+        return checked(query or NoQuery, dict(pairs))
 
     # ------------------------------------------------ writing the answer
 
     def _problem(self, wrong: Wrong) -> None:
         if wrong.status == 401:
             self._headers["WWW-Authenticate"] = "Bearer"
-        if wrong.wait:
-            self._headers["Retry-After"] = str(wrong.wait)
+        self._headers |= wrong.headers()
         body = {"type": f"urn:cod:problem:{wrong.code}", "title": TITLES.get(wrong.status, ""),
                 "status": wrong.status, "detail": wrong.detail, "code": wrong.code}
         if wrong.field:
             body["field"] = wrong.field
+        if wrong.status == 422 and wrong.faults:
+            body["errors"] = [{"field": field, "detail": detail} for field, detail in wrong.faults.items()]
         self._send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
     def _send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:

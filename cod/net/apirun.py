@@ -19,6 +19,7 @@ from cod.model import Result, Site, Who
 from cod.net import routes
 from cod.net.apibody import READS_ONLY, Wrong
 from cod.net.apicondition import Conditions
+from cod.net.apithing import tagged
 from cod.net.bodies.wording import sentence
 from cod.net.changes import change
 from cod.net.events import Hub
@@ -61,7 +62,9 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
         return model.model_validate(values)
     except ValidationError as error:
         every = error.errors(include_url=False, include_input=False)
-        faults = {".".join(map(str, each["loc"])): sentence(each) for each in every[::-1]}
+        faults: dict[str, str] = {}
+        for each in every:  # of several about one field the first
+            faults.setdefault(".".join(map(str, each["loc"])), sentence(each))
         first = ".".join(map(str, every[0]["loc"]))
         raise Wrong(422, "invalid", faults[first], first or None, faults) from None
 
@@ -74,6 +77,8 @@ async def carry_out(ground: Ground, route: Route, ask: Ask, conditions: Conditio
     flow = route.call(ask)
     if route.changes and not route.quiet:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
+    if conditions.tells and route.changes and not route.upload:
+        flow = tagged(route, ask, flow)
     flow = conditions.around(route, ask, flow)
     value = await (ground.pool.run if route.changes else ground.pool.read)(
         partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask)))

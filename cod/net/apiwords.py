@@ -36,7 +36,7 @@ ERRORS = {
     "415": "The body is of another media type",
     "421": "The request was for another host",
     "422": "A value is not acceptable; `field` names it",
-    "429": "Too many attempts; `Retry-After` says when the next one is listened to",
+    "429": "Too many attempts; `Retry-After` and `RateLimit-Reset` say when the next one is listened to",
     "500": "A bug in COD; the server's log has the details",
     "503": "The database does not answer, or too many ask at once; try again",
 }

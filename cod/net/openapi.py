@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from cod.net.apicondition import keyed, twin
+from cod.net.apithing import links, pattern
 from cod.net.apiwords import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.net.bodies import Problem
 from cod.net.routes import Route
@@ -65,7 +66,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": _success(route) | {code: {"$ref": f"#/components/responses/{code}"} for code in sorted(codes)},
     }
     if route.open:
-        operation["security"] = [{}]
+        operation["security"] = [{}, *_SIGNED_IN] if route.act is None else [{}]
     if route.body:
         operation["requestBody"] = {"required": True, "content": _json(route.body)}
     return operation | (uploads(route, operation) if route.upload else {})
@@ -88,6 +89,12 @@ def _success(route: Route) -> dict[str, Any]:
     if hasattr(route.reply, "as_text"):
         success["content"]["text/plain"] = {"schema": _TEXT}
     if route.method != "GET":
+        told = {"ETag": "The tag of the thing as it is now, for `If-Match`"} if pattern(route) else {}
+        told |= {"Location": "Where the thing is"} if route.status in (201, 202) else {}
+        if told:
+            success["headers"] = {name: {"description": about, "schema": _TEXT} for name, about in told.items()}
+        if route.status in (201, 202) and (found := links(route, operation_id)):
+            success["links"] = found
         return {str(route.status): success}
     success["headers"] = {"ETag": {"description": "A digest of this answer", "schema": _TEXT}}
     return {str(route.status): success, "304": {"description": "As `If-None-Match` has it"}}
@@ -169,9 +176,11 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
     if route.query is None:
         return []
     schema = route.query.model_json_schema()
-    return [{"name": name, "in": "query", "required": name in schema.get("required", ()),
-             "description": one.get("description", ""), "schema": _of_text(one, schema.get("$defs", {}))}
-            for name, one in schema["properties"].items()]
+    found = [{"name": name, "in": "query", "required": name in schema.get("required", ()),
+              "description": one.get("description", ""), "schema": _of_text(one, schema.get("$defs", {}))}
+             for name, one in schema["properties"].items()]
+    commas = {"style": "form", "explode": False}
+    return [one | commas if one["schema"].get("type") == "array" else one for one in found]
 
 
 def _of_text(schema: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,11 @@ class Ask:
     consoles: Path | None = None
 
     @property
+    def is_stranger(self) -> bool:
+        """Has nobody signed in? Only routes that are `open` are asked so."""
+        return self.who.name == "nobody"
+
+    @property
     def actor(self) -> str:
         """Who asks, as the history shows it."""
         return self.who.name
@@ -106,6 +111,7 @@ class Route:
     open     for those who have not signed in yet, too
     quiet    it changes nothing, though its question needs a body: whoever may look may ask
     sketch   of a GET: a flow that makes a short reply in place of the whole, for the audit to compare before and after
+    makes    the path of what it makes, with fields of its reply in braces; '': it changes what its own path names
     action   its name in the audit, where `net.changes.action` does not find a good one
     """
 
@@ -127,6 +133,7 @@ class Route:
     open: bool = False
     quiet: bool = False
     sketch: Callable[[Ask], Flow] | None = None
+    makes: str = ""
     action: str = ""
 
     @property

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 
 from cod.model import LONGEST, Page
 
@@ -19,16 +20,25 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="of the fil
 Xml = Annotated[str, Field(max_length=2**20)]
 
 
-def one_or_several(states: type[StrEnum]) -> AfterValidator:
-    """Of a filter by state: 'off', or 'off,inactive'. What is no state is refused: a list without anything would be no
-    answer to a slip of the pen."""
+@dataclass(frozen=True)
+class OneOrSeveral:
+    """A filter by state: 'off', or 'off,inactive'. Anything else is refused: an empty list would be no answer to a slip
+    of the pen. The document shows it as a list with commas between."""
 
-    def known(text: str | None) -> str | None:
-        if text and not {each.strip() for each in text.split(",") if each.strip()} <= set(states):
-            raise ValueError(f"should be {', '.join(states)}, or several of them with commas between")
+    states: type[StrEnum]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """Return the text's schema, with the check after it."""
+        return handler.generate_schema(Annotated[source, AfterValidator(self._known)])
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the document's view."""
+        return {"type": "array", "items": {"type": "string", "enum": list(self.states)}}
+
+    def _known(self, text: str | None) -> str | None:
+        if text and not {each.strip() for each in text.split(",") if each.strip()} <= set(self.states):
+            raise ValueError(f"should be {', '.join(self.states)}, or several of them with commas between")
         return text
-
-    return AfterValidator(known)
 
 
 class Body(BaseModel):
@@ -41,6 +51,14 @@ class Query(BaseModel):
     """A request's query string: text is converted, unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Nothing(Body):
+    """The body of a question that has nothing to say."""
+
+
+class NoQuery(Query):
+    """The query string of a question that takes none."""
 
 
 class Paged(Query):

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from cod.net.bodies.base import Body, Paged, Part, Reply
+from cod.states import CaptureState, NodeState
 
 
 class CaptureWish(Body):
@@ -27,12 +28,12 @@ class CaptureReply(Reply):
     image: str
     template: str
     group: str
-    state: str
+    state: CaptureState
     actor: str
     asked_at: float
     ended_at: float | None
     reason: str
-    node_state: str
+    node_state: NodeState
     done: int
     total: int
     rate: float

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reason, Reply, one_or_several
+from cod.net.bodies.base import Body, DnsLabel, OneOrSeveral, Paged, Part, Reason, Reply
 from cod.net.bodies.server import ConflictReply
-from cod.states import NodeState
+from cod.states import Disk, NodeState
 
 
 class NodeQuery(Paged):
     """Which nodes to list."""
 
-    state: Annotated[str | None, one_or_several(NodeState)] = Field(
+    state: Annotated[str | None, OneOrSeveral(NodeState)] = Field(
         default=None, max_length=200, description="one, or several with commas between")
     vcluster: str | None = Field(default=None, max_length=63)
     type: str | None = Field(default=None, max_length=63)
@@ -95,7 +95,7 @@ class Power(Reply):
 
     closed = frozenset({"address", "account"})
 
-    state: str
+    state: Literal["on", "off", "unknown"]
     wanted: str | None
     driver: str
     address: str | None
@@ -107,7 +107,7 @@ class NodeReply(Reply):
     """A node."""
 
     name: str
-    state: str
+    state: NodeState
     since: float
     reason: str
     deadline: float | None
@@ -126,7 +126,7 @@ class NodeReply(Reply):
     template: str | None
     hostname: str | None
     address: str | None
-    disk: str
+    disk: Disk
     power: Power
     progress: Progress | None
     reported_at: float | None
@@ -148,7 +148,7 @@ class BindingReply(Reply):
     kind: str
     subnet: str
     hostname: str | None
-    state: str
+    state: Literal["offered", "bound", "reserved", "declined"]
     expires_at: float
 
 
@@ -158,8 +158,8 @@ class Transition(Reply):
     id: int
     at: float
     event: str
-    from_state: str | None
-    to_state: str
+    from_state: NodeState | None
+    to_state: NodeState
     cause: str
     actor: str
     bytes_written: int | None
@@ -215,7 +215,8 @@ def _node(view: model.NodeView) -> dict[str, Any]:
     own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
     names = ("macs", "type", "block", "vcluster", "template", "address", "immune_until")
     joined = {key: getattr(view, key) for key in names}
-    power = Power(state=node.power, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
+    switched: Any = node.power
+    power = Power(state=switched, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
                   account=node.power_account, watts=node.watts)
     return own | joined | {"power": power, "progress": progress if node.progress_total else None}
 

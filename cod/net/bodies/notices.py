@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ class SendReply(Reply):
 
     channel: str
     to: str
-    state: str
+    state: Literal["waiting", "delivered", "given up"]
     attempts: int
     next_at: float | None
     done_at: float | None
@@ -41,7 +41,7 @@ class SendReply(Reply):
     def of(cls, send: model.Send) -> SendReply:
         """From the row. A webhook's URL may be a secret: it is not shown."""
         to = host((send.channel, send.target)) if send.channel == "webhook" else send.target or ADMINISTRATORS
-        state = "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
+        state: Any = "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
         return cls(channel=send.channel, to=to, state=state, attempts=send.attempts, done_at=send.done_at,
                    next_at=send.next_at if send.done_at is None else None, error=send.error)
 

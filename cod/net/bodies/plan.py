@@ -8,6 +8,7 @@ from pydantic import Field
 
 from cod.flows import explain
 from cod.net.bodies.base import Body, Reply, Seconds, Xml
+from cod.states import RequestState
 
 OTHERS = explain.OTHERS
 
@@ -110,7 +111,7 @@ class ExplainReply(Reply):
 
     request: int
     vcluster: str
-    state: str
+    state: RequestState
     code: str
     sentence: str
     reason: str = Field(description="the sentence's beginning: why it waits, or what became of it")
@@ -134,8 +135,9 @@ class ExplainReply(Reply):
         view, why, names = found.request, found.why, found.names
         request = view.request
         return cls(
-            request=request.id, vcluster=view.vcluster, state=request.state, code=why.code, sentence=why.sentence,
-            reason=why.reason, wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, own=why.own,
+            request=request.id, vcluster=view.vcluster, state=RequestState(request.state), code=why.code,
+            sentence=why.sentence, reason=why.reason,
+            wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, own=why.own,
             aside=why.aside, position=why.position,
             ahead=[AheadReply(request=one.request_id if one.vcluster_id in names else None,
                               vcluster=names.get(one.vcluster_id, OTHERS), priority=one.priority, wanted=one.wanted)

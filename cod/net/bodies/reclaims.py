@@ -9,13 +9,14 @@ from pydantic import Field
 from cod import model
 from cod.flows.explain import OTHERS
 from cod.net.bodies.base import Body, Paged, Part, Reply
+from cod.states import ReclaimState
 
 
 class ReclaimQuery(Paged):
     """Which reclaims to list."""
 
     vcluster: str | None = Field(default=None, max_length=63, description="only those that take nodes from it")
-    state: Literal["open", "done", "cancelled"] | None = None
+    state: ReclaimState | None = None
     sort: Literal["id", "-id", "deadline", "-deadline"] = "-id"
 
 
@@ -46,7 +47,7 @@ class ReclaimReply(Reply):
     count: int
     given: int
     deadline: float
-    state: str
+    state: ReclaimState
     chosen: list[str]
     promised: dict[str, float]
     created_at: float

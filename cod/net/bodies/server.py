@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cod import model
 from cod.net.bodies.base import Paged, Part, Query, Reply
+from cod.states import NodeEvent, NodeState
 
 
 class ConflictReply(Reply):
@@ -45,16 +46,16 @@ class ConflictList(Part):
 class Arrow(Reply):
     """An arrow of the lifecycle."""
 
-    state: str
-    event: str
-    to: str
+    state: NodeState
+    event: NodeEvent
+    to: NodeState
 
 
 class StateReply(Reply):
     """A state of the lifecycle; `deadline` in seconds, null where nothing is owed."""
 
-    name: str
-    kind: str
+    name: NodeState
+    kind: Literal["stable", "motion", "final"]
     about: str
     deadline: float | None
     retries: int
@@ -68,7 +69,7 @@ class Lifecycle(Reply):
 
 
 class Health(Reply):
-    """The server answers and its database too; `counts` by thing and label."""
+    """The server answers and its database too; `counts` by thing and label, empty for callers without a token."""
 
     ok: bool
     counts: dict[str, dict[str, int]]
@@ -92,8 +93,16 @@ class EventQuery(Query):
                               description="id of the last event seen; left out: only new ones")
 
 
+class FieldFault(Reply):
+    """What is wrong with one part of the input."""
+
+    field: str
+    detail: str
+
+
 class Problem(Reply):
-    """An error (RFC 9457). `code` is stable; `field` names the part of the input that is meant, if one is."""
+    """An error (RFC 9457). `code` is stable; `field` names the part of the input that is meant, if one is; `errors` has
+    every part that is wrong, `field` and `detail` the first of them."""
 
     type: str
     title: str
@@ -101,3 +110,4 @@ class Problem(Reply):
     detail: str
     code: str
     field: str | None = None
+    errors: list[FieldFault] = Field(default=[], description="of 422: all that is wrong")

@@ -68,7 +68,7 @@ class ImageReply(Reply):
 
     name: str
     group: str
-    state: str
+    state: Literal["ingesting", "ready", "failed"]
     format: str
     content: str
     size: int

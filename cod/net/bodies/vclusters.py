@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.net.bodies.base import Body, DnsLabel, Paged, Part, Reply, Seconds, TemplateName, Xml, one_or_several
+from cod.net.bodies.base import Body, DnsLabel, OneOrSeveral, Paged, Part, Reply, Seconds, TemplateName, Xml
 from cod.net.bodies.nodes import NodeReply
 from cod.states import RequestState, VclusterState
 
@@ -41,7 +41,7 @@ class VclusterQuery(Paged):
     """Which vclusters to list."""
 
     group: str | None = Field(default=None, max_length=63)
-    state: Annotated[str | None, one_or_several(VclusterState)] = Field(
+    state: Annotated[str | None, OneOrSeveral(VclusterState)] = Field(
         default=None, max_length=200, description="one, or several with commas between")
     sort: Literal["name", "-name", "group", "-group", "state", "-state", "size", "-size", "created_at", "-created_at",
                   "expires_at", "-expires_at"] = "name"
@@ -80,7 +80,7 @@ class VclusterReply(Reply):
     id: int
     name: str
     group: str
-    state: str
+    state: VclusterState
     template: str
     size: int
     creation_size: int
@@ -131,7 +131,7 @@ class RequestQuery(Paged):
 
     vcluster: str | None = Field(default=None, max_length=63)
     group: str | None = Field(default=None, max_length=63)
-    state: Annotated[str | None, one_or_several(RequestState)] = Field(
+    state: Annotated[str | None, OneOrSeveral(RequestState)] = Field(
         default=None, max_length=200, description="one, or several with commas between")
     sort: Literal["id", "-id", "priority", "-priority"] = "-id"
 
@@ -160,8 +160,8 @@ class RequestReply(Reply):
 
     id: int
     vcluster: str
-    kind: str
-    state: str
+    kind: Literal["create", "grow", "replace"]
+    state: RequestState
     reason: str
     priority: int
     submitted_at: float

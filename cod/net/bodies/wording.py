@@ -28,6 +28,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "less_than": lambda told: f"should be less than {told['lt']:g}",
     "less_than_equal": lambda told: f"should be at most {told['le']:g}",
     "literal_error": lambda told: f"should be {told['expected']}",
+    "enum": lambda told: f"should be {told['expected']}",
 }
 
 

@@ -62,14 +62,14 @@ ME = (
           lambda a: partial(sshkeys.one, who=a.who, key_id=number(a.names["id"])), reply=b.KeyReply),
     route("POST", "/me/keys", ANYBODY, "Add an SSH key; nodes that are primed from now on let it in",
           lambda a: partial(sshkeys.add, who=a.who, line=a.body.key, name=a.body.name, now=a.now),
-          reply=b.KeyReply, body=b.KeyAdd, status=201),
+          reply=b.KeyReply, body=b.KeyAdd, status=201, makes="/me/keys/{id}"),
     route("DELETE", "/me/keys/{id}", ANYBODY, "Remove an SSH key",
           lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names["id"])), status=204),
     route("GET", "/me/tokens", ANYBODY, "List one's tokens", lambda a: partial(tokens.mine, who=a.who),
           shape=listed(b.TokenList, b.TokenReply.of), reply=b.TokenList),
     route("POST", "/me/tokens", ANYBODY, "Make a token that may do what one may oneself",
           lambda a: _made(a, tokens.make, who=a.who, group=a.body.group), shape=lambda made: made,
-          reply=b.TokenMade, body=b.TokenMake, status=201, secret=True),
+          reply=b.TokenMade, body=b.TokenMake, status=201, secret=True, makes="/me/tokens/{name}"),
     route("DELETE", "/me/tokens/{name}", ANYBODY, "Make one of one's tokens worthless",
           lambda a: partial(tokens.drop, who=a.who, name=a.names["name"]), status=204),
 )
@@ -97,7 +97,7 @@ async def _accepted(door: Any, ask: Ask) -> b.Accepted:
 
 DOORS = (
     route("POST", "/sign-in", ANYBODY, "Have a token for name and password", lambda a: _by_act, act=_token,
-          reply=b.TokenMade, body=b.SignInBody, status=201, secret=True, open=True),
+          reply=b.TokenMade, body=b.SignInBody, status=201, secret=True, open=True, makes="/me/tokens/{name}"),
     route("POST", "/invitations/accept", ANYBODY, "Make the account that a link is for, or set its new password",
           lambda a: _by_act, act=_accepted, reply=b.Accepted, body=b.Accept, open=True),
 )
@@ -109,7 +109,7 @@ SITE = (
           shape=listed(b.TokenList, lambda row: b.TokenReply.of((row, None))), reply=b.TokenList),
     route("POST", "/tokens", ADMINS, "Make a token that acts as the site's administrator",
           lambda a: _made(a, tokens.create), shape=lambda made: made, reply=b.TokenMade, body=b.SiteToken,
-          status=201, secret=True),
+          status=201, secret=True, makes="/tokens/{name}"),
     route("DELETE", "/tokens/{name}", ADMINS, "Make a token worthless, the site's or a user's",
           lambda a: partial(tokens.revoke, name=a.names["name"]), status=204),
     route("GET", "/audit", ANYBODY, "List who changed what: in groups that one owns, or all",

@@ -62,7 +62,7 @@ GROUPS = (
     route("POST", "/groups", ADMINS, "Create a group",
           lambda a: partial(groups.create, now=a.now, rules=a.site.notices,
                             **a.body.model_dump()),
-          reply=b.GroupReply, body=b.GroupCreate, status=201),
+          reply=b.GroupReply, body=b.GroupCreate, status=201, makes="/groups/{name}"),
     route("PATCH", "/groups/{name}", _changes, "Change a group's priority, its leases, or how it is told things",
           lambda a: partial(groups.change, name=a.names["name"], changes=a.body.model_dump(exclude_unset=True),
                             rules=a.site.notices, now=a.now),
@@ -84,7 +84,7 @@ GROUPS = (
           shape=b.DeliveryReply.of_pair, reply=b.DeliveryReply, status=202),
     route("POST", "/groups/{name}/test-notice", manage("group"), "Send the group a test notice",
           lambda a: _counted(a, partial(notices.test, group=a.names["name"], actor=a.actor, now=a.now)),
-          reply=b.NoticeReply, status=202),
+          reply=b.NoticeReply, status=202, makes="/notices/{id}"),
 )
 
 NOTICES = (

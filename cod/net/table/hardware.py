@@ -43,7 +43,7 @@ BLOCKS = (
                              nodes=lambda one: sum(one.types.values())),
           shape=listed(b.BlockList, b.BlockReply.of), reply=b.BlockList, query=b.BlockQuery),
     route("POST", "/blocks", ADMINS, "Create a block", lambda a: partial(blocks.create, name=a.body.name),
-          reply=b.BlockReply, body=b.BlockCreate, status=201),
+          reply=b.BlockReply, body=b.BlockCreate, status=201, makes="/blocks/{name}"),
     route("GET", "/blocks/proposal", ADMINS,
           "Show which blocks the network suggests, and why", lambda a: blocks.proposal,
           reply=b.ProposalReply),

@@ -21,7 +21,9 @@ def _health(counts: list[tuple[str, str, int]]) -> b.Health:
 
 def lifecycle() -> b.Lifecycle:
     """The lifecycle's table as a reply."""
-    rules = [b.StateReply(name=state, kind=rule.kind, about=rule.about, deadline=rule.deadline, retries=rule.retries)
+    rules = [b.StateReply.model_validate({
+                 "name": state, "kind": rule.kind, "about": rule.about, "deadline": rule.deadline,
+                 "retries": rule.retries})
              for state, rule in states.NODE_RULES.items()]
     arrows = [b.Arrow(state=state, event=event, to=to) for (state, event), to in states.NODE_TRANSITIONS.items()]
     return b.Lifecycle(states=rules, arrows=arrows)
@@ -39,7 +41,7 @@ SERVER = (
           lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
           shape=listed(b.ConflictList, b.ConflictReply.of), reply=b.ConflictList, query=b.ConflictQuery),
     route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()), reply=b.Lifecycle),
-    route("GET", "/health", ANYBODY, "Does the server answer, and its database?", lambda a: views.counts, shape=_health,
-          reply=b.Health),
+    route("GET", "/health", ANYBODY, "Does the server answer, and its database?",
+          lambda a: views.alive if a.is_stranger else views.counts, shape=_health, reply=b.Health, open=True),
     route("GET", "/server", ANYBODY, "Show what this server is", lambda a: nothing(_info(a.site)), reply=b.ServerInfo),
 )

@@ -39,7 +39,7 @@ UPLOADS = (
                              expires_at=attrgetter("expires_at")),
           shape=listed(b.UploadList, b.UploadReply.model_validate), reply=b.UploadList, query=b.UploadQuery),
     route("POST", "/uploads", _owner, "Begin an upload; its first piece may come along", _create,
-          reply=b.UploadReply, body=b.UploadCreate, status=201, upload=True),
+          reply=b.UploadReply, body=b.UploadCreate, status=201, upload=True, makes="/uploads/{id}"),
     route("GET", "/uploads/{id}", see("upload", "id"), "Show an upload; HEAD tells where to go on", _one,
           reply=b.UploadReply, upload=True),
     route("PATCH", "/uploads/{id}", use("upload", "id"), "Send the next piece; the last one makes the image", _one,

@@ -1,0 +1,309 @@
+"""What answers say beside their bodies: where a thing is, its tag, what is allowed, all that is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cod.model import SlowDown
+from cod.net import openapi
+from cod.net.apibody import unexpected
+from cod.net.apicondition import gzips
+from cod.net.apithing import pattern
+from cod.net.bodies.base import OneOrSeveral
+from cod.net.routes import Route, find, unquoted
+from cod.net.table import ROUTES
+from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
+from cod.store import images
+from tests.net.apiserver import ADMIN, READER, Served, add_node
+from tests.net.rawhttp import ask
+from tests.net.test_api_conditions import say  # noqa: F401 - a fixture
+from tests.store import manager_world as world
+
+Say = Callable[..., tuple[int, dict[str, str], Any]]
+P = openapi.PREFIX
+
+
+# ---------------------------------------------------------------- Location and tags
+
+
+MAKING = [one for one in ROUTES if one.status in (201, 202)]
+
+
+@pytest.mark.parametrize("route", MAKING, ids=lambda route: f"{route.method} {route.path}")
+def test_whatever_is_made_or_will_be_has_a_place(route: Route) -> None:
+    path = pattern(route)
+    assert path
+    told = set(getattr(route.reply, "model_fields", {}))
+    assert set(re.findall(r"\{(\w+)\}", route.makes)) <= told, "its reply names it"
+    known = {re.sub(r"\{\w+\}", "{}", each.path) for each in ROUTES}
+    assert re.sub(r"\{\w+\}", "{}", path).replace("{}@{}", "{}") in known
+    success = openapi.document()["paths"][P + route.path][route.method.lower()]["responses"][str(route.status)]
+    assert "Location" in success["headers"]
+
+
+def follow(served: Served, location: str) -> tuple[int, dict[str, str], Any]:
+    return ask(served, "GET", location)
+
+
+def test_a_creation_says_where_it_is_and_by_which_tag(served: Served, say: Say) -> None:  # noqa: F811
+    for path, body in (("/groups", {"name": "physics"}), ("/blocks", {"name": "rack1"})):
+        status, headers, _ = say("POST", path, body, Idempotency_Key=path)
+        assert (status, headers["Location"]) == (201, f"{P}{path}/{body['name']}")
+        there = follow(served, headers["Location"])
+        assert (there[0], there[1]["ETag"]) == (200, headers["ETag"])
+        again = say("POST", path, body, Idempotency_Key=path)
+        assert (again[1]["Idempotency-Replayed"], again[1]["Location"]) == ("true", headers["Location"])
+
+
+def test_a_template_s_place_is_its_revision(served: Served, say: Say) -> None:  # noqa: F811
+    served.tx(images.add, name="debian", state="ready", format="raw", content="disk", created_at=0.0)
+    document = '<template name="web"><image target="disk" name="debian"/></template>'
+    status, headers, body = say("POST", "/templates", {"document": document})
+    assert (status, headers.get("Location")) == (201, f"{P}/templates/web@1"), body
+    assert follow(served, headers["Location"])[2]["document"]
+
+
+def test_what_is_accepted_says_where_to_look(served: Served, say: Say) -> None:  # noqa: F811
+    served.tx(world.add_template)
+    status, headers, made = say("POST", "/vclusters", {"name": "web", "size": 1, "template": "debian", "group": "site"})
+    assert (status, headers["Location"]) == (202, f"{P}/vclusters/web"), made
+    assert follow(served, headers["Location"])[1]["ETag"] == headers["ETag"]
+    status, headers, made = say("DELETE", "/vclusters/web")
+    assert (status, headers["Location"]) == (202, f"{P}/vclusters/web")
+    assert say("GET", "/vclusters/web@1", If_None_Match=headers["ETag"])[0] == 304, "it has ended, and can be shown"
+    assert say("PATCH", "/groups/site", {"email": "ops@example.org"})[0] == 200
+    status, headers, _ = say("POST", "/groups/site/test-notice")
+    assert (status, follow(served, headers["Location"])[0]) == (202, 200)
+
+
+def test_changes_can_be_made_one_after_the_other_by_the_tags_of_their_answers(say: Say) -> None:  # noqa: F811
+    tag = say("GET", "/groups/site")[1]["ETag"]
+    for priority in (1, 2, 3):
+        status, headers, _ = say("PATCH", "/groups/site", {"priority": priority}, If_Match=tag)
+        assert status == 200
+        assert headers["ETag"] != tag
+        tag = headers["ETag"]
+    assert say("GET", "/groups/site", If_None_Match=tag)[0] == 304
+
+
+def test_a_verb_s_answer_has_the_tag_of_what_it_changed(served: Served, say: Say) -> None:  # noqa: F811
+    add_node(served, "n1", 1)
+    tag = say("POST", "/nodes/n1/quarantine", {"reason": "smoke"})[1]["ETag"]
+    assert say("GET", "/nodes/n1", If_None_Match=tag)[0] == 304
+    assert say("POST", "/nodes/n1/restore", {}, If_Match=tag)[0] == 200
+
+
+# ---------------------------------------------------------------- the document
+
+
+def test_the_document_has_a_tag(say: Say) -> None:  # noqa: F811
+    status, headers, _ = say("GET", "/openapi.json")
+    assert (status, say("GET", "/openapi.json", If_None_Match=headers["ETag"])[0]) == (200, 304)
+
+
+def test_the_document_s_links_lead_to_what_was_made() -> None:
+    document = openapi.document()
+    ids = {operation["operationId"]: path for path, methods in document["paths"].items()
+           for operation in methods.values()}
+    found = 0
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            for status, response in operation["responses"].items():
+                for link in response.get("links", {}).values():
+                    found += 1
+                    wanted = set(re.findall(r"\{(\w+)\}", ids[link["operationId"]]))
+                    assert set(link["parameters"]) == wanted, (path, status)
+                    for value in link["parameters"].values():
+                        assert re.search(r"\$(request\.path\.\w+|response\.body#/\w+)", value)
+    assert found > 10
+    templates = document["paths"][f"{P}/templates"]["post"]["responses"]["201"]["links"]["thing"]["parameters"]
+    assert templates == {"name": "{$response.body#/name}@{$response.body#/revision}"}
+
+
+@pytest.mark.parametrize(("model", "field", "states"), [
+    ("NodeReply", "state", NodeState), ("VclusterReply", "state", VclusterState),
+    ("RequestReply", "state", RequestState), ("ReclaimReply", "state", ReclaimState),
+    ("CaptureReply", "state", CaptureState)])
+def test_states_are_enums_in_the_document(model: str, field: str, states: Any) -> None:
+    schemas = openapi.document()["components"]["schemas"]
+    schema = schemas[model]["properties"][field]
+    schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    assert schema["enum"] == list(states)
+
+
+def test_no_reply_has_a_state_of_any_text() -> None:
+    for name, schema in openapi.document()["components"]["schemas"].items():
+        for field, one in schema.get("properties", {}).items():
+            is_free = field in ("state", "from_state", "to_state") and one.get("type") == "string" and "enum" not in one
+            assert not is_free, name
+
+
+def test_a_filter_by_state_is_a_list_with_commas() -> None:
+    parameters = openapi.document()["paths"][f"{P}/nodes"]["get"]["parameters"]
+    (state,) = [one for one in parameters if one["name"] == "state"]
+    assert (state["schema"]["items"]["enum"], state["explode"]) == (list(NodeState), False)
+    with pytest.raises(ValueError, match="should be new, registering"):
+        OneOrSeveral(NodeState)._known("asleep")
+
+
+# ---------------------------------------------------------------- methods
+
+
+@pytest.mark.parametrize(("path", "allowed"), [
+    ("/groups", "GET, POST, HEAD, OPTIONS"), ("/groups/site", "GET, PATCH, DELETE, HEAD, OPTIONS"),
+    ("/openapi.json", "GET, HEAD, OPTIONS"), ("/events", "GET, HEAD, OPTIONS"),
+    ("/nodes/n1/quarantine", "POST, OPTIONS"), ("/uploads", "GET, POST, HEAD, OPTIONS")])
+def test_what_is_allowed_is_said_truly(served: Served, say: Say, path: str, allowed: str) -> None:  # noqa: F811
+    status, headers, problem = say("PUT", path, {})
+    assert (status, headers["Allow"], problem["code"]) == (405, allowed, "method_not_allowed")
+    status, headers, _ = say("OPTIONS", path)
+    assert (status, headers["Allow"]) == (204, allowed)
+    for method in ("GET", "HEAD"):
+        if path != "/events" and method in allowed:
+            assert say(method, path)[0] == 200
+
+
+def test_the_metrics_are_read_and_nothing_else(served: Served) -> None:
+    status, headers, _ = ask(served, "POST", "/metrics")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert ask(served, "OPTIONS", "/nowhere")[0] == 404
+
+
+# ---------------------------------------------------------------- what is not known
+
+
+def test_unknown_parameters_are_refused_by_every_route(served: Served) -> None:
+    """Whether or not the route takes any: what is not known may have been meant."""
+    for route in ROUTES:
+        path = P + re.sub(r"\{\w+\}", "1", route.path) + "?nonsense=1"
+        body = b"{}" if route.body is not None and not route.upload else b""
+        status, _, problem = ask(served, route.method, path, body)
+        if route.method == "HEAD" or route.upload:
+            continue
+        if status == 422 and problem.get("field") != "nonsense":
+            continue  # its body is incomplete, which is found first
+        assert (status, (problem or {}).get("field")) == (422, "nonsense"), f"{route.method} {route.path}: {problem}"
+
+
+@pytest.mark.parametrize("path", ["/openapi.json?x=1", "/health?x=1", "/groups/site?x=1", "/states?x="])
+def test_unknown_parameters_are_refused_where_none_are_taken(say: Say, path: str) -> None:  # noqa: F811
+    status, _, problem = say("GET", path)
+    assert (status, problem["field"], problem["detail"]) == (422, "x", "is not known here")
+
+
+def test_a_parameter_stands_once(say: Say) -> None:  # noqa: F811
+    status, _, problem = say("GET", "/nodes?state=active&state=off")
+    assert (status, problem["field"], problem["detail"]) == (422, "state", "stands twice")
+
+
+def test_a_body_where_none_is_wanted(served: Served, say: Say) -> None:  # noqa: F811
+    add_node(served, "n1", 1, state="registering")
+    status, _, problem = say("POST", "/nodes/n1/approve", {"force": True})
+    assert (status, problem["field"]) == (422, "force")
+    assert say("POST", "/nodes/n1/approve", {})[0] == 200
+
+
+def test_all_that_is_wrong_is_said_at_once(say: Say) -> None:  # noqa: F811
+    status, _, problem = say("POST", "/vclusters", {"name": "No Name", "size": 0, "group": 7, "colour": "red"})
+    assert status == 422
+    named = [one["field"] for one in problem["errors"]]
+    assert named == ["name", "size", "template", "group", "colour"]
+    assert (problem["field"], problem["detail"]) == (named[0], problem["errors"][0]["detail"])
+    status, _, problem = say("GET", "/nodes?limit=0&sort=nothing&x=1")
+    assert {one["field"] for one in problem["errors"]} == {"limit", "sort", "x"}
+
+
+# ---------------------------------------------------------------- health
+
+
+def test_whether_it_answers_may_be_asked_by_anybody(served: Served) -> None:
+    def health(token: str | None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
+        connection.request("GET", f"{P}/health", headers={"Authorization": f"Bearer {token}"} if token else {})
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())
+
+    add_node(served, "n1", 1)
+    assert health(None) == (200, {"ok": True, "counts": {}}), "nothing about the site"
+    assert health(READER)[1]["counts"]
+    assert health("cod_wrong")[0] == 401
+
+
+# ---------------------------------------------------------------- compression
+
+
+def fetched(
+    served: Served, path: str, method: str = "GET", **headers: str
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
+    connection.request(method, P + path, headers={"Authorization": f"Bearer {ADMIN}", **{
+        name.replace("_", "-"): value for name, value in headers.items()}})
+    reply = connection.getresponse()
+    return reply.status, reply.headers, reply.read()
+
+
+def test_long_answers_are_packed_for_who_takes_that(served: Served) -> None:
+    plain, packed = fetched(served, "/states"), fetched(served, "/states", Accept_Encoding="br, gzip;q=0.8")
+    assert (plain[1]["Content-Encoding"], packed[1]["Content-Encoding"]) == (None, "gzip")
+    assert plain[1]["Vary"] == packed[1]["Vary"] == "Accept-Encoding"
+    assert gzip.decompress(packed[2]) == plain[2]
+    assert len(packed[2]) == int(packed[1]["Content-Length"]) < len(plain[2]) / 3
+    head = fetched(served, "/states", "HEAD", Accept_Encoding="gzip")
+    assert (head[1]["Content-Length"], head[2]) == (packed[1]["Content-Length"], b"")
+    assert plain[1]["ETag"] != packed[1]["ETag"], "other bytes, another strong tag"
+    for tag in (plain[1]["ETag"], packed[1]["ETag"]):
+        assert fetched(served, "/states", If_None_Match=tag)[0] == 304
+        assert fetched(served, "/states", If_None_Match=tag, Accept_Encoding="gzip")[0] == 304
+    assert fetched(served, "/health", Accept_Encoding="gzip")[1]["Content-Encoding"] is None, "too short to be worth it"
+
+
+def test_a_change_may_be_bound_to_the_tag_of_a_packed_answer(served: Served, say: Say) -> None:  # noqa: F811
+    for number in range(1, 30):
+        add_node(served, f"n{number}", number)
+    headers = fetched(served, "/nodes/n1", Accept_Encoding="gzip")[1]
+    if headers["Content-Encoding"] == "gzip":
+        assert headers["ETag"].endswith('-gzip"')
+    packed = headers["ETag"].removesuffix('"').removesuffix("-gzip") + '-gzip"'
+    status, _, _ = ask(served, "POST", f"{P}/nodes/n1/quarantine", b'{"reason": "x"}', ADMIN, {"If-Match": packed})
+    assert status == 200
+
+
+def test_secrets_are_not_packed() -> None:
+    """A secret beside text that others can choose would show in the length."""
+    from inspect import getsource
+
+    from cod.net.apirequest import ApiRequest
+
+    assert "not secret and self.session is None" in getsource(ApiRequest._send_text)
+
+
+@pytest.mark.parametrize(("header", "takes"), [
+    ("", False), ("gzip", True), ("GZIP", True), ("identity", False), ("*", True), ("gzip;q=0", False),
+    ("*;q=1, gzip;q=0.0", False), ("br;q=1.0, gzip; q=0.5", True), ("deflate, *;q=0", False)])
+def test_who_takes_gzip(header: str, takes: bool) -> None:
+    assert gzips(header) is takes
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_who_asks_too_often_is_told_when_to_come_again() -> None:
+    wrong = unexpected(SlowDown(12.2))
+    assert (wrong.status, wrong.headers()) == (429, {
+        "Retry-After": "13", "RateLimit-Remaining": "0", "RateLimit-Reset": "13"})
+
+
+def test_every_link_that_a_change_tells_can_be_found() -> None:
+    for route in ROUTES:
+        if route.makes:
+            path = re.sub(r"\{\w+\}", "x", route.makes)
+            shown, names, methods = find(ROUTES, "GET", unquoted(path))
+            assert shown is not None or "DELETE" in methods, route.makes
+            assert shown is None or names is not None
