@@ -47,6 +47,10 @@ class NodeState(StrEnum):
     RETIRED = "retired"
 
 
+PHASES = {"wipe": "erasing", "zero": "clearing", "write": "writing", "verify": "checking", "capture": "reading"}
+"""What people call the steps of an order by which an agent tells its progress."""
+
+
 class NodeEvent(StrEnum):
     """What can happen to a node. Each (state, event) pair leads to one state: see `NODE_TRANSITIONS`."""
 

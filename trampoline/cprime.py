@@ -124,6 +124,7 @@ def prime(order: Order, disks: Sequence[Disk], progress: Progress, patience: Pat
         for piece in planned.pieces:
             installer.install(piece, writing)
         target.flush()
+        meter.tell(progress)  # with the time in which the disk caught up
         written = time.monotonic()
         if writing.sums:
             images.read_back(target, writing.sums, progress)

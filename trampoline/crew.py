@@ -27,7 +27,8 @@ class Meter:
         self.phase, self.total, self.done = phase, total, 0
         self.stopped = False
         self._lock = threading.Lock()
-        self._past: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._began = time.monotonic()
+        self._past: deque[tuple[float, int]] = deque([(self._began, 0)])
 
     def add(self, count: int) -> None:
         with self._lock:
@@ -42,6 +43,8 @@ class Meter:
         while len(self._past) > 2 and self._past[0][0] < now - _WINDOW:
             self._past.popleft()
         then, before = self._past[0]
+        if self.done >= self.total:  # nothing more comes: the rate of all of it, and not of the seconds since the end
+            then, before = self._began, 0
         progress(self.phase, self.done, self.total, (self.done - before) / max(now - then, 1e-3))
 
 

@@ -30,7 +30,8 @@ def line(kind: str, value: Any) -> str:
     """An event as a line for people."""
     if kind == "progress":
         share = 100 * value["done"] // max(value["total"], 1)
-        return f"         {value['node']}: {value['state']} {share} %, {size(value['rate'])}/s"
+        phase = f", {value['phase']}" if value.get("phase") else ""
+        return f"         {value['node']}: {value['state']}{phase} {share} %, {size(value['rate'])}/s"
     at = time.strftime("%H:%M:%S", time.localtime(value["at"]))
     if kind == "notice":
         return f"{at} notice {value['id']} to {value['group'] or 'the site'}: {value['subject']}"

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from cod.client import Client, Unreachable
 
 MIB = 1 << 20
+PHASES = {"wipe": "erasing", "zero": "clearing", "write": "writing", "verify": "checking"}
 STYLES = {"active": "bold green", "prime": "cyan", "wipe": "yellow", "boot": "blue", "inactive": "green",
           "quarantined": "bold red"}
 
@@ -28,6 +29,7 @@ class Timeline:
         self.written: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
         self._bars: dict[str, TaskID] = {}
         self._last_line: dict[str, float] = {}
+        self._phases: dict[str, str] = {}
         self.failure = ""
         self._progress = Progress(
             TextColumn("        {task.description:8}"), BarColumn(40), TextColumn("{task.fields[about]}"),
@@ -72,6 +74,7 @@ class Timeline:
         name = self.name(row["node"])
         self.states.setdefault(name, []).append({"state": row["to_state"], "at": row["at"]})
         self._drop_bar(name)
+        self._phases.pop(name, None)
         if row["bytes_written"]:
             rate = row["rate"] or 0.0
             self.written.setdefault(name, []).append(
@@ -87,7 +90,12 @@ class Timeline:
 
     def _advance(self, row: Mapping[str, Any]) -> None:
         name, done, total, rate = self.name(row["node"]), row["done"], row["total"], row["rate"]
-        about = f"{row['state']} {done / MIB:.0f} of {total / MIB:.0f} MiB, {rate / 1e6:.0f} MB/s"
+        phase = PHASES.get(row["phase"], row["phase"] or row["state"])
+        if self._phases.get(name) != phase:  # each step has a bar of its own, and its own bytes
+            self._phases[name] = phase
+            self._drop_bar(name)
+            self._last_line.pop(name, None)
+        about = f"{phase} {done / MIB:.0f} of {total / MIB:.0f} MiB, {rate / 1e6:.0f} MB/s"
         if self._console.is_terminal:
             if name not in self._bars:
                 self._bars[name] = self._progress.add_task(name, total=total, about="")

@@ -25,27 +25,32 @@ _DONE = {
 
 
 def progress(
-    tx: Tx, peer: Peer, order_id: str, done: int, total: int, rate: float, site: Site, now: float
+    tx: Tx, peer: Peer, order_id: str, phase: str, done: int, total: int, rate: float, site: Site, now: float
 ) -> Result:
-    """`done` of `total` bytes at `rate` bytes/s. The state's deadline moves on if, and only if, something was done."""
+    """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s. The state's deadline moves on
+    if, and only if, something was done."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)
-    if (done, total) != (node.progress_done, node.progress_total):
+    if (phase, done, total) != (node.progress_phase, node.progress_done, node.progress_total):
         deadline = NODE_RULES[NodeState(node.state)].deadline or 0.0
         nodes.extend_deadline(tx, node, now + deadline * site.policy.patience)
-    nodes.change(tx, node, progress_done=done, progress_total=total, progress_rate=rate, last_seen=now)
+    nodes.change(tx, node, progress_done=done, progress_total=total, progress_rate=rate, progress_phase=phase[:16],
+                 last_seen=now)
     return Result(None)
 
 
 def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float) -> Result:
-    """The order is carried out. Of the figures, bytes_written goes into the history; of a capture, what was read."""
+    """The order is carried out. Of the figures, bytes_written goes into the history, with the rate of the writing alone
+    where its seconds are told (write_seconds); of a capture, what was read."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)
     if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
         return failed(tx, peer, order_id, "its agent says that it is done, but no image has come", site, now)
-    written = replace(node, progress_done=int(figures.get("bytes_written", node.progress_done)))
+    count = int(figures.get("bytes_written", node.progress_done))
+    seconds = figures.get("write_seconds", 0.0) if node.state == NodeState.PRIME else 0.0
+    written = replace(node, progress_done=count, progress_rate=count / seconds if seconds > 0 else 0.0)
     moved = _apply(tx, written, _DONE[NodeState(node.state)], site, now)
     return Result(None, steps.wakes(node, _settled(tx, moved, site, now)))
 

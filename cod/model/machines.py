@@ -53,6 +53,7 @@ class Node:
     power_seq: int
     boot_served_at: float | None
     position: int | None = None
+    progress_phase: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,8 +219,8 @@ class AgentConnection(Protocol):
     @inlineCallbacks
     def _progress(self, message: Progress) -> Generator[Deferred[Any], Any, None]:
         server = self.server
-        yield self._run(progress.progress, self.peer, message.order, message.done, message.total, message.rate,
-                        server.site, server.clock())
+        yield self._run(progress.progress, self.peer, message.order, message.phase, message.done, message.total,
+                        message.rate, server.site, server.clock())
 
     @inlineCallbacks
     def _done(self, message: Done) -> Generator[Deferred[Any], Any, None]:

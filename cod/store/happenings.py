@@ -41,7 +41,7 @@ def progress(tx: Tx) -> list[Mapping[str, Any]]:
     n = t.nodes
     query = select(
         n.c.name.label("node"), n.c.state, n.c.progress_done.label("done"), n.c.progress_total.label("total"),
-        n.c.progress_rate.label("rate"), t.vclusters.c.group_id)
+        n.c.progress_rate.label("rate"), n.c.progress_phase.label("phase"), t.vclusters.c.group_id)
     query = query.outerjoin_from(n, t.vclusters, n.c.vcluster_id == t.vclusters.c.id)
     return [dict(row._mapping) for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))]
 

@@ -221,6 +221,7 @@ def move(
         progress_done=0,
         progress_total=0,
         progress_rate=0.0,
+        progress_phase="",
         boot_served_at=None,
     )
     if node.state in (NodeState.WIPE, NodeState.PRIME):
@@ -240,7 +241,7 @@ def move(
     tx.execute(insert(t.node_history).values(
         node_id=node.id, at=now, event=event, from_state=node.state, to_state=target, generation=moved.generation,
         vcluster_id=moved.vcluster_id, cause=cause, actor=actor, bytes_written=written,
-        rate=written / max(now - node.since, 0.001) if written else None))
+        rate=node.progress_rate or written / max(now - node.since, 0.001) if written else None))
     return moved
 
 

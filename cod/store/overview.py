@@ -27,11 +27,12 @@ def set_aside(tx: Tx, state: str, limit: int) -> list[Mapping[str, Any]]:
 
 def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping[str, Any]]:
     """Nodes held by vclusters of these groups (None: all) that are on their way to work: node, hostname, state, since,
-    vcluster, done, total, rate (bytes, bytes a second)."""
+    vcluster, done, total, rate (bytes, bytes a second), phase."""
     n, v = t.nodes.c, t.vclusters.c
     query = (
         select(n.name.label("node"), n.hostname, n.state, n.since, v.name.label("vcluster"),
-               n.progress_done.label("done"), n.progress_total.label("total"), n.progress_rate.label("rate"))
+               n.progress_done.label("done"), n.progress_total.label("total"), n.progress_rate.label("rate"),
+               n.progress_phase.label("phase"))
         .join_from(t.nodes, t.vclusters, n.vcluster_id == v.id)
         .where(n.state.in_(("trampoline", "wipe", "prime", "boot", "capture")), *theirs(v.group_id, groups))
         .order_by(v.name, n.name).limit(limit))

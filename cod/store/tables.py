@@ -233,6 +233,8 @@ nodes = _table(
     Column("progress_done", BigInteger, nullable=False, default=0, comment="bytes of the running wipe, prime, capture"),
     Column("progress_total", BigInteger, nullable=False, default=0),
     Column("progress_rate", Double, nullable=False, default=0.0, comment="bytes per second, recent"),
+    Column("progress_phase", String(16), nullable=False, default="", server_default="",
+           comment="of which step these are, as its agent calls it: wipe, write, verify …"),
     Column("power", String(8), nullable=False, default="unknown", comment="on, off or unknown, as last verified"),
     Column("power_driver", String(16), nullable=False, default="none", comment="none, lab, ipmi, redfish, wol, pdu"),
     Column("power_address", String(200), nullable=False, default="", comment="the driver's address of this node"),

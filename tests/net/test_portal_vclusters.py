@@ -165,6 +165,12 @@ def test_priming_has_a_bar_and_a_badge_that_follow_the_node(there: Served) -> No
     assert 0 < int(bar.get("value")) < 100
     assert page.tree.xpath("//*[@data-state and @data-node='node14']/text()") == ["installing"]
     there.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == "node14").values(
+        progress_phase="wipe", progress_rate=2.0**20)))
+    erasing = browse(there, group="web", name="amy").get("/vclusters/farm")
+    (shown,) = erasing.tree.xpath("//*[@data-progress='node14']")
+    assert " ".join(shown.text_content().split()).startswith("erasing")
+    assert "1.0 MiB/s" in shown.text_content()
+    there.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == "node14").values(
         progress_done=0, progress_total=0)))
     early = browse(there, group="web", name="eva").get("/vclusters/farm")
     assert early.tree.xpath("//*[@data-progress='node14']//progress/@value") == ["0"], "it is there from the beginning"

@@ -99,8 +99,8 @@ class Lab:
     def failed(self, peer: Peer, order_id: str, reason: str = "no disk") -> Result:
         return progress.failed(self.tx, peer, order_id, reason, self.site, self.now)
 
-    def progress(self, peer: Peer, order_id: str, done: int, total: int = 100) -> None:
-        progress.progress(self.tx, peer, order_id, done, total, 5.0, self.site, self.now)
+    def progress(self, peer: Peer, order_id: str, done: int, total: int = 100, phase: str = "write") -> None:
+        progress.progress(self.tx, peer, order_id, phase, done, total, 5.0, self.site, self.now)
 
     def tick(self, seconds: float = 0.0) -> None:
         """Time passes; the servers a and b hold their connections all the while."""

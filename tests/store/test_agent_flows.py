@@ -140,6 +140,23 @@ def test_an_older_connection_says_nothing_more(primed: tuple[Lab, Peer]) -> None
     assert sessions.get(lab.tx, before.id).epoch == newer.epoch > older.epoch  # type: ignore[union-attr]
 
 
+def test_wiping_and_writing_are_told_apart_with_true_rates(primed: tuple[Lab, Peer]) -> None:
+    lab, peer = primed
+    order_id = lab.order(1).id
+    lab.progress(peer, order_id, 100, 100, phase="wipe")
+    assert (lab.node(1).progress_phase, lab.node(1).progress_done) == ("wipe", 100)
+    first = lab.node(1).deadline
+    lab.now += 60
+    lab.progress(peer, order_id, 100, 100, phase="write")
+    assert lab.node(1).progress_phase == "write"
+    assert (lab.node(1).deadline or 0) > (first or 0), "another step is progress, though it has as many bytes"
+    lab.now += 40
+    lab.done(peer, order_id, bytes_written=1_000_000, wipe_seconds=60.0, write_seconds=20.0)
+    row = nodes.history(lab.tx, lab.node(1).id)[-1]
+    assert (row["bytes_written"], row["rate"]) == (1_000_000, 50_000), "of the writing alone"
+    assert lab.node(1).progress_phase == ""
+
+
 def test_only_progress_moves_the_deadline(primed: tuple[Lab, Peer]) -> None:
     lab, peer = primed
     order_id, first = lab.order(1).id, lab.node(1).deadline

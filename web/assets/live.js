@@ -8,6 +8,7 @@
   const SOON = 400; // milliseconds until the first fetch
   const body = document.body;
   const STATES = JSON.parse(body.dataset.states); // of nodes: what people call them, and the badge's colour
+  const PHASES = JSON.parse(body.dataset.phases); // what people call the steps of an order
   const every = (selector, root = document) => root.querySelectorAll(selector);
   const named = (attribute, name) => every(`[${attribute}="${CSS.escape(name)}"]`);
 
@@ -26,6 +27,13 @@
       } else if (parts.length) break;
     }
     return parts.join(" ") || "0 s";
+  }
+
+  function bytes(count) { // as the server writes them
+    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let place = 0;
+    for (; count >= 1024 && place < units.length - 1; place++) count /= 1024;
+    return `${count.toFixed(place ? 1 : 0)} ${units[place]}`;
   }
 
   function tick() {
@@ -144,6 +152,9 @@
       for (const shown of named("data-progress", value.node)) {
         shown.querySelector("progress").value = part;
         shown.querySelector(".percent").textContent = `${part} %`;
+        const phase = shown.querySelector(".phase"), rate = shown.querySelector(".rate");
+        if (phase) phase.textContent = PHASES[value.phase] || value.phase || "";
+        if (rate) rate.textContent = value.rate ? `${bytes(value.rate)}/s` : "";
       }
     },
     notice(value) {

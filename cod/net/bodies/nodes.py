@@ -82,11 +82,15 @@ class Because(Body):
 
 
 class Progress(Reply):
-    """Bytes written or erased of the running step; `rate` in bytes per second."""
+    """Bytes of the running step that are done; `rate` in bytes per second.
+
+    phase  what they are of: wipe, zero, write, verify or capture; empty: its agent has not said
+    """
 
     done: int
     total: int
     rate: float
+    phase: str = ""
 
 
 class Power(Reply):
@@ -211,7 +215,8 @@ class NodeList(Part):
 
 def _node(view: model.NodeView) -> dict[str, Any]:
     node = view.node
-    progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate)
+    progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate,
+                        phase=node.progress_phase)
     own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
     names = ("macs", "type", "block", "vcluster", "template", "address", "immune_until")
     joined = {key: getattr(view, key) for key in names}

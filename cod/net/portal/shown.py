@@ -10,9 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from cod.model import dotted
+from cod.states import PHASES
 
-__all__ = ["browser", "by_word", "clock", "count", "dotted", "duration", "exact", "node_word", "percent", "remedy",
-           "said", "size", "when"]
+__all__ = ["browser", "by_word", "clock", "count", "dotted", "duration", "exact", "node_word", "percent", "phase",
+           "remedy", "said", "size", "when"]
 
 NONE = Markup("&ndash;")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -95,6 +96,11 @@ NODE_WORDS = {
 def node_word(state: str) -> tuple[str, str]:
     """What people call a node's state, and the colour of its badge."""
     return NODE_WORDS.get(state, (state, "busy"))
+
+
+def phase(name: str) -> str:
+    """What people call a step by which a node's progress is told; '' for none."""
+    return PHASES.get(name, name)
 
 
 def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
