@@ -216,7 +216,8 @@ def _signin(file: SiteFile) -> model.SignInRules:
     own_ca, password = _path(file.ldap.ca_file), _path(file.ldap.password_file)
     ldap = file.ldap.model_dump() | {"ca_file": own_ca, "password_file": password}
     oidc = file.oidc.model_dump() | {"secret_file": _path(file.oidc.secret_file)}
-    own = file.signin.model_dump() | {"url": file.signin.url or _portal(file.api)}
+    own = file.signin.model_dump() | {
+        "url": file.signin.url or _portal(file.api), "named": bool(file.signin.url or file.api.names)}
     return model.SignInRules(**own, ldap=model.Ldap(**ldap), oidc=model.Oidc(**oidc))
 
 

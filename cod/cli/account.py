@@ -211,11 +211,13 @@ def _change(row: Any) -> str:
 
 def _brief(name: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.endswith("_at") or name == "drain_until":
+        if name.endswith(("_at", "_until")) or name in ("deadline", "since", "until", "last_seen", "at"):
             return when(value)
         if name in ("default_lease", "max_lease", "lease_time", "lease", "lifetime"):
             return duration(value)
         if name == "image_quota":
             return size(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{each} {_brief(each, one)}" for each, one in value.items())
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:39]}…"

@@ -19,6 +19,7 @@ from cod.store.engine import Tx
 
 _CLAIM, _CLAIM_SECONDS = "ingest", 30.0
 RULES = ImageRules()
+_SERVES, _SERVED_SECONDS = "image server", 60.0  # somebody looks for images that wait
 
 
 def add(
@@ -46,13 +47,16 @@ def take(
     served: Mapping[int | None, float] | None = None,
 ) -> Image | None:
     """Return the image that `owner` takes in now, or goes on with: renews its claim for 30 s. None: nothing to do, or
-    another server is at it. `busy` and `served`: groups, as for `policy.uploads.next_turn`."""
+    another server is at it. `busy` and `served`: groups, as for `policy.uploads.next_turn`.
+    Whoever asks shows that an image server runs (`is_served`)."""
+    _runs(tx, owner, now)
     image = policy.next_turn(images.waiting(tx), busy, served or {})
     return image if image and renew(tx, owner=owner, now=now) else None
 
 
 def renew(tx: Tx, *, owner: str, now: float) -> bool:
     """Renew the claim of a server that is taking images in; has it (still) the claim?"""
+    _runs(tx, owner, now)
     return bool(claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS))
 
 
@@ -62,6 +66,17 @@ def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
         return None
     taken, quota = uploads.room(tx, image.group_id, rules)
     return None if quota is None else max(quota - taken + image.stored, 0)
+
+
+def _runs(tx: Tx, owner: str, now: float) -> None:
+    """Note that an image server runs, which is written twice a minute."""
+    if claims.left(tx, _SERVES, now) < _SERVED_SECONDS / 2:
+        claims.hold(tx, _SERVES, owner, now, _SERVED_SECONDS)
+
+
+def is_served(tx: Tx, now: float) -> bool:
+    """Does an image server run, which makes images of uploads?"""
+    return claims.left(tx, _SERVES, now) > 0
 
 
 def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str]:

@@ -218,6 +218,7 @@ class SignInRules:
     """How people sign in, from the `[signin]` table.
 
     url           where browsers reach the portal, without a slash at the end: goes into links; '': not said
+    named         the site file says so; else `url` has the host's own name, which others may not be able to look up
     idle          seconds without a click after which a browser is signed out
     life          seconds after which it is anyhow
     invitation    seconds that an invitation or a link for a new password is good for
@@ -226,6 +227,7 @@ class SignInRules:
     """
 
     url: str = ""
+    named: bool = True
     idle: float = 43_200.0
     life: float = 604_800.0
     invitation: float = 604_800.0

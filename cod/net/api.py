@@ -56,6 +56,7 @@ class Api(http.HTTPFactory):
     names         host names of the server, beside its addresses
     proxied       it has no TLS of its own: a proxy on this host says where requests come from
     consoles      folder that consoles are kept in, or None
+    fingerprint   says the SHA-256 of the web server's certificate, hex; '' where there is none
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Api(http.HTTPFactory):
         wake: Callable[[Any], object], metrics: Callable[[], Deferred[bytes]] | None = None,
         clock: Callable[[], float] = time.time, webhook_key: bytes = b"", authority: Ca | None = None,
         names: Sequence[str] = (), proxied: bool = False, consoles: Path | None = None,
+        fingerprint: Callable[[], str] = str,
     ) -> None:
         super().__init__(timeout=60, reactor=reactor)
+        self.fingerprint = fingerprint
         self.proxied, self.consoles = proxied, consoles
         self.crowd = Crowd(None if local or proxied else MOST_OF_ONE)
         self.names = frozenset(name.lower() for name in names)
@@ -144,7 +147,8 @@ class ApiServer(Service):
         self._apis = [
             Api(reactor, pool, site, local=local, images=images, intake=self.intake, upload_limit=upload_limit,
                 wake=wake, clock=clock, metrics=partial(metrics.page, pool, site, clock), webhook_key=webhook_key,
-                authority=authority, names=names, proxied=tls is None, consoles=consoles)
+                authority=authority, names=names, proxied=tls is None, consoles=consoles,
+                fingerprint=(lambda: tls.fingerprint) if tls else str)
             for local in (True, False)
         ]
         self._sweep = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))

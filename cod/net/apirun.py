@@ -39,6 +39,7 @@ class Ground(Protocol):
     webhook_key: bytes
     authority: Ca | None
     consoles: Path | None
+    fingerprint: Callable[[], str]
     real_reactor: Any
     signin: SignIn
     names: frozenset[str]

@@ -48,7 +48,7 @@ class UploadRequest(Arriving):
     def _ask(self, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None) -> Ask:
         api = self.api
         return Ask(api.site, api.clock(), who, api.images, names, body, query, key or secrets.token_hex(16),
-                   api.webhook_key, api.authority, api.consoles)
+                   api.webhook_key, api.authority, api.consoles, fingerprint=api.fingerprint())
 
     # ------------------------------------------------ a piece
 

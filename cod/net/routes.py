@@ -32,6 +32,8 @@ class Ask:
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
     consoles      the folder that consoles are kept in; None: nowhere
+    host          the name and port by which a browser that asks has reached this server; '' for programs
+    fingerprint   SHA-256 of the web server's certificate, hex; '': it has none of its own
     """
 
     site: Site
@@ -45,6 +47,8 @@ class Ask:
     webhook_key: bytes = field(default=b"", repr=False)
     authority: Ca | None = field(default=None, repr=False)
     consoles: Path | None = None
+    host: str = ""
+    fingerprint: str = ""
 
     @property
     def is_stranger(self) -> bool:

@@ -21,13 +21,13 @@ log = logging.getLogger("cod.api")
 class WebTls:
     """What `listenSSL` wants. `files` names the certificate and makes it if need be; it is asked at each `reread`.
 
-    Raises what `files` does, and `webcert.Unusable`.
+    `fingerprint`: the certificate's SHA-256, hex. Raises what `files` does, and `webcert.Unusable`.
     """
 
     def __init__(self, files: Callable[[], WebCertificate]) -> None:
         self._files = files
         self._options: Any = None
-        self._shown = ""
+        self.fingerprint = ""
         self.reread()
 
     def reread(self) -> None:
@@ -39,8 +39,8 @@ class WebTls:
         self._options = CertificateOptions(
             privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2,
             acceptableProtocols=[b"http/1.1"])  # browsers offer HTTP/2 as well, and take it ill if none is chosen
-        if (shown := files.fingerprint()) != self._shown:
-            self._shown = shown
+        if (shown := files.fingerprint()) != self.fingerprint:
+            self.fingerprint = shown
             log.info("the web server's certificate has the SHA-256 %s", shown)
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:

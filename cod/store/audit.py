@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import eq, ge, lt
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, or_, select
 
 from cod.model import ALL, AuditRow, Listed, Page, Who
 from cod.store import tables as t
@@ -40,15 +40,19 @@ def every(
 ) -> Listed[AuditRow]:
     """A part of the rows, the newest first; of those `groups` alone (None: all, the site's too).
 
-    actor, thing  exactly; action: its first words; since, until: seconds since the epoch
+    actor   exactly, or without its kind: 'carla' finds 'user:carla'; thing: exactly
+    action  its first words; since, until: seconds since the epoch
     """
     name = t.groups.c.name
     query = select(_a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, name, _a.before, _a.after)
     query = query.select_from(t.audit).outerjoin(t.groups, t.groups.c.id == _a.group_id)
     query = query.where(*theirs(_a.group_id, groups), *having(page.q, _a.actor, _a.action, _a.thing))
     compared: list[tuple[Any, Any, Callable[[Any, Any], Any]]] = [
-        (name, group, eq), (_a.actor, actor, eq), (_a.thing, thing, eq), (_a.at, since, ge), (_a.at, until, lt)]
+        (name, group, eq), (_a.thing, thing, eq), (_a.at, since, ge), (_a.at, until, lt)]
     query = query.where(*(by(column, value) for column, value, by in compared if value is not None))
+    if actor is not None:
+        any_kind = [] if ":" in actor else [_a.actor.endswith(f":{actor}", autoescape=True)]
+        query = query.where(or_(_a.actor == actor, *any_kind))
     if action is not None:
         query = query.where(_a.action.startswith(action, autoescape=True))
     found = page_of(tx, query, page, {"id": _a.id}, "-id", _a.id)

@@ -68,3 +68,9 @@ def give_up(tx: Tx, claim: Claim) -> None:
     """Let the claim expire now, so that another server need not wait for it."""
     tx.execute(update(t.claims).values(expires_at=0.0).where(
         _c.name == claim.name, _c.owner == claim.owner, _c.generation == claim.generation))
+
+
+def left(tx: Tx, name: str, now: float) -> float:
+    """Return the seconds that the claim is still valid for, whoever has it; 0 where nobody has."""
+    until = tx.scalar(select(_c.expires_at).where(_c.name == name))
+    return max(0.0, (until or 0.0) - now)

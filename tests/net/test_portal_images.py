@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cod.flows import images as image_flows
 from cod.states import NodeState
 from cod.store import captures, images, nodes, uploads
 from tests.net.apiserver import NOW, Served
@@ -111,3 +112,15 @@ def test_a_capture_that_runs_has_a_bar(there: Served) -> None:
 def test_who_looks_makes_no_images_and_others_see_nothing(there: Served) -> None:
     assert not browse(there, "viewer").get(CAPTURE).tree.xpath("//main//form")
     assert browse(there, group="web").get(CAPTURE).status == 404
+
+
+def test_a_page_says_when_no_image_server_runs(there: Served) -> None:
+    """An upload was taken, and nothing ever became of it."""
+    browser = browse(there)
+    for path in ("/images", "/images/new"):
+        assert "No image server runs" in browser.get(path).words
+    there.tx(image_flows.take, owner="head1", now=NOW)
+    for path in ("/images", "/images/new"):
+        assert "No image server runs" not in browser.get(path).words
+    there.clock.now += 120
+    assert "No image server runs" in browser.get("/images").words

@@ -99,12 +99,38 @@ def test_setting_a_node_aside_wants_a_reason(site_of: Served) -> None:
     assert refused.status == 422
     assert node(site_of, "node19").state == "inactive"
     done = page.send(path, reason="its fan is <loud> & slow")
-    assert "is set aside" in done.words
+    assert "is out of service" in done.words
     assert "its fan is <loud> & slow" in done.words
     assert "<loud>" not in done.text
     assert node(site_of, "node19").state == "quarantined"
     done.send("/nodes/node19/restore")
     assert node(site_of, "node19").state == "trampoline"
+
+
+def test_taking_a_node_in_use_out_of_service_asks_and_says_whose_work_stops(site_of: Served) -> None:
+    path = "/nodes/node01/quarantine"
+    page = signed_in(site_of).get("/nodes/node01")
+    assert "the work of physics on it in the virtual cluster batch stops" in page.words
+    asked = page.send(path, reason="")
+    assert asked.status == 422
+    wrong = " ".join(asked.tree.xpath("//*[@role='alert']/text()"))
+    assert "should say why" in wrong
+    assert "tick this: the work of batch on it stops" in wrong
+    assert asked.send(path, reason="its fan is loud").status == 422
+    assert node(site_of, "node01").state == "active"
+    assert "is out of service" in asked.send(path, reason="its fan is loud", sure="batch").words
+    assert node(site_of, "node01").state == "quarantined"
+    free = signed_in(site_of).get("/nodes/node19")
+    assert "Nobody uses node19" in free.words
+    assert not free.tree.xpath("//input[@name='sure']")
+
+
+def test_a_search_keeps_the_order(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    for path, query in (("/nodes", {"sort": "-since"}), ("/vclusters", {"sort": "-size"}),
+                        ("/requests", {"sort": "priority"})):
+        fields = dict(browser.get(path, **query).tree.xpath("//form[@role='search']")[0].form_values())
+        assert fields["sort"] == query["sort"], path
 
 
 def test_a_node_is_renamed_and_switched_otherwise(site_of: Served) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cod.model import Role, Who
+from dataclasses import replace
+
+from cod.model import Role, Site, Who
 from cod.store import groups, people
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import Browser, signed_in
@@ -27,6 +29,32 @@ def test_an_administrator_adds_a_user_who_sets_a_password(served: Served) -> Non
     again = Browser(served.server.ports[0]).get("/invitation").send("/invitation", code=link)
     assert again.status >= 400, "a link works once"
     assert "<b>New</b>" in signed_in(served).get("/people").words  # as text
+
+
+def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> None:
+    """Where the site file names none, the host's own name, which nobody else may look up, went into links."""
+    api = served.server._apis[1]
+    api.names, api.fingerprint = frozenset({"cod.example.org"}), lambda: "ab" * 32
+    browser = signed_in(served)
+    for named, host, wanted in ((False, "cod.example.org:8443", "https://cod.example.org:8443/"),
+                                (False, "127.0.0.1:8443", "https://inner/"), (False, "localhost", "https://inner/"),
+                                (True, "cod.example.org:8443", "https://inner/")):
+        api.site = replace(site, signin=replace(site.signin, url="https://inner", named=named))
+        browser.host = host
+        page = browser.get("/people").send("/people/invite", email="")
+        link = page.tree.xpath("//pre")[0].text_content()
+        assert link.startswith(f"{wanted}invitation#"), (named, host)
+        assert ":".join(["AB"] * 32) in page.words, "the certificate's fingerprint"
+
+
+def test_a_private_key_is_not_shown_again(served: Served) -> None:
+    page = signed_in(served).get("/account")
+    secret = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
+    refused = page.send("/account/keys", key=secret, name="mine")
+    assert refused.status == 422
+    assert "this is a private key" in refused.words
+    assert "b3BlbnNzaC1rZXk" not in refused.text
+    assert dict(refused.fields("/account/keys"))["name"] == "mine", "the rest of what was typed stays"
 
 
 def test_a_link_to_the_site_can_be_taken_back(served: Served) -> None:
@@ -80,6 +108,8 @@ def test_the_audit_says_who_did_what(served: Served) -> None:
     assert "user:ann" in page.words
     assert "a@example.org" in page.words
     assert "user:ann" not in administrator.get("/audit", actor="user:bob").tree.xpath("string(//main//table)")
+    assert "user:ann" in administrator.get("/audit", actor="ann").tree.xpath("string(//main//table)")
+    assert "user:ann" not in administrator.get("/audit", actor="nn").tree.xpath("string(//main//table)")
     theirs = signed_in(served, owner(served)).get("/audit")
     assert theirs.status == 200
     assert "a@example.org" not in theirs.words

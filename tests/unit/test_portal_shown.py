@@ -59,3 +59,20 @@ def test_what_is_written_below_a_chart_does_not_lie_on_each_other(moments: list[
     assert all(later - earlier >= least for earlier, later in pairwise(kept))
     assert kept[:1] == moments[:1]
     assert all(any(0 <= at - one <= least for one in kept) for at in moments)  # and nothing is left out in vain
+
+
+def test_the_audit_has_times_and_no_epochs() -> None:
+    at = 1_763_647_200.0
+    assert shown.said("deadline", at) == shown.said("expires_at", at) == "2025-11-20 14:00:00 UTC"
+    nested = shown.said("lease", {"expires_at": at, "lease_time": 3600.0})
+    assert nested == "expires_at 2025-11-20 14:00:00 UTC, lease_time 1 h"
+    assert str(int(at)) not in shown.said("changes", [{"since": at}, {"until": at}])
+
+
+def test_nodes_are_counted_in_peoples_words() -> None:
+    assert shown.by_word({"boot": 1, "trampoline": 2, "active": 3, "odd": 1, "off": 0}) == [
+        ("odd", "busy", 1, ["odd"]), ("in use", "good", 3, ["active"]), ("starting", "busy", 3, ["trampoline", "boot"])]
+
+
+def test_a_length_of_time_without_loss() -> None:
+    assert [shown.exact(each) for each in (259200.0, 129600.0, 5400.0, 1.5)] == ["3d", "36h", "90min", "1.5s"]

@@ -169,11 +169,13 @@ class InvitationList(Reply):
 
 class Invited(InvitationReply):
     """A new link, shown this once. Its secret is behind the '#': browsers do not send that. `mailed`: to `email`;
-    `unsent` says why not."""
+    `unsent` says why not. `fingerprint`: SHA-256 of the web server's certificate, hex, by which a browser that warns of
+    it can be told that it is the right one; empty: it has none of its own."""
 
     link: str
     mailed: bool
     unsent: str
+    fingerprint: str = ""
 
 
 class Accept(Body):

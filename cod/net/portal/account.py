@@ -34,7 +34,8 @@ PAGES = (Page(PATH, "account.html", _account),)
 ACTIONS: tuple[Action, ...] = (
     _action("/profile", "PATCH", "/me", "Your account is changed."),
     Action(PATH + "/password", api("PUT", "/me/password"), page=PATH, then=to(PATH), said=_ended),
-    _action("/keys", "POST", "/me/keys", "The key is added. Nodes that are installed from now on let it in."),
+    _action("/keys", "POST", "/me/keys", "The key is added. Nodes that are installed from now on let it in.",
+            hides=("key",)),
     _action("/keys/{id}/remove", "DELETE", "/me/keys/{id}", "The key is removed."),
     _action("/sessions/{id}/end", "DELETE", "/me/sessions/{id}", "That browser is signed out."),
     Action(PATH + "/sessions/end", api("DELETE", "/me/sessions"), page=PATH, then=to("/sign-in"),

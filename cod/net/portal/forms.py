@@ -47,7 +47,7 @@ class Fields:
 
     def one(self, name: str, default: str = "") -> str:
         """The field's (first) value."""
-        return self.values.get(name, [default])[0]
+        return next(iter(self.values.get(name, ())), default)
 
     def all(self, name: str) -> list[str]:
         """The field's values."""

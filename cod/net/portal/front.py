@@ -135,7 +135,7 @@ class Portal:
         ground = self.ground
         return Ask(ground.site, ground.clock(), asked.visit.who or NOBODY, ground.images, names, body, query,
                    key or secrets.token_hex(16), ground.webhook_key, ground.authority,
-                   ground.consoles)
+                   ground.consoles, asked.header("host") or "", ground.fingerprint())
 
     def _context(self, asked: Asked, place: str, form: Form | None = None) -> dict[str, Any]:
         """What every template is given; see `net.portal`."""
@@ -244,7 +244,10 @@ class Portal:
         page, page_names = self._page(routes.unquoted(path))
         if page is None:
             raise wrong or Wrong(404, "not_found", "There is no such page.")
-        form = filled(asked, fields, wrong)
+        hides = action.hides if isinstance(action, Action) else ()
+        kept = {name: [] if name in hides and "PRIVATE KEY" in "".join(texts) else texts
+                for name, texts in fields.values.items()}
+        form = filled(asked, Fields(kept), wrong)
         if isinstance(action, Action) and action.again:
             form.path = links.fill(action.again, names)
         return await self._shown(asked, page, page_names, wrong.status if wrong else 200, form, **more)

@@ -18,7 +18,8 @@ def _list(ask: Ask) -> Flow:
     whole = IMAGES[0].call(ask)
 
     def load(tx: Any) -> dict[str, Any]:
-        return {"found": whole(tx), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups)}
+        return {"found": whole(tx), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+                "served": images.is_served(tx, ask.now)}
 
     return load
 
@@ -41,7 +42,8 @@ def _new(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         owners = [("", "the site")] if ask.who.admin else []
         owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
-        return {"owners": owners, "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups)}
+        return {"owners": owners, "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+                "served": images.is_served(tx, ask.now)}
 
     return load
 

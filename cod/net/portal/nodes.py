@@ -12,6 +12,8 @@ from cod.model import Page as ListPage
 from cod.model import Right
 from cod.net import bodies as b
 from cod.net import console
+from cod.net.apibody import Wrong
+from cod.net.portal.forms import Fields
 from cod.net.portal.pages import Action, Page, api, to, together
 from cod.net.portal.timeline import life
 from cod.net.routes import Ask, Flow, see
@@ -35,7 +37,9 @@ def _one(ask: Ask) -> Flow:
         works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names["name"]))
         view, bindings, history, conflicts = views.node_in_full(
             tx, ask.names["name"], ask.site.policy, ask.who.groups)
-        return {"view": view, "node": view.node, "bindings": bindings, "history": history, "conflicts": conflicts,
+        holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
+        return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
+                "conflicts": conflicts,
                 "facts": nodes.hardware(view.node),
                 "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
                 "offered": _offered(view.node.state) if ask.who.admin else (),
@@ -72,6 +76,16 @@ def _done(sentence: str) -> Any:
     return lambda ask, reply: sentence.format(reply.name)
 
 
+def _aside(fields: Fields) -> dict[str, Any]:
+    """The reason. Of a node in use somebody has to say that the work on it may stop; all that is missing is told."""
+    wrong = {} if fields.one("reason").strip() else {"reason": "should say why"}
+    if fields.one("holder") and fields.one("sure") != fields.one("holder"):
+        wrong["sure"] = f"tick this: the work of {fields.one('holder')} on it stops"
+    if wrong:
+        raise Wrong(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
+    return {"reason": fields.one("reason")}
+
+
 _PAGE = "/nodes/{name}"
 
 PAGES = (
@@ -85,8 +99,8 @@ ACTIONS = (
            _done("{} belongs to the site now.")),
     Action("/nodes/{name}/power", api("POST", "/nodes/{name}/power"), _PAGE, to(_PAGE),
            _done("{} is being switched; what its power turns out to be is shown here.")),
-    Action("/nodes/{name}/quarantine", api("POST", "/nodes/{name}/quarantine"), _PAGE, to(_PAGE),
-           _done("{} is set aside.")),
+    Action("/nodes/{name}/quarantine", api("POST", "/nodes/{name}/quarantine"), _PAGE, to(_PAGE), body=_aside,
+           said=           _done("{} is out of service.")),
     Action("/nodes/{name}/restore", api("POST", "/nodes/{name}/restore"), _PAGE, to(_PAGE), _done("{} is back.")),
     Action("/nodes/{name}/retire", api("POST", "/nodes/{name}/retire"), _PAGE, to(_PAGE),
            _done("{} is no longer part of the site.")),

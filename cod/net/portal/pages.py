@@ -52,6 +52,7 @@ class Action:
     shows    template that shows the reply at once, instead of `then`: for secrets that are shown once
     again    for what only looks at what is typed: the path of the form that it belongs to. The page is shown again with
              that form as it was typed and the route's reply as `reply`; with `?part=` that part of it alone
+    hides    fields that are not shown again where a private key was pasted into them
     edit     changes what was typed before it is looked at and shown again
     """
 
@@ -65,6 +66,7 @@ class Action:
     names: Callable[[Mapping[str, str], Fields], Mapping[str, str]] = lambda names, fields: names
     shows: str = ""
     again: str = ""
+    hides: tuple[str, ...] = ()
     edit: Callable[[Fields], Fields] = lambda fields: fields
 
 

@@ -21,7 +21,7 @@ class Templates:
             loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, auto_reload=False, cache_size=-1)
         for name in ("browser", "when", "clock", "duration", "size", "count", "percent", "dotted", "node_word",
-                     "by_word", "phase", "remedy"):
+                     "by_word", "phase", "remedy", "colons"):
             self._env.filters[name] = getattr(shown, name)
         self._env.tests["at_work"] = states.WORKING.__contains__
         self._env.globals |= {"url": links.url, "asset": assets.path, "node_words": shown.NODE_WORDS,

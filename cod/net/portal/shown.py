@@ -12,8 +12,8 @@ from markupsafe import Markup
 from cod.model import dotted
 from cod.states import PHASES
 
-__all__ = ["browser", "by_word", "clock", "count", "dotted", "duration", "exact", "node_word", "percent", "phase",
-           "remedy", "said", "size", "when"]
+__all__ = ["browser", "by_word", "clock", "colons", "count", "dotted", "duration", "exact", "node_word", "percent",
+           "phase", "remedy", "said", "size", "when"]
 
 NONE = Markup("&ndash;")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -98,6 +98,11 @@ def node_word(state: str) -> tuple[str, str]:
     return NODE_WORDS.get(state, (state, "busy"))
 
 
+def colons(digest: str) -> str:
+    """Return a fingerprint as browsers show it: 'AB:CD:…'."""
+    return ":".join(digest[place:place + 2] for place in range(0, len(digest), 2)).upper()
+
+
 def phase(name: str) -> str:
     """What people call a step by which a node's progress is told; '' for none."""
     return PHASES.get(name, name)
@@ -123,6 +128,7 @@ def remedy(change: Any, wanted: int) -> str:
 
 
 _LENGTHS = {"default_lease", "max_lease", "lease_time", "lease", "lifetime"}  # seconds
+_TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the epoch
 _SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images
 
 
@@ -131,12 +137,16 @@ def said(name: str, value: Any, *, of_image: bool = False) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.endswith("_at") or name == "drain_until":
+        if name.endswith(("_at", "_until")) or name in _TIMES:
             return clock(value).striptags()
         if name in _LENGTHS:
             return duration(value)
         if name == "image_quota" or (of_image and name in _SIZES):
             return size(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{each} {said(each, one, of_image=of_image)}" for each, one in value.items())
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        return "; ".join(said(name, one, of_image=of_image) for one in value)
     return json.dumps(value, ensure_ascii=False)
 
 

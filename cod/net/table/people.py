@@ -38,7 +38,7 @@ If you did not expect this, tell an administrator.
 def _linked(make: Any, ask: Ask, **wanted: Any) -> Flow:
     """A flow that makes an invitation; its value is (the row, the link)."""
     secret = secrets.token_urlsafe(32)
-    link = f"{ask.site.signin.url}{INVITATION_PAGE}#{secret}"
+    link = f"{_reached(ask)}{INVITATION_PAGE}#{secret}"
 
     def linked(tx: Any) -> tuple[Invitation, str]:
         if ask.body.mail:
@@ -49,12 +49,22 @@ def _linked(make: Any, ask: Ask, **wanted: Any) -> Flow:
     return linked
 
 
+def _reached(ask: Ask) -> str:
+    """Return where others reach the portal: as the site file says, else as the browser of who invites has reached it.
+    The host's own name, which nobody else may know, is the last resort."""
+    rules = ask.site.signin
+    here = ask.host.partition(":")[0].strip("[]") if not ask.host.startswith("[") else ask.host[1:].partition("]")[0]
+    if rules.named or not here or here == "localhost" or here == "::1" or here.startswith("127."):
+        return rules.url
+    return f"https://{ask.host}"
+
+
 def _told(ask: Ask, made: tuple[Invitation, str]) -> b.Invited:
     """In a thread: the link, sent by mail where that is wanted."""
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
     return b.Invited(**b.InvitationReply.model_validate(row).model_dump(), link=link,
-                     mailed=ask.body.mail and not unsent, unsent=unsent)
+                     mailed=ask.body.mail and not unsent, unsent=unsent, fingerprint=ask.fingerprint)
 
 
 def _mailed(ask: Ask, row: Invitation, link: str) -> str:
