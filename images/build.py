@@ -1,9 +1,10 @@
-"""Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b, opaque, execd.
+"""Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b, opaque, execd,
+debian.
 
 Writes DIR/NAME.img, a sparse raw disk, and DIR/NAME.json with its facts: name, version, size (bytes), sha256 of the
-whole image, digest (what the running image says about itself), stamp (of the inputs). The same inputs give the same
-bytes; nothing is done when the inputs are those of the last time. Needs no root and no network but the distribution's
-packages.
+whole image, digest (what the running image says about itself), stamp (of the inputs). Nothing is done when the inputs
+are those of the last time; of all but debian, the same inputs give the same bytes. Needs no network but the
+distribution's packages, and root for debian alone.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import argparse
 import hashlib
 import json
 import shutil
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from images import disk, execd, hello, linux, opaque
+from images import debian, disk, execd, hello, linux, opaque
 from trampoline.recipe import packages
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-NAMES = (*hello.HELLOS, "opaque", execd.NAME)
+NAMES = (*hello.HELLOS, "opaque", execd.NAME, debian.NAME)
 SOURCES = ("images", "trampoline/recipe")
 
 
@@ -41,27 +44,33 @@ def main(arguments: list[str] | None = None) -> int:
 def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
     """Make one image unless it is up to date; returns its facts."""
     with packages.alone(cache):
-        wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
-        root = packages.exactly(execd.PACKAGES) if name == execd.NAME else []
-        stamp = _stamp([*wanted, *root])
+        if name == debian.NAME:
+            wanted, root = debian.wanted(), list[packages.Package]()
+        else:
+            wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
+            root = packages.exactly(execd.PACKAGES) if name == execd.NAME else []
+        stamp = _stamp([*wanted, *root], debian.SOURCES if name == debian.NAME else SOURCES)
         known = _known(out, name)
         if known.get("stamp") == stamp and (out / f"{name}.img").is_file():
             return known
-        return _make(name, out, packages.unpacked(wanted, cache) if wanted else None,
-                     packages.unpacked(root, cache / name) if root else None, stamp)
+        return _make(name, out, cache, wanted, root, stamp)
 
 
-def _make(name: str, out: Path, tools: Path | None, root: Path | None, stamp: str) -> dict[str, Any]:
+def _make(name: str, out: Path, cache: Path, wanted: list[packages.Package], root: list[packages.Package],
+          stamp: str) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f"{name}-", dir=out) as scratch:
-        path = Path(scratch) / f"{name}.img"
-        (Path(scratch) / "data").mkdir()
-        if tools is None:
+    with TemporaryDirectory(prefix=f"{name}-", dir=out) as folder:
+        scratch = Path(folder)
+        path = scratch / f"{name}.img"
+        (scratch / "data").mkdir()
+        if name == "opaque":
             more = opaque.make(path)
-        elif root is None:
-            more = hello.make(hello.HELLOS[name], tools, Path(scratch), path)
+        elif name == debian.NAME:
+            more = debian.make(packages.fetched(wanted, cache / "packages"), scratch, path)
+        elif name == execd.NAME:
+            more = execd.make(packages.unpacked(wanted, cache), packages.unpacked(root, cache / name), scratch, path)
         else:
-            more = execd.make(tools, root, Path(scratch), path)
+            more = hello.make(hello.HELLOS[name], packages.unpacked(wanted, cache), scratch, path)
         facts = {"name": name, "size": path.stat().st_size, "sha256": disk.digest(path), **more, "stamp": stamp}
         path.replace(out / path.name)
     (out / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
@@ -76,18 +85,20 @@ def _known(out: Path, name: str) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
-def _stamp(wanted: list[packages.Package]) -> str:
-    """Of everything that goes in: the packages and the recipes."""
+def _stamp(wanted: list[packages.Package], sources: Iterable[str]) -> str:
+    """Of everything that goes in: the packages and the recipes (files, or folders of them)."""
     whole = hashlib.sha256(repr(wanted).encode())
-    for folder in SOURCES:
-        for path in sorted((CHECKOUT / folder).rglob("*")):
+    for source in sources:
+        place = CHECKOUT / source
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and path.suffix not in (".pyc", ".xml"):
                 whole.update(str(path.relative_to(CHECKOUT)).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()
 
 
 if __name__ == "__main__":
-    for program in ("sfdisk", "mkfs.fat", "mcopy", "mke2fs", "debugfs", "dpkg-deb"):
+    needed = {"sfdisk", "mkfs.fat", "mcopy", "mke2fs", "debugfs", "dpkg-deb"}
+    for program in needed | ({"mmdebstrap"} if debian.NAME in sys.argv else set()):
         if shutil.which(program) is None:
             raise SystemExit(f"{program} is missing; .ci/install-system installs what is needed")
     raise SystemExit(main())

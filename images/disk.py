@@ -17,6 +17,7 @@ from stat import S_IMODE, S_ISDIR, S_ISLNK
 
 MIB = 1 << 20
 EPOCH = 1704067200  # 2024-01-01: the time that every file has
+TIMES = {"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH), "TZ": "UTC", "MTOOLS_SKIP_CHECK": "1"}
 _IDS = uuid.UUID("0c0d1a6e-5f3b-5b1c-8e7a-1d5c0ffee000")  # any fixed value: it keeps these identifiers apart
 TYPES = {
     "bios": "21686148-6449-6E6F-744E-656564454649",
@@ -72,12 +73,17 @@ def fat(scratch: Path, label: str, size: int, files: Mapping[str, bytes]) -> byt
     """A FAT16 file system of `size` MiB with `files` by path."""
     image, tree = scratch / "fat.img", scratch / "fat"
     image.unlink(missing_ok=True)
-    volume = hashlib.sha256(label.encode()).hexdigest()[:8]
-    _run(["mkfs.fat", "-C", "-F", "16", "--invariant", "-i", volume, "-n", label.upper()[:11], str(image),
-          str(size * 1024)])
+    _run(["mkfs.fat", "-C", "-F", "16", "--invariant", "-i", volume_id(label).replace("-", ""), "-n",
+          label.upper()[:11], str(image), str(size * 1024)])
     write_tree(tree, {path: (content, 0o644) for path, content in files.items()})
     _run(["mcopy", "-s", "-m", "-i", str(image), *(str(path) for path in sorted(tree.iterdir())), "::"])
     return image.read_bytes()
+
+
+def volume_id(label: str) -> str:
+    """The identifier of a FAT file system with that label, as /etc/fstab names it."""
+    digest = hashlib.sha256(label.encode()).hexdigest().upper()
+    return f"{digest[:4]}-{digest[4:8]}"
 
 
 def ext4(scratch: Path, label: str, size: int, files: Mapping[str, tuple[bytes, int]]) -> bytes:
@@ -85,15 +91,21 @@ def ext4(scratch: Path, label: str, size: int, files: Mapping[str, tuple[bytes, 
     image, tree = scratch / "ext4.img", scratch / "ext4"
     image.unlink(missing_ok=True)
     write_tree(tree, files)
-    name = identifier(label)
-    _run(["mke2fs", "-q", "-t", "ext4", "-d", str(tree), "-L", label[:16], "-U", name,
-          "-E", f"hash_seed={name},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0", str(image), f"{size}M"])
+    ext4_from(image, 0, size, tree, label, identifier(label))
     # mke2fs copies the time of the last change and the owner, too, and those of a file of ours cannot be set.
     places = ["/", *(f"/{path.relative_to(tree)}" for path in sorted(tree.rglob("*")))]
     fields = {"ctime": f"@{EPOCH}", "uid": "0", "gid": "0"}
     _run(["debugfs", "-w", "-f", "/dev/stdin", str(image)],
          "".join(f'set_inode_field "{place}" {key} {value}\n' for place in places for key, value in fields.items()))
     return image.read_bytes()
+
+
+def ext4_from(path: Path, start: int, size: int, tree: Path, label: str, uuid_: str) -> None:
+    """Make an ext4 file system with the files of `tree` at `start` of an image, `size` large (both in MiB)."""
+    # GRUB of Debian 12 cannot read what newer mke2fs may choose by itself
+    _run(["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-d", str(tree), "-L", label[:16],
+          "-U", uuid_, "-E", f"offset={start * MIB},hash_seed={uuid_},root_owner=0:0,lazy_itable_init=0,"
+          "lazy_journal_init=0", str(path), f"{size}M"])
 
 
 def write_tree(tree: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
@@ -125,7 +137,6 @@ def _label_id(name: str, table: str) -> str:
 
 
 def _run(argv: list[str], text: str = "") -> None:
-    times = {"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH), "TZ": "UTC", "MTOOLS_SKIP_CHECK": "1"}
-    done = subprocess.run(argv, input=text, text=True, capture_output=True, check=False, env=os.environ | times)
+    done = subprocess.run(argv, input=text, text=True, capture_output=True, check=False, env=os.environ | TIMES)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 SYSTEM = 2  # number of the partition that holds kernel and ramdisk
+PREFIX = f"(,gpt{SYSTEM})/"
 MODULES = ("part_gpt", "fat", "linux", "boot")
 CONFIGURATION = """set gfxpayload=text
 linux /vmlinuz console=tty0 console=ttyS0,115200 quiet panic=10
@@ -21,12 +23,13 @@ boot
 
 def efi(packages: Path, scratch: Path) -> bytes:
     """BOOTX64.EFI. It finds its files on the partition that it was loaded from."""
-    return _make(packages, scratch, "x86_64-efi", ())
+    return _make(packages, scratch, "x86_64-efi", MODULES, PREFIX, CONFIGURATION)
 
 
-def bios(packages: Path, scratch: Path, first_sector: int) -> tuple[bytes, bytes]:
+def bios(packages: Path, scratch: Path, first_sector: int, *, prefix: str = PREFIX,
+         configuration: str = CONFIGURATION, modules: Sequence[str] = MODULES) -> tuple[bytes, bytes]:
     """(boot code of the MBR, 440 bytes; core image), for a core image that starts at sector `first_sector`."""
-    core = bytearray(_make(packages, scratch, "i386-pc", ("biosdisk",)))
+    core = bytearray(_make(packages, scratch, "i386-pc", ("biosdisk", *modules), prefix, configuration))
     boot = bytearray((packages / "usr/lib/grub/i386-pc/boot.img").read_bytes()[:440])
     struct.pack_into("<Q", boot, 0x5C, first_sector)  # kernel_sector: where the core image starts
     struct.pack_into("<H", boot, 0x66, 0x9090)  # boot_drive_check: on a hard disk DL is right (nop, nop)
@@ -39,12 +42,11 @@ def bios(packages: Path, scratch: Path, first_sector: int) -> tuple[bytes, bytes
     return bytes(boot), bytes(core)
 
 
-def _make(packages: Path, scratch: Path, target: str, more: tuple[str, ...]) -> bytes:
+def _make(packages: Path, scratch: Path, target: str, modules: Sequence[str], prefix: str, text: str) -> bytes:
     configuration, out = scratch / "grub.cfg", scratch / f"grub-{target}"
-    configuration.write_text(CONFIGURATION)
-    prefix = f"(,gpt{SYSTEM})/"
+    configuration.write_text(text)
     argv = [str(packages / "usr/bin/grub-mkimage"), "-O", target, "-d", str(packages / "usr/lib/grub" / target),
-            "-p", prefix, "-c", str(configuration), "-o", str(out), *MODULES, *more]
+            "-p", prefix, "-c", str(configuration), "-o", str(out), *modules]
     libraries = ":".join(str(packages / folder) for folder in ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"))
     done = subprocess.run(argv, capture_output=True, text=True, check=False,
                           env=os.environ | {"LD_LIBRARY_PATH": libraries})

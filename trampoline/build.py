@@ -5,7 +5,8 @@ compressed cpio with drivers, busybox, Python and the agent. The same inputs giv
 nothing needs root, and nothing is done when the inputs are those of the last time (`stamp`).
 
 lab      drivers for QEMU machines (virtio, four kinds of NICs, AHCI, PIIX, NVMe, MegaRAID, USB): small and quick
-generic  all drivers for wired networks and disks that the distribution's kernel has
+generic  all drivers for wired networks and disks that the distribution's kernel has, and the firmware that they load
+         into their hardware, as far as apt is set up to fetch it
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from trampoline.recipe import cpio, modules, packages, python
+from trampoline.recipe import cpio, firmware, modules, packages, python
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FLAVOURS = ("lab", "generic")
@@ -49,27 +52,31 @@ def build(flavour: str, out: Path, cache: Path) -> Path:
     folder = out / flavour
     with packages.alone(cache):
         wanted = packages.wanted()
-        stamp = _stamp(flavour, wanted)
+        blobs = packages.exactly(names) if flavour == "generic" and (names := firmware.available()) else []
+        stamp = _stamp(flavour, [*wanted, *blobs])
         if not _is_made(folder, stamp):
             root = packages.unpacked(wanted, cache)
-            _write(folder, flavour, root, stamp)
+            _write(folder, flavour, root, packages.unpacked(blobs, cache / "firmware") if blobs else root, stamp)
     return folder
 
 
 def describe(flavour: str, folder: Path) -> str:
-    """One line of sizes, in bytes."""
+    """A line of sizes, in bytes, and one about firmware where drivers want files that are not there."""
     facts = json.loads((folder / "facts.json").read_text())
-    return (f"{flavour}: kernel {facts['kernel']:,}, ramdisk {facts['packed']:,} packed, {facts['unpacked']:,} unpacked"
+    line = (f"{flavour}: kernel {facts['kernel']:,}, ramdisk {facts['packed']:,} packed, {facts['unpacked']:,} unpacked"
             f" ({folder})")
+    return "\n".join(filter(None, [line, facts["firmware"]["note"], facts["firmware"]["remedy"]]))
 
 
-def tree(flavour: str, root: Path, scratch: Path) -> dict[str, cpio.Entry]:
-    """Everything in the ramdisk, by path. `root` has the unpacked packages; `scratch` is a folder for a while."""
+def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio.Entry]:
+    """Everything in the ramdisk, by path. `root` has the unpacked packages, `blobs` those of firmware; `scratch` is a
+    folder for a while."""
     here = CHECKOUT / "trampoline"
     busybox = root / "bin/busybox"
     entries = {name: cpio.folder() for name in ("dev", "etc", "proc", "run", "sbin", "sys", "tmp")}
     entries["cod"] = cpio.folder(0o700)  # the boot's secret is unpacked into it, from an initrd of its own
     entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(root, flavour, (modules.FIRMWARE_DISKS,))
+    entries |= firmware.tree(blobs, modules.firmware(root, flavour))
     entries["init"] = cpio.file((here / "init").read_bytes(), 0o755)
     entries["lib/udhcpc"] = cpio.file((here / "udhcpc").read_bytes(), 0o755)
     entries["bin/busybox"] = cpio.file(busybox.read_bytes(), 0o755)
@@ -106,17 +113,30 @@ def _is_made(folder: Path, stamp: str) -> bool:
         return False
 
 
-def _write(folder: Path, flavour: str, root: Path, stamp: str) -> None:
+def _write(folder: Path, flavour: str, root: Path, blobs: Path, stamp: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     kernel = next((root / "boot").glob("vmlinuz-*"))
     with TemporaryDirectory() as scratch:
-        raw = cpio.archive(tree(flavour, root, Path(scratch)))
+        entries = tree(flavour, root, blobs, Path(scratch))
+    raw = cpio.archive(entries)
     packed = cpio.padded(subprocess.run(COMPRESS, input=raw, stdout=subprocess.PIPE, check=True).stdout)
     facts = {"flavour": flavour, "release": kernel.name.removeprefix("vmlinuz-"), "kernel": kernel.stat().st_size,
-             "packed": len(packed), "unpacked": len(raw), "stamp": stamp, "sources": sources()}
+             "packed": len(packed), "unpacked": len(raw), "firmware": _carried(flavour, root, entries), "stamp": stamp,
+             "sources": sources()}
     _replace(folder / "vmlinuz", kernel.read_bytes())
     _replace(folder / "ramdisk", packed)
     _replace(folder / "facts.json", json.dumps(facts, indent=1).encode() + b"\n")  # last: it says that all is there
+
+
+def _carried(flavour: str, root: Path, entries: Mapping[str, cpio.Entry]) -> dict[str, Any]:
+    """Firmware: the `files` and their `bytes`, those `missing` by driver, and for people a `note` on that and a
+    `remedy`."""
+    needs = modules.firmware(root, flavour)
+    carried = [entry for path, entry in entries.items() if path.startswith("lib/firmware/")]
+    missing = firmware.lacking(entries, needs)
+    note, remedy = firmware.note(missing) if needs else ("", "")
+    return {"files": len(carried), "bytes": sum(len(entry.content) for entry in carried), "missing": missing,
+            "note": note, "remedy": remedy}
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
-from cod.cli.show import as_json, said
+from cod.cli.show import as_json, said, shown
 from cod.client import SITE_FILE
 
 FLAVOURS = ("lab", "generic")
@@ -51,6 +52,36 @@ def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
         raise click.ClickException(str(error)) from None
     folder = settings.boot / "trampoline"
     said({"flavour": flavour, "folder": str(folder)}, f"{folder}: machines boot this from now on", as_json)
+
+
+@trampoline.command()
+@as_json
+@click.pass_context
+def show(ctx: click.Context, as_json: bool) -> None:
+    """Show what machines boot now: its kernel, its size, and which drivers lack the firmware that they need.
+
+    \b
+    Example:
+      cod trampoline show
+    """
+    from cod import config
+
+    try:
+        _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
+        facts = json.loads((settings.boot / "trampoline/facts.json").read_text())
+    except FileNotFoundError:
+        raise click.ClickException("there is no trampoline, or none that `cod trampoline build` made") from None
+    except (config.ConfigError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+    shown(ctx, facts, _told, as_json)
+
+
+def _told(facts: dict[str, Any]) -> str:
+    carried = facts.get("firmware", {})
+    lines = [f"{facts['flavour']}: Linux {facts['release']}, kernel {facts['kernel']:,} bytes, ramdisk "
+             f"{facts['packed']:,} bytes ({facts['unpacked']:,} unpacked)",
+             f"firmware: {carried.get('files', 0)} files, {carried.get('bytes', 0):,} bytes"]
+    return "\n".join(filter(None, [*lines, carried.get("note"), carried.get("remedy")]))
 
 
 def made(flavour: str, folder: Path, output: TextIO | None = None) -> None:

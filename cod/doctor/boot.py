@@ -53,6 +53,10 @@ def trampoline(context: Context) -> Iterator[Finding]:
                       f"`{BUILD} {flavour}`, while the server runs; machines load it at their next boot")
     else:
         yield Finding("trampoline", GOOD, f"{words}, of this version")
+        carried = facts.get("firmware", {})
+        if carried.get("remedy"):
+            yield Finding("trampoline", WARNING, f"{words}: {carried['note']}", f"where a machine has such a card: "
+                          f"{carried['remedy']}")
 
 
 def programs(context: Context) -> Iterator[Finding]:

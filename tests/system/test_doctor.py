@@ -241,6 +241,9 @@ def test_loaders_and_trampolines(host: Host) -> None:
     assert "snponly.efi is missing" in host.one("loaders", "bad")["found"]
     folder = host.data / "boot/trampoline"
     facts = json.loads((folder / "facts.json").read_text())
+    told = {"note": "no firmware for the drivers bnx2", "remedy": "add the component"}
+    (folder / "facts.json").write_text(json.dumps(facts | {"firmware": told}))
+    assert "no firmware for the drivers bnx2" in host.one("trampoline", "warning")["found"]
     (folder / "facts.json").write_text(json.dumps(facts | {"flavour": "lab"}))
     assert host.one("trampoline", "bad")["remedy"] == "`cod trampoline build generic`"
     (folder / "facts.json").write_text(json.dumps(facts | {"sources": "0" * 64}))

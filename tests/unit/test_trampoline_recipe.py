@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cod.cli.root import cod
 from trampoline import build
-from trampoline.recipe import cpio, modules, python
+from trampoline.recipe import cpio, firmware, modules, python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,6 +127,62 @@ def test_the_generic_flavour_takes_whole_folders(kernel: Path, monkeypatch: pyte
     monkeypatch.setattr(modules, "GENERIC_EXTRA", ("not-in-this-kernel",))
     names = [name for name in modules.tree(kernel, "generic") if name.endswith(".xz")]
     assert [name.split("/")[-1] for name in names] == ["unwanted.ko.xz"]
+
+
+# ---------------------------------------------------------------- firmware
+
+
+def test_drivers_files_are_carried_as_their_modules_name_them(
+    kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(modules, "GENERIC", ("drivers/wired",))
+    monkeypatch.setattr(modules, "GENERIC_EXTRA", ())
+    for name, facts in {"card": ("firmware=card/two.fw", "firmware=card/one.fw"), "old": ("firmware=old.bin",),
+                        "plain": ()}.items():
+        file = kernel / f"lib/modules/6.1.0/kernel/drivers/wired/{name}.ko"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(kernel_module(*facts))
+    needs = modules.firmware(kernel, "generic")
+    assert needs == {"card": ("card/one.fw", "card/two.fw"), "old": ("old.bin",)}
+    folder = tmp_path / "blobs/lib/firmware/card"
+    folder.mkdir(parents=True)
+    (folder / "one-7.fw").write_bytes(b"one")
+    (folder / "one.fw").symlink_to("one-7.fw")
+    (folder / "unasked.fw").write_bytes(b"three")
+    carried = firmware.tree(tmp_path / "blobs", needs)
+    assert carried == {"lib/firmware/card/one.fw": cpio.file(b"one")}, "a link's content, and nothing that nobody wants"
+    assert firmware.lacking(carried, needs) == {"card": ["card/two.fw"], "old": ["old.bin"]}
+
+
+@pytest.mark.parametrize(("known", "missing", "told"), [
+    (firmware.PACKAGES, {"aic94xx": ["a"], "acenic": ["b"]},
+     ("firmware for all drivers but acenic, aic94xx, whose files Debian does not have", "")),
+    (tuple(set(firmware.PACKAGES) - {"firmware-bnx2"}), {"bnx2": ["a"], "acenic": ["b"]},
+     ("no firmware for the drivers bnx2: apt does not know firmware-bnx2", "add the component non-free-firmware to "
+      "Debian's entry in /etc/apt, run apt-get update, and build again")),
+])
+def test_what_is_missing_is_told_with_the_remedy(
+    known: tuple[str, ...], missing: dict[str, list[str]], told: tuple[str, str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(firmware, "available", lambda: list(known))
+    assert firmware.note(missing) == told
+
+
+def test_cod_shows_what_machines_boot(tmp_path: Path) -> None:
+    words = ["--site", str(tmp_path / "site.toml"), "trampoline", "show"]
+    assert CliRunner().invoke(cod, ["--site", str(tmp_path / "site.toml"), "init", "--dir", str(tmp_path), "--no-check"]
+                              ).exit_code == 0
+    (tmp_path / "boot/trampoline/facts.json").unlink(missing_ok=True)
+    assert "there is no trampoline" in CliRunner().invoke(cod, words).stderr
+    facts = {"flavour": "generic", "release": "6.1.0", "kernel": 8_000_000, "packed": 28_000_000, "unpacked": 7,
+             "firmware": {"files": 3, "bytes": 1234, "missing": {"bnx2": ["a"]}, "note": "no firmware for bnx2",
+                          "remedy": "buy"}}
+    (tmp_path / "boot/trampoline/facts.json").write_text(json.dumps(facts))
+    shown = CliRunner().invoke(cod, words).stdout
+    assert "ramdisk 28,000,000 bytes" in shown
+    assert "firmware: 3 files, 1,234 bytes" in shown
+    assert shown.splitlines()[-2:] == ["no firmware for bnx2", "buy"]
+    assert json.loads(CliRunner().invoke(cod, [*words, "--json"]).stdout) == facts
 
 
 # ---------------------------------------------------------------- Python's modules

@@ -33,24 +33,41 @@ GENERIC_EXTRA = (*LAB, "xen-netfront", "xen-blkfront", "mptsas", "usbcore", "vmd
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A kernel module: its path under the kernel's folder, what it needs first, and the aliases that it answers to."""
+    """A kernel module: its path under the kernel's folder, what it needs first, the aliases that it answers to, and the
+    firmware files that it may load into its hardware."""
 
     path: str
     needs: tuple[str, ...]
     aliases: tuple[str, ...]
+    firmware: tuple[str, ...]
 
 
 def tree(root: Path, flavour: str, extra: Sequence[str] = ()) -> dict[str, cpio.Entry]:
     """The ramdisk's `lib/modules` for a flavour, and `extra` modules, from the unpacked kernel package in `root`."""
-    folder = next((root / "lib/modules").iterdir())
-    known = {_name(path.name): path for path in (folder / "kernel").rglob("*.ko")}
-    chosen = dict(sorted(_closure([*_chosen(known, folder, flavour), *extra], known, folder).items()))
+    folder = _folder(root)
+    chosen = _modules(folder, flavour, extra)
     place = f"lib/modules/{folder.name}"
     entries = {f"{place}/{module.path}.xz": cpio.file(_packed(folder / module.path)) for module in chosen.values()}
     entries[f"{place}/modules.dep"] = cpio.file("".join(_dep_lines(chosen)).encode())
     aliases = (f"alias {alias} {name}\n" for name, module in chosen.items() for alias in module.aliases)
     entries[f"{place}/modules.alias"] = cpio.file("".join(aliases).encode())
     return entries
+
+
+def firmware(root: Path, flavour: str) -> dict[str, tuple[str, ...]]:
+    """The firmware files that a flavour's modules name, by module; those without any are left out."""
+    chosen = _modules(_folder(root), flavour, ())
+    return {name: module.firmware for name, module in chosen.items() if module.firmware}
+
+
+def _folder(root: Path) -> Path:
+    return next((root / "lib/modules").iterdir())
+
+
+def _modules(folder: Path, flavour: str, extra: Sequence[str]) -> dict[str, Module]:
+    """A flavour's modules and what they need, by name, sorted."""
+    known = {_name(path.name): path for path in (folder / "kernel").rglob("*.ko")}
+    return dict(sorted(_closure([*_chosen(known, folder, flavour), *extra], known, folder).items()))
 
 
 def _name(file: str) -> str:
@@ -80,8 +97,9 @@ def _closure(names: list[str], known: dict[str, Path], folder: Path) -> dict[str
 def _read(path: Path, folder: Path) -> Module:
     facts = [fact.partition("=") for fact in _modinfo(path.read_bytes())]
     needs = [name for key, _, value in facts if key == "depends" for name in value.split(",") if name]
-    aliases = [value for key, _, value in facts if key == "alias"]
-    return Module(str(path.relative_to(folder)), tuple(map(_name, needs)), tuple(sorted(aliases)))
+    aliases, files = ([value for key, _, value in facts if key == wanted] for wanted in ("alias", "firmware"))
+    return Module(str(path.relative_to(folder)), tuple(map(_name, needs)), tuple(sorted(aliases)),
+                  tuple(sorted(set(files))))
 
 
 def _modinfo(elf: bytes) -> list[str]:

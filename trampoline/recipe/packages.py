@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 KERNEL = "linux-image-amd64"  # the cloud kernel (linux-image-cloud-amd64) has neither e1000 nor AHCI
 PACKAGES = (
@@ -49,14 +50,29 @@ def alone(cache: Path) -> Iterator[None]:
 
 def wanted(packages: Sequence[str] = PACKAGES) -> list[Package]:
     """The kernel and `packages` at the versions that apt would install today. Reads apt's lists only."""
-    words = _run("apt-cache", "depends", "--important", KERNEL).split()
+    words = run("apt-cache", "depends", "--important", KERNEL).split()
     return exactly((words[words.index("Depends:") + 1], *packages))
 
 
 def exactly(packages: Sequence[str]) -> list[Package]:
     """`packages`, and nothing that they depend on, at the versions that apt would install today."""
-    lines = _run("apt-get", "download", "--print-uris", *packages).splitlines()
-    fields = [line.split() for line in lines if line.startswith("'")]
+    return _listed(run("apt-get", "download", "--print-uris", *packages))
+
+
+def closure(packages: Sequence[str]) -> list[Package]:
+    """`packages` (names, or apt's patterns) with all that they depend on, as apt would install them on an empty disk.
+
+    Recommended packages are left out. Reads apt's lists only.
+    """
+    with TemporaryDirectory() as empty:
+        options = {"Dir::State::status": "/dev/null", "Dir::Cache::archives": empty, "Acquire::ForceHash": "SHA256",
+                   "APT::Install-Recommends": "false"}
+        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        return _listed(run("apt-get", *words, "--print-uris", "install", *packages))
+
+
+def _listed(uris: str) -> list[Package]:
+    fields = [line.split() for line in uris.splitlines() if line.startswith("'")]
     return sorted(Package(file, digest.removeprefix("SHA256:")) for _, file, _, digest in fields)
 
 
@@ -65,7 +81,7 @@ def unpacked(packages: list[Package], cache: Path) -> Path:
     folder = cache / f"root-{hashlib.sha256(repr(packages).encode()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
-    files = _fetch(packages, cache / "packages")
+    files = fetched(packages, cache / "packages")
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     for file in files:
@@ -76,12 +92,13 @@ def unpacked(packages: list[Package], cache: Path) -> Path:
     return partial.rename(folder)
 
 
-def _fetch(packages: list[Package], folder: Path) -> list[Path]:
+def fetched(packages: list[Package], folder: Path) -> list[Path]:
+    """The packages' files in `folder`, fetched where they are not there yet. Raises PackagesMissing."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [p for p in packages if not _is_whole(folder / p.file, p.sha256)]
     if missing:
         # name=version, because the lists may name several
-        _run("apt-get", "download", *[_name_and_version(p.file) for p in missing], cwd=folder)
+        run("apt-get", "download", *[_name_and_version(p.file) for p in missing], cwd=folder)
     for package in missing:
         if not _is_whole(folder / package.file, package.sha256):
             raise PackagesMissing(f"{package.file} came with another digest than the package lists say")
@@ -97,7 +114,8 @@ def _name_and_version(file: str) -> str:
     return f"{name}={version.replace('%3a', ':')}"
 
 
-def _run(*command: str, cwd: Path | None = None) -> str:
+def run(*command: str, cwd: Path | None = None) -> str:
+    """What one of apt's programs prints; its lists are fetched where they are missing. Raises PackagesMissing."""
     # apt's own download user cannot write into a private folder, and would only warn about it
     options = ("-q", "-o", "APT::Sandbox::User=root") if command[0] == "apt-get" else ()
     whole = [command[0], *options, *command[1:]]

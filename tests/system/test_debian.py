@@ -1,0 +1,186 @@
+"""A stock Debian 12 from packages, on whole machines: primed, booted on BIOS and UEFI, logged in to by the owner's key.
+
+The machines are unlike each other and unlike those that the small images know: the system brings the drivers itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod.lab import network, record
+from cod.lab.spec import LabDisk, LabNic, LabNode
+from images import build as images
+from images import debian
+from tests.system.login import Key, ssh
+from tests.system.qemu import CHECKOUT, Rack, build_all, rack
+from trampoline.recipe import packages
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(2400)]
+
+PASSWORD = "tea in the machine room"
+API = "127.0.0.1:8070"
+TABLES = f"""
+[api]
+listen = ["{API}"]
+plain = true
+"""
+MACHINES = (
+    LabNode("b1", "bios", memory=768, nics=(LabNic("e1000"),), disks=(LabDisk(3 << 30, "ahci"),)),
+    LabNode("u1", "uefi", memory=768, nics=(LabNic("virtio-net-pci"),), disks=(LabDisk(3 << 30, "nvme"),)),
+)
+USER_DATA = """
+    #cloud-config
+    users:
+      - default
+      - name: carla
+        sudo: ["ALL=(ALL) NOPASSWD:ALL"]
+    write_files:
+      - path: /etc/motd
+        content: |
+          ours
+"""
+SEEN = """
+hostname; hostname -f; . /etc/os-release; echo $ID-$VERSION_ID
+df -B1M --output=size / | tail -1; lsblk -no LABEL | xargs -n1 | sort | xargs
+cloud-init status --wait | tail -1; id -u carla; cat /etc/motd
+test -d /sys/firmware/efi && echo uefi || echo bios; ip -4 -o addr show scope global | wc -l
+systemctl is-system-running --wait
+"""
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Rack]:
+    build_all("debian")
+    with rack(MACHINES, patience=3.0, policy=TABLES) as stand:
+        for machine in MACHINES:
+            stand.power(machine.name, "on")
+        yield stand
+
+
+def vendors_copy(folder: Path) -> Path:
+    """The image as vendors publish theirs: a compressed qcow2."""
+    path = folder / "debian-12-generic-amd64.qcow2"
+    subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-o", "compression_type=zstd",
+                    CHECKOUT / "build/images/debian.img", path], check=True)
+    return path
+
+
+class Owner:
+    """Somebody who came by an invitation; `cod` on a computer of theirs."""
+
+    def __init__(self, stand: Rack, name: str, keys: list[Key]) -> None:
+        self.inside = network.inside(record.namespace(stand.lab), [])
+        self.environment = os.environ | {"COD_SERVER": f"http://{API}"}
+        link = stand.cod("invite", "group", "physics", "--role", "owner")["link"]
+        self.cod("invite", "accept", link, "--name", name, say=f"{PASSWORD}\n{PASSWORD}\n")
+        self.environment["COD_TOKEN"] = str(self.cod("session", "start", name, say=f"{PASSWORD}\n")["token"])
+        for key in keys:
+            self.cod("key", "add", str(key.path.with_suffix(".pub")))
+
+    def cod(self, *words: str, say: str = "") -> Any:
+        """Run a command; `say` is typed. Returns its JSON."""
+        done = subprocess.run([*self.inside, sys.executable, "-m", "cod", *words, "--json"], input=say, text=True,
+                              capture_output=True, check=False, env=self.environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout[done.stdout.index("{"):])
+
+
+def test_a_stock_debian_is_primed_and_its_owner_logs_in(stand: Rack, tmp_path: Path) -> None:
+    stand.cod("group", "create", "physics", "--priority", "10")
+    keys, stranger = [Key(tmp_path, "laptop"), Key(tmp_path, "desk")], Key(tmp_path, "stranger")
+    ann = Owner(stand, "ann", keys)
+    stand.cod("image", "add", "debian", str(vendors_copy(tmp_path)), "--wait")
+    document = (CHECKOUT / "images/debian.xml").read_text()
+    (tmp_path / "debian.xml").write_text(document.replace(
+        '<personalise seed="nocloud"/>',
+        f'<personalise seed="nocloud"><user-data>{USER_DATA}</user-data></personalise>'))
+    stand.cod("template", "add", str(tmp_path / "debian.xml"))
+    for machine in MACHINES:
+        stand.reaches(machine.name, "inactive")
+    ann.cod("vcluster", "create", "farm", "--group", "physics", "--size", str(len(MACHINES)), "--template", "debian",
+            "--spread")
+    for machine in MACHINES:
+        stand.reaches(machine.name, "active", seconds=1500)
+
+    hosts = set()
+    for machine in MACHINES:
+        node = stand.node(machine.name)
+        said = logs_in(stand, keys[0], node["address"], SEEN, tmp_path)
+        name, fqdn, system, size, labels, status, user, motd, firmware, addresses, state = said.splitlines()
+        assert (name, fqdn) == (node["hostname"], f"{node['hostname']}.farm.cod.demo")
+        assert system == "debian-12"
+        assert int(size) > 2500, "the root partition has grown to the seed's, at the disk's end"
+        assert labels == "CIDATA DEBIAN-ESP debian-root"
+        assert (status, user, motd) == ("status: done", "1001", "ours"), "user data was carried out"
+        assert (firmware, state, addresses) == (machine.firmware, "running", "1")
+        assert logs_in(stand, keys[1], node["address"], "id -u", tmp_path) == "0\n", "each key of a user lets them in"
+        assert logs_in(stand, keys[1], node["address"], "sudo id -u", tmp_path, user="debian") == "0\n"
+        refused = tries(stand, stranger, f"root@{node['address']}", "true", tmp_path)
+        assert "Permission denied (publickey" in refused.stderr
+        hosts.add(name)
+        assert stand.states(machine.name).count("boot") == 1, "its first boot was its last"
+    assert len(hosts) == len(MACHINES)
+    listed = subprocess.run(["ssh-keygen", "-l", "-f", tmp_path / "known"], capture_output=True, text=True, check=True)
+    assert len(set(re.findall(r"SHA256:\S+", listed.stdout))) == len(MACHINES), "each node made itself a host key"
+
+
+def tries(stand: Rack, key: Key, to: str, command: str, folder: Path) -> Any:
+    before = network.inside(record.namespace(stand.lab), [])
+    return ssh(key, to, command, known=folder / "known", before=before)
+
+
+def logs_in(stand: Rack, key: Key, address: str, command: str, folder: Path, user: str = "root") -> str:
+    done = tries(stand, key, f"{user}@{address}", command, folder)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+# ---------------------------------------------------------------- the image alone
+
+
+@pytest.fixture(scope="module")
+def image() -> Path:
+    images.build("debian", CHECKOUT / "build/images", CHECKOUT / "build/cache/images")
+    return CHECKOUT / "build/images/debian.img"
+
+
+def inside(image: Path, request: str) -> str:
+    """What debugfs answers about the root file system, which is the third partition."""
+    table = json.loads(subprocess.run(["sfdisk", "--json", image], check=True, capture_output=True).stdout)
+    start = table["partitiontable"]["partitions"][2]["start"] * 512
+    return subprocess.run(["debugfs", "-R", request, f"{image}?offset={start}"], check=True, capture_output=True,
+                          text=True).stdout
+
+
+def test_nothing_of_the_build_machine_stays_in_it(image: Path) -> None:
+    assert inside(image, "cat /etc/machine-id") == inside(image, "cat /etc/resolv.conf") == ""
+    assert inside(image, "cat /etc/hostname") == "debian\n"
+    assert inside(image, "cat /etc/apt/sources.list") == debian.sources()
+    assert "ssh_host" not in inside(image, "ls /etc/ssh")
+    for folder in ("/etc/apt/apt.conf.d", "/etc/dpkg/dpkg.cfg.d", "/etc/apt/sources.list.d", "/var/cache/apt/archives"):
+        assert "mmdebstrap" not in inside(image, f"ls {folder}")
+        assert ".deb" not in inside(image, f"ls {folder}")
+    assert "*" in inside(image, "cat /etc/shadow").splitlines()[0], "root has no password"
+    assert inside(image, "cat /etc/initramfs-tools/update-initramfs.conf").startswith("update_initramfs=yes")
+
+
+def test_its_packages_are_a_whole_systems_whatever_is_installed_here() -> None:
+    names = {package.file.partition("_")[0] for package in debian.wanted()}
+    assert set(debian.PACKAGES) <= names
+    assert {"bash", "libc6", "systemd-sysv", "apt", "initramfs-tools", "ifupdown"} <= names
+    assert all(re.fullmatch("[0-9a-f]{64}", package.sha256) for package in debian.wanted())
+
+
+def test_a_release_that_apt_has_no_sources_of_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian, "SUITE", "potato")
+    with pytest.raises(packages.PackagesMissing, match="apt has no sources of Debian potato: add them in /etc/apt"):
+        debian.sources()
