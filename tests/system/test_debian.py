@@ -51,7 +51,7 @@ USER_DATA = """
 SEEN = """
 hostname; hostname -f; . /etc/os-release; echo $ID-$VERSION_ID
 df -B1M --output=size / | tail -1; lsblk -no LABEL | xargs -n1 | sort | xargs
-cloud-init status --wait | tail -1; id -u carla; cat /etc/motd
+cloud-init status --wait | tail -1; id -un carla; cat /etc/motd
 test -d /sys/firmware/efi && echo uefi || echo bios; ip -4 -o addr show scope global | wc -l
 systemctl is-system-running --wait
 """
@@ -120,7 +120,7 @@ def test_a_stock_debian_is_primed_and_its_owner_logs_in(stand: Rack, tmp_path: P
         assert system == "debian-12"
         assert int(size) > 2500, "the root partition has grown to the seed's, at the disk's end"
         assert labels == "CIDATA DEBIAN-ESP debian-root"
-        assert (status, user, motd) == ("status: done", "1001", "ours"), "user data was carried out"
+        assert (status, user, motd) == ("status: done", "carla", "ours"), "user data was carried out"
         assert (firmware, state, addresses) == (machine.firmware, "running", "1")
         assert logs_in(stand, keys[1], node["address"], "id -u", tmp_path) == "0\n", "each key of a user lets them in"
         assert logs_in(stand, keys[1], node["address"], "sudo id -u", tmp_path, user="debian") == "0\n"
