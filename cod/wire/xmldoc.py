@@ -17,6 +17,7 @@ import re
 from lxml import etree
 
 from cod import data
+from cod.wire.xmlfault import Faults
 
 LIMIT = 4 * 1024 * 1024  # bytes of a document
 
@@ -37,6 +38,8 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
     root = well_formed(document, limit=limit)
     grammar = _grammar(schema)
     if not grammar.validate(root):
+        if (told := _faults(schema).first(root)) is not None:
+            raise Refused(*told)
         # libxml2 lists the least specific complaint first; the last line reached is where the trouble is.
         worst = max(grammar.error_log, key=lambda entry: entry.line)
         raise Refused(worst.line, worst.message)
@@ -73,3 +76,8 @@ def _check_bytes(document: bytes, limit: int) -> None:
 @functools.cache
 def _grammar(schema: str) -> etree.RelaxNG:
     return etree.RelaxNG(etree.parse(str(data.path("schema") / f"{schema}.rng")))
+
+
+@functools.cache
+def _faults(schema: str) -> Faults:
+    return Faults(data.path("schema") / f"{schema}.rng")

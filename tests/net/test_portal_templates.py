@@ -166,6 +166,18 @@ def test_the_xml_is_checked_with_its_lines(there: Served) -> None:
     assert there.tx(templates.find, "mine") is None
 
 
+@pytest.mark.parametrize(("line", "sentence"), [
+    ('<image target="disk" name="execd" size="8Gib"/>', "Line 3: size=\"8Gib\" of <image> should be like"),
+    ('<image target="disk" name="execd"/><boot mode="tape"/>', 'Line 3: mode="tape" of <boot> should be one of disk'),
+    ('<image target="disk" name="gone"/>', "Line 3: there is no image 'gone'"),
+])
+def test_an_invalid_value_is_quoted_with_its_line(there: Served, line: str, sentence: str) -> None:
+    page = browse(there).get(NEW, view="xml")
+    document = f'<template name="mine">\n  <description>x</description>\n  {line}\n</template>'
+    looked = page.browser.post("/templates/check?part=faults", page.filled(XML, document=document))
+    assert sentence in looked.words
+
+
 def test_the_form_is_checked_and_shows_what_it_writes(there: Served) -> None:
     page = browse(there).get(NEW)
     part = page.browser.post("/templates/form/check?part=faults", page.filled(FORM, name="mine", image="nginx"))

@@ -66,3 +66,34 @@ def test_a_smaller_limit_holds() -> None:
 def test_any_bytes_are_a_document_or_refused(document: bytes) -> None:
     with contextlib.suppress(Refused):
         assert xmldoc.parse(document, "confd").tag
+
+
+@pytest.mark.parametrize(("document", "line", "reason"), [
+    ('<template name="a">\n<image target="disk" name="a"/>\n<ready port="70000"/></template>', 3,
+     'port="70000" of <ready> should be a whole number from 1 to 65535'),
+    ('<template name="a"\n cache="perhaps"><image target="disk" name="a"/></template>', 2,
+     'cache="perhaps" of <template> should be one of yes, no'),
+    ('<template name="a">\n <image target="disk" name="a" cash="1"/></template>', 2,
+     "<image> has no attribute cash; it may have target, name, url, size, sha256, compression"),
+    ('<template name="a">\n <image/></template>', 2, "<image> lacks the attribute target"),
+    ('<template name="a">\n <flavour/></template>', 2, "<flavour> is not allowed in <template>; it may have <"),
+    ('<template name="a">text</template>', 1, 'the text "text" of <template> is not allowed'),
+    ("<templat/>", 1, "<templat> is not what the document should be: <template>"),
+    ('<template name="a">\n<requires><memory>\n<mib min="lots"/></memory></requires></template>', 3,
+     'min="lots" of <mib> should be like'),
+])
+def test_the_value_that_is_wrong_is_quoted_with_its_line(document: str, line: int, reason: str) -> None:
+    with pytest.raises(xmldoc.Refused) as refused:
+        xmldoc.parse(document.encode(), "template")
+    assert reason in refused.value.reason
+    assert refused.value.line == line
+
+
+def test_a_large_document_that_is_wrong_is_refused_quickly() -> None:
+    many = "".join(f'<image target="disk" name="a{n}"/>' for n in range(20_000))
+    root = xmldoc.well_formed(f'<template name="a">{many}<flavour/></template>'.encode())
+    began = time.process_time()
+    found = xmldoc._faults("template").first(root)
+    assert found is not None
+    assert found[1].startswith("<flavour> is not allowed in <template>")
+    assert time.process_time() - began < 1

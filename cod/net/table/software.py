@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from operator import attrgetter
 from threading import Lock
@@ -38,8 +39,16 @@ def _check_template(tx: Any, document: str, group: str) -> list[b.TemplateFault]
     except xmldoc.Refused as fault:
         return [b.TemplateFault(line=fault.line, sentence=fault.reason)]
     except model.Refused as fault:
-        return [b.TemplateFault(line=0, sentence=fault.sentence)]
+        return [b.TemplateFault(line=_line(document, fault.sentence), sentence=fault.sentence)]
     return []
+
+
+def _line(document: str, sentence: str) -> int:
+    """Return the line of the document that has the first value which the sentence quotes; 0 where none has."""
+    quoted = re.search(r"'([^']+)'", sentence)
+    if quoted is None:
+        return 0
+    return next((number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line), 0)
 
 
 def _owner(group: str) -> Claim:
