@@ -1,4 +1,4 @@
-# Two commands matter to a newcomer: `make demo` and `make test`.
+# Three commands matter to a newcomer: `make demo`, `make test` and `make try`.
 SHELL := /bin/bash
 PYTEST = .venv/bin/python -m pytest
 WORKERS ?= 2
@@ -7,7 +7,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build demo test test-fast check bench run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build demo test try test-fast check bench deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -29,7 +29,7 @@ system-demo:
 	.ci/install-system demo
 
 system-test:
-	.ci/install-system demo test
+	.ci/install-system demo test deb
 
 # What the lab boots: the trampoline's ramdisk and the demo's images. Both skip what is up to date.
 build: venv system-demo
@@ -38,6 +38,15 @@ build: venv system-demo
 
 demo: build
 	.venv/bin/python -m cod.demo.story
+
+# The demo's lab and server, left running for a person, until Ctrl-C.
+try: build
+	.venv/bin/python -m cod.demo.tour
+
+# The Debian package, for the release that it is made on.
+deb:
+	.ci/install-system deb
+	.ci/deb/build
 
 # Built from source: only where its tests are run.
 ldap: system-test dev

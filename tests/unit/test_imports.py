@@ -39,7 +39,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.consolefiles", "cod.secretfile", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
     "cod.lab": ({"cod.lab", "cod.model"}, {"click", "rich"}),
-    "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data"}, {"rich"}),
+    "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data", "cod.model"}, {"rich"}),
     "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.wire.nmptalk", "cod.wire.nmpxml", "cod.wire.nmpbodies", "cod.model"},
                 {"lxml", "twisted", "pydantic", "cryptography"}),
     "cod.recipes": ({"cod.data"}, set()),
