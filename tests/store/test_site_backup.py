@@ -16,6 +16,7 @@ from cod import config, init, secretfile
 from cod.ca import Ca
 from cod.cli.root import cod
 from cod.config import Settings
+from cod.flows import boot as boot_flow
 from cod.flows import images as image_flows
 from cod.flows import people
 from cod.images import store as image_store
@@ -25,6 +26,7 @@ from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import connect
 from tests.mariadb import MariaDB
+from tests.store.test_dhcp_flow import dora, held_node
 
 pytestmark = pytest.mark.slow  # each test founds a site
 
@@ -63,6 +65,13 @@ class Founded:
             image = image_flows.add(tx, name=name, source=str(source), now=NOW).value
             image_flows.finish(tx, image_id=image.id, ingested=done)
         return done.digest
+
+    def empty(self) -> None:
+        """Leave users and groups alone."""
+        with self.engine.begin() as tx:
+            for table in reversed(t.metadata.sorted_tables):
+                if table not in (t.users, t.groups):
+                    tx.execute(table.delete())
 
     def facts(self) -> dict[str, Any]:
         """Whatever has to be as it was after a restore."""
@@ -133,6 +142,26 @@ def test_a_destroyed_site_is_restored_as_it_was(there: Founded, tmp_path: Path) 
     Ca(there.settings.authority, "site").vcm("web", site_backup.datetime.now(site_backup.UTC))  # it signs again
 
 
+def test_a_restored_site_boots_its_nodes(small: Founded, tmp_path: Path) -> None:
+    """A node in use boots from its disk; a free one loads the trampoline, where it reports and is wiped."""
+    small.empty()
+    site = config.load(small.file)[0]
+    with small.engine.begin() as tx:
+        held_node(tx, site, state="active")
+        nodes.add(tx, name="n2", boot_mac="52:54:00:00:00:02", now=NOW, cause="test", actor="test",
+                  state=NodeState.INACTIVE)
+    assert run(small, "backup", str(tmp_path / "backups")).exit_code == 0
+    small.destroy()
+    assert run(small, "restore", str(tmp_path / "backups")).exit_code == 0
+    engine = connect(small.settings.database)
+    with engine.begin() as tx:
+        for mac, action in (("52:54:00:00:00:01", "local"), ("52:54:00:00:00:02", "trampoline")):
+            address = dora(tx, site, mac, now=NOW + 60)
+            plan = boot_flow.script(tx, mac, address, site, NOW + 61)
+            assert plan.action == action, plan.why
+    engine.dispose()
+
+
 def test_the_next_backup_copies_what_is_new_and_old_sets_go(small: Founded, tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     first = site_backup.backup(small.file, backups, NOW)
@@ -174,10 +203,7 @@ def test_nothing_is_overwritten_without_a_word(small: Founded, tmp_path: Path) -
 
 def test_people_alone_are_a_reason_not_to_overwrite(small: Founded, tmp_path: Path) -> None:
     """A site that has no machine yet is still somebody's work."""
-    with small.engine.begin() as tx:
-        for table in reversed(t.metadata.sorted_tables):
-            if table not in (t.users, t.groups):
-                tx.execute(table.delete())
+    small.empty()
     assert run(small, "backup", str(tmp_path / "backups")).exit_code == 0
     refused = run(small, "restore", str(tmp_path / "backups"))
     assert refused.exit_code == 1

@@ -29,8 +29,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def installed(package: Path, script: str) -> str:
     """What `script` prints in this system with the package installed; it runs in namespaces of its own."""
     inside = package.with_name("script")
-    inside.write_text("cd /\ndpkg -i --force-depends /tmp/cod.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }\n"
-                      f"ip link set lo up\n{script}")
+    inside.write_text("cd /\ndpkg -i --force-depends /tmp/cod.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }"
+                      f"\nip link set lo up\n{script}")
     overlay = f"""
 set -e
 mount -t tmpfs -o mode=755 cod /mnt

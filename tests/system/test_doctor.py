@@ -246,6 +246,10 @@ def test_loaders_and_trampolines(host: Host) -> None:
     assert "no firmware for the drivers bnx2" in host.one("trampoline", "warning")["found"]
     (folder / "facts.json").write_text(json.dumps(facts | {"flavour": "lab"}))
     assert host.one("trampoline", "bad")["remedy"] == "`cod trampoline build generic`"
+    lacking = {"firmware": {"note": "bnx2 lacks its firmware", "remedy": "add non-free-firmware"}}
+    (folder / "facts.json").write_text(json.dumps(facts | lacking))
+    found = host.one("trampoline", "warning")
+    assert (found["found"], found["remedy"]) == ("generic, Linux 6.1: bnx2 lacks its firmware", "add non-free-firmware")
     (folder / "facts.json").write_text(json.dumps(facts | {"sources": "0" * 64}))
     assert "of another version" in host.one("trampoline", "warning")["found"]
     (folder / "ramdisk").write_bytes(b"x" * 50)
