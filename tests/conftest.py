@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from threading import Thread
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine, event
 from twisted.internet.threads import blockingCallFromThread
 
+from cod.lab import cleaner
 from cod.model import Policy, Site, Subnet
 from cod.store import tables
 from cod.store.engine import Tx, connect
@@ -35,6 +37,19 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     if isinstance(val, str | bytes) and len(val) > LONGEST_NAME:
         return f"{argname}-of-{len(val)}"
     return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave nothing behind when this process is killed: no server, no machine, no namespace."""
+    config.stash[_cleaner] = cleaner.start()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let the cleaner end."""
+    config.stash[_cleaner].communicate(timeout=120)
+
+
+_cleaner = pytest.StashKey[subprocess.Popen[bytes]]()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

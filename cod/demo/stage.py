@@ -20,7 +20,7 @@ from typing import Any
 
 from cod import data
 from cod.client import ApiError, Client, Unreachable
-from cod.lab import control
+from cod.lab import cleaner, control
 from cod.lab.spec import LabDisk, LabNic, LabNode, LabSpec
 
 LAB = "demo"
@@ -80,7 +80,8 @@ class Stage:
         self._server: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Stage:
-        control.down(self.lab)  # what a killed demo left behind
+        control.down(self.lab)  # what was left behind when even the cleaner was killed
+        self._cleaner = cleaner.start(self.lab)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
@@ -104,6 +105,7 @@ class Stage:
             except subprocess.TimeoutExpired:
                 self.kill()
         control.down(self.lab)
+        self._cleaner.communicate(timeout=60)
 
     def client(self) -> Client:
         """A client of the server's API."""

@@ -1,0 +1,90 @@
+"""Cleans up after a process that was killed: ``python -m cod.lab.cleaner``, started by `start`.
+
+A killed process cannot remove what it made. Its cleaner is a process in a session of its own, which holds one end of a
+pipe and waits: the kernel closes the other end when the owner ends, however it ends. Then the cleaner ends what the
+owner started, and removes its labs and namespaces. It finds them by three marks:
+
+- processes by their environment: `start` puts the owner's mark into it, and everything that is started inherits it;
+- labs by the names that the owner gave;
+- namespaces, and further labs, by the owner's process id in their names.
+
+An owner that ended in order has left nothing, and its cleaner finds nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cod.lab import control, network, record
+from cod.lab.processes import NAMESPACES, Process, end, identify, inside
+
+MARKS = "COD_CLEANED_BY"
+"""The variable that holds the marks of a process's owners, the outermost first, with colons between."""
+
+
+def start(*labs: str) -> subprocess.Popen[bytes]:
+    """Start a cleaner of this process, and of those `labs` whoever made them. Close its `stdin` to have it clean up."""
+    itself = identify(os.getpid())
+    assert itself is not None
+    mark = f"{itself.pid}.{itself.start}"
+    command = [sys.executable, "-m", "cod.lab.cleaner", mark, *labs]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, MARKS: "", "PYTHONPATH": root, "COD_LAB_ROOT": str(record.root())}
+    cleaner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               start_new_session=True, env=environment)
+    marks = [each for each in os.environ.get(MARKS, "").split(":") if each]
+    if mark not in marks:
+        os.environ[MARKS] = ":".join([*marks, mark])
+    return cleaner
+
+
+def clean(mark: str, labs: Sequence[str]) -> None:
+    """End everything that has the mark; remove its labs and namespaces."""
+    while left := _marked(mark):
+        end(left)
+    named = re.compile(rf"(?<!\d){mark.partition('.')[0]}(?!\d)")
+    for lab in {*labs, *filter(named.search, record.names())}:
+        control.down(lab)
+    for path in NAMESPACES.glob("*") if NAMESPACES.is_dir() else ():
+        if named.search(path.name):
+            while left := inside(path.name):
+                end(left)
+            network.remove(path.name)
+
+
+def _marked(mark: str) -> list[Process]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid() and _has(int(entry), mark):
+            found += [process for process in [identify(int(entry))] if process and process.alive()]
+    return found
+
+
+def _has(pid: int, mark: str) -> bool:
+    """Return whether the process inherited the mark. Its owner, whose own environment is older, has not."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or is somebody else's
+        return False
+    name = MARKS.encode() + b"="
+    return any(mark.encode() in each.removeprefix(name).split(b":") for each in variables if each.startswith(name))
+
+
+def main(mark: str, *labs: str) -> None:
+    """Wait for the owner's end, then clean up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(OSError):
+        sys.stdin.buffer.read()
+    clean(mark, labs)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
