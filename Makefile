@@ -7,7 +7,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build demo test try test-fast check bench deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build demo test try test-fast attack check bench deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -62,6 +62,15 @@ check: dev
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	$(PYTEST) -q tests/unit/test_imports.py
+
+# What a hostile host, VCM or owner can do, at length: a million messages of each protocol, five minutes of attack on a
+# running server, everything as everybody, images that lie. `make test` has a share of each.
+attack: system-test dev build
+	COD_ATTACK=1000000 COD_ATTACK_SECONDS=300 $(PYTEST) --timeout 3600 tests/attack \
+	    tests/net/test_rights_walk.py tests/net/test_rights_pages.py tests/net/test_rights_forms.py \
+	    tests/net/test_hostile_owner.py tests/net/test_nmp_attack.py tests/net/test_schemathesis.py \
+	    tests/net/test_ingester.py tests/unit/test_images.py tests/unit/test_xmldoc.py \
+	    tests/store/test_dhcp_starvation.py tests/system/test_dhcp_clients.py tests/system/test_impostors.py
 
 # One benchmark: make bench ONLY=dhcp
 bench: build dev

@@ -93,7 +93,7 @@ def encode(query: Query, answer: DnsAnswer, *, domain: str, server: str, serial:
         if query.question.type in ("NS", "ANY"):
             reply.add_answer(RR(name, QTYPE.NS, rdata=NS(f"ns.{domain}"), ttl=TTL))
     else:  # no such name, or nothing of that type: for how long that may be believed (RFC 2308)
-        zone = domain if not query.question.name.endswith(".arpa") else query.question.name
+        zone = name if query.question.name.endswith(".arpa") else domain  # as asked: not each name can be made of text
         reply.add_auth(RR(zone, QTYPE.SOA, rdata=soa, ttl=TTL))
     return _fitting(reply, query.room)
 

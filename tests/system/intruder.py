@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from cod.orders import Order
@@ -151,7 +152,10 @@ class Intruder:
             return int(connection.recv(65536).split()[1])
 
     def tftp(self, name: str) -> bytes:
-        """The first datagram of the answer to a read request."""
-        with self.datagrams() as asking:
-            asking.sendto(struct.pack("!H", 1) + name.encode() + b"\0octet\0", (SERVER, TFTP))
-            return asking.recv(2048)
+        """The first datagram of the answer to a read request; whoever never answered has to ask more than once."""
+        with self.datagrams(timeout=1.0) as asking:
+            for _ in range(30):
+                asking.sendto(struct.pack("!H", 1) + name.encode() + b"\0octet\0", (SERVER, TFTP))
+                with suppress(TimeoutError):
+                    return asking.recv(2048)
+        raise TimeoutError("TFTP does not answer")

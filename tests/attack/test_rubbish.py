@@ -6,7 +6,6 @@ m1 is connected meanwhile, m2 comes when all is over, m3 is the vandal. The pack
 from __future__ import annotations
 
 import random
-import re
 import resource
 import socket
 import struct
@@ -19,6 +18,7 @@ import pytest
 
 from cod.store import sessions
 from cod.wire import confd
+from tests.attack.mutants import memory, mutants
 from tests.system.intruder import CONFD, HTTP, SERVER, TFTP, Intruder, Line
 from tests.system.stand import Stand
 from tests.unit.dhcp_captures import IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER
@@ -66,13 +66,7 @@ def processes(stand: Stand) -> dict[int, int]:
     pid = stand.server.pid
     parts = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     assert len(parts) == 4
-    return {each: _memory(each) for each in (pid, *map(int, parts))}
-
-
-def _memory(pid: int) -> int:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1])
+    return {each: memory(each) for each in (pid, *map(int, parts))}
 
 
 def standing(stand: Stand) -> object:
@@ -93,25 +87,6 @@ def unharmed(stand: Stand, vandal: Intruder, trickles: object) -> Iterator[None]
     assert max(grown.values()) < GROWTH
     assert standing(stand) == m1
     assert "Traceback" not in log.read_text()[start:]
-
-
-def rubbish(good: list[bytes], seed: int, number: int = PACKETS) -> Iterator[bytes]:
-    """Random bytes now and then; else a good packet with some bytes changed, cut short, or with something inserted."""
-    rng = random.Random(seed)
-    for _ in range(number):
-        packet = bytearray(rng.choice(good))
-        match rng.randrange(5):
-            case 0:
-                packet = bytearray(rng.randbytes(rng.randrange(1, 1400)))
-            case 1:
-                del packet[rng.randrange(len(packet)):]
-            case 2:
-                at = rng.randrange(len(packet))
-                packet[at:at] = rng.randbytes(rng.randrange(1, 64))
-            case _:
-                for _ in range(rng.randrange(1, 5)):
-                    packet[rng.randrange(len(packet))] = rng.randrange(256)
-        yield bytes(packet)
 
 
 def test_parts_may_open_as_many_files_as_the_system_allows(stand: Stand) -> None:
@@ -135,7 +110,7 @@ def read_request(name: str, *options: str) -> bytes:
 ], ids=["dhcp", "tftp"])
 def test_datagrams(vandal: Intruder, port: int, good: list[bytes]) -> None:
     senders = [vandal.datagrams() for _ in range(16)]
-    for number, packet in enumerate(rubbish(good, port)):
+    for number, packet in enumerate(mutants(good, port, PACKETS)):
         senders[number % 16].sendto(packet, ("255.255.255.255" if port == 67 else SERVER, port))
         if number % 100 == 99:
             time.sleep(0.01)  # what the kernel drops for want of room tests nothing
@@ -159,7 +134,7 @@ HELLO = confd.frame(b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="
 @pytest.mark.parametrize(("port", "good"), [(HTTP, [GET, GET * 3]), (CONFD, [HELLO, HELLO * 2]),
                                             (0, [POST, LIST, STREAM])], ids=["http", "confd", "api"])
 def test_connections(stand: Stand, vandal: Intruder, port: int, good: list[bytes]) -> None:
-    packets = list(rubbish(good, port))
+    packets = list(mutants(good, port, PACKETS))
     each = 10
     for start in range(0, PACKETS, each):
         with _api(stand) if port == 0 else vandal.connect(port) as line:
