@@ -1,4 +1,4 @@
-"""Runs the trampoline's recipe that ships with this program, from a wheel as from a checkout."""
+"""Runs the recipes that ship with this program, of the trampoline and of images, from a wheel as from a checkout."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from cod import data
 
 
 def trampoline(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `python -m trampoline.build` with these words; `options` are those of `subprocess.run`.
+    """Run `python -m trampoline.build` with these words; `options` are those of `subprocess.run`."""
+    return _run("trampoline.build", *words, **options)
 
-    The recipe packs its own sources and the program's, side by side as in a checkout: so they are copied.
-    """
+
+def image(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -m images.build` with these words; `options` are those of `subprocess.run`."""
+    return _run("images.build", *words, **options)
+
+
+def _run(module: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a recipe. It packs its own sources and the program's, side by side as in a checkout: so they are copied."""
     with TemporaryDirectory() as tree:
         _copy(Path(data.__file__).parent, Path(tree, "cod"))
-        _copy(data.path("trampoline"), Path(tree, "trampoline"))
-        return subprocess.run([sys.executable, "-m", "trampoline.build", *words], cwd=tree, text=True, check=False,
+        for name in ("images", "trampoline"):
+            _copy(data.path(name), Path(tree, name))
+        return subprocess.run([sys.executable, "-m", module, *words], cwd=tree, text=True, check=False,
                               env=os.environ | {"PYTHONPATH": tree}, **options)
 
 

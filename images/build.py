@@ -100,5 +100,6 @@ if __name__ == "__main__":
     needed = {"sfdisk", "mkfs.fat", "mcopy", "mke2fs", "debugfs", "dpkg-deb"}
     for program in needed | ({"mmdebstrap"} if debian.NAME in sys.argv else set()):
         if shutil.which(program) is None:
-            raise SystemExit(f"{program} is missing; .ci/install-system installs what is needed")
+            raise SystemExit(f"{program} is missing; Debian's packages fdisk, dosfstools, mtools, e2fsprogs and, for "
+                             f"{debian.NAME}, mmdebstrap have what is needed")
     raise SystemExit(main())

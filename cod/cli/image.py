@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cod.cli.owner import group_option, owner
+from cod.cli.recipe import make
 from cod.cli.show import SPAN, as_json, client, print_json, progress_bar, said, shown, size, table, when
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, path
@@ -25,6 +26,9 @@ def image() -> None:
     Example:
       cod image add debian ./debian-12.qcow2 --wait
     """
+
+
+image.add_command(make)
 
 
 def image_table(values: list[Any]) -> Any:

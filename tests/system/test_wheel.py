@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -131,3 +133,10 @@ def test_the_trampoline_is_made_from_the_wheel_as_from_the_checkout(installed: I
     installed.cod("--site", f"{site}/site.toml", "trampoline", "build", "lab")
     for name in ("vmlinuz", "ramdisk"):
         assert (site / "boot/trampoline" / name).read_bytes() == (made / name).read_bytes()
+
+
+def test_images_are_made_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
+    facts = json.loads(installed.cod("image", "make", "opaque", "--into", str(tmp_path / "made"), "--json"))
+    assert facts["sha256"] == hashlib.sha256((tmp_path / "made/opaque.img").read_bytes()).hexdigest()
+    assert (tmp_path / "made/opaque.xml").read_bytes() == (ROOT / "images/opaque.xml").read_bytes()
+    assert "next: cod image add opaque " in installed.cod("image", "make", "opaque", "--into", str(tmp_path / "made"))

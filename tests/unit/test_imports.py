@@ -60,7 +60,7 @@ COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefi
                "cod.siterules", "cod.sitesignin", "cod.init", "cod.proposal", "cod.backup", "cod.logs", "cod.__main__"}
 # The local commands (init, serve, trampoline, db, token) compose too: they are the program's other way in.
 LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate",
-         "cod.cli.vcm", "cod.cli.backup", "cod.cli.doctor"}
+         "cod.cli.vcm", "cod.cli.backup", "cod.cli.doctor", "cod.cli.recipe"}
 NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
 # The edges' heads, with what belongs to each: no protocol imports another.
 EDGES: dict[str, set[str]] = {

@@ -1,0 +1,45 @@
+"""`cod image make`: images whose recipes ship with this program."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from cod.cli.show import as_json, print_json
+
+NAMES = ("debian", "execd", "hello-a", "hello-b", "opaque")
+
+
+@click.command()
+@click.argument("name", type=click.Choice(NAMES))
+@click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path("."), show_default=True,
+              help="Folder for NAME.img, NAME.json (facts), NAME.xml (a template) and what was fetched for them.")
+@as_json
+def make(name: str, into: Path, as_json: bool) -> None:
+    """Make an image from the distribution's packages, on this computer.
+
+    NAME is debian (a stock Debian 12; takes root and the package mmdebstrap), hello-a or hello-b (small systems with a
+    page on port 80), opaque (no system, to try COD with) or execd (an execution host of Grid Engine). What is up to
+    date is not made again. Nothing is sent to the server: `cod image add` does that.
+
+    \b
+    Example:
+      cod image make debian --into /srv/images
+    """
+    from cod import data, recipes
+
+    into.mkdir(parents=True, exist_ok=True)
+    folder = into.resolve()
+    done = recipes.image(name, "--out", str(folder), "--cache", str(folder / "cache"),
+                         stdout=sys.stderr if as_json else None)
+    if done.returncode:
+        raise click.ClickException("the image could not be made; the reason is above")
+    shutil.copy(data.path(f"images/{name}.xml"), folder / f"{name}.xml")
+    if as_json:
+        print_json(json.loads((folder / f"{name}.json").read_text()))
+    else:
+        click.echo(f"next: cod image add {name} {into / name}.img --wait; cod template add {into / name}.xml")
