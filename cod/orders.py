@@ -33,12 +33,14 @@ class Partition:
     """One partition of a layout. Size 0 means the rest of the disk, for the last one.
 
     type  'linux', 'esp', 'bios', 'swap', 'lvm', 'raid', 'data' or a GPT type GUID
+    boot  a BIOS starts the system from it, by the boot code that cprime writes (`trampoline.bootcode`)
     """
 
     number: int
     size: int
     type: str
     name: str = ""
+    boot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Order:
     table    partition table to write first: 'gpt' or 'mbr' with `partitions`; 'keep': none (the image brings its own)
     seed     files of the NoCloud seed partition by name; empty for none
     keep     disks that are never touched: 'serial:X' / 'path:X'
+    sector   size in bytes of the logical sectors that the target must have; 0: any will do
     deposit  of a capture
     """
 
@@ -81,3 +84,4 @@ class Order:
     seed: Mapping[str, str] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
     deposit: Deposit | None = None
+    sector: int = 0

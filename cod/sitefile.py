@@ -205,6 +205,16 @@ class TypesTable(Table):
     clock_step: int = Field(100, ge=1, le=10_000, description="MHz that clocks are rounded to")
 
 
+    @field_validator("ignore")
+    @classmethod
+    def _needed(cls, ignore: tuple[str, ...]) -> tuple[str, ...]:
+        for path in ignore:
+            if path in ("disk", "disk/local"):
+                raise ValueError(f"{path} cannot be left out: templates need a local disk; name what shall not count, "
+                                 "such as disk/model or disk/size")
+        return ignore
+
+
 class ImagesTable(Table):
     """What groups may keep of images. Re-read on SIGHUP."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 SYSTEM = 2  # number of the partition that holds kernel and ramdisk
 PREFIX = f"(,gpt{SYSTEM})/"
-MODULES = ("part_gpt", "fat", "linux", "boot")
+MODULES = ("part_gpt", "part_msdos", "fat", "linux", "boot")
 CONFIGURATION = """set gfxpayload=text
 linux /vmlinuz console=tty0 console=ttyS0,115200 quiet panic=10
 initrd /ramdisk
@@ -23,7 +23,7 @@ boot
 
 def efi(packages: Path, scratch: Path) -> bytes:
     """BOOTX64.EFI. It finds its files on the partition that it was loaded from."""
-    return _make(packages, scratch, "x86_64-efi", MODULES, PREFIX, CONFIGURATION)
+    return _make(packages, scratch, "x86_64-efi", MODULES, "/", CONFIGURATION)
 
 
 def bios(packages: Path, scratch: Path, first_sector: int, *, prefix: str = PREFIX,

@@ -11,6 +11,7 @@ import hashlib
 import struct
 from pathlib import Path
 
+from cod.wire import realmode
 from images import disk
 from images.disk import MIB, Part
 
@@ -21,9 +22,7 @@ FILLED = 3  # MiB at the start of each partition that are not empty
 MESSAGE = f"opaque: image=opaque version={VERSION} hello from my own boot code, and partition two says: "
 PARTITION_TEXT = "all bits arrived"
 
-_LOAD, _READ = 0x7C00, 0x7E00  # where the BIOS puts the boot sector; where that reads its second one
-# Real-mode code in hexadecimal; words that are no hexadecimal are labels: `name:` here is `name`, `>name` its 16-bit
-# address, `^name` an 8-bit and `~name` a 16-bit distance to it.
+_READ = 0x7E00  # where the boot code reads its second sector
 _CODE = """
 fa 31c0 8ed8 8ec0 8ed0 bc007c fb fc        cli; ax = ds = es = ss = 0; sp = 0x7c00; sti; cld
 52                                         push dx                  the BIOS gives its number of this drive in dl
@@ -64,34 +63,10 @@ def boot_code(sector: int) -> bytes:
         "message": MESSAGE.encode() + b"\0",
         "trouble": b"cannot read partition two\r\n\0",
     }
-    words = [word for line in _CODE.splitlines() for word in line.partition("  ")[0].split()]
-    places: dict[str, int] = {}
-    _assemble(words, places)  # the first pass finds where everything is
-    at = len(_assemble(words, places))
-    for name, content in data.items():
-        places[name] = at
-        at += len(content)
-    whole = _assemble(words, places) + b"".join(data.values())
+    whole = realmode.assemble(_CODE, data)
     if len(whole) > 440:
         raise RuntimeError(f"{len(whole)} bytes of boot code do not fit in front of the partition table")
     return whole
-
-
-def _assemble(words: list[str], places: dict[str, int]) -> bytes:
-    code = bytearray()
-    for word in words:
-        target = places.get(word[1:], 0)
-        if word.endswith(":"):
-            places[word[:-1]] = len(code)
-        elif word.startswith(">"):
-            code += struct.pack("<H", _LOAD + target)
-        elif word.startswith("~"):
-            code += struct.pack("<H", (target - len(code) - 2) & 0xFFFF)
-        elif word.startswith("^"):
-            code += struct.pack("<B", (target - len(code) - 1) & 0xFF)
-        else:
-            code += bytes.fromhex(word)
-    return bytes(code)
 
 
 def _filling(name: str) -> bytes:

@@ -74,7 +74,7 @@ def _chosen(order: Order, disks: Sequence[Disk]) -> str:
     assert order.deposit is not None
     if not order.deposit.least and ":" not in order.disk:
         mine = [disk for disk in mine if _begins(disk)] or mine
-    return choose(order.disk, mine, order.deposit.least).path
+    return choose(order.disk, mine, order.deposit.least, order.sector).path
 
 
 def _begins(disk: Disk) -> bool:

@@ -11,12 +11,12 @@ table fitted to the disk's real end, the seed partition.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cod.orders import ImageSource, Order
-from trampoline import efiboot, images, installer, partitions, seed
+from trampoline import bootcode, efiboot, images, installer, partitions, seed
 from trampoline.crew import Meter
 from trampoline.disks import choose, erasable
 from trampoline.errors import PrimeError
@@ -36,7 +36,8 @@ second; phase is 'wipe', 'zero', 'write' or 'verify'. An exception that it raise
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each phase."""
+    """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each phase. `disk_signature`
+    is what a BIOS machine's next boots find the disk by; 0: it has none."""
 
     path: str
     bytes_written: int
@@ -44,6 +45,7 @@ class Written:
     wipe_seconds: float
     write_seconds: float
     verify_seconds: float
+    disk_signature: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> P
     """What `prime` would do; fetches the images' manifests and touches no disk. Raises PrimeError."""
     mine = erasable(disks, order.keep)
     room = seed.least_size(order.seed) if order.seed else 0
-    target = choose(order.disk, mine, _need(order, room))
+    target = choose(order.disk, mine, _need(order, room), order.sector)
     spans = partitions.place(order.partitions, target.size, room) if order.partitions else []
     places = {str(span.number): (span.start, span.size) for span in spans} or {"disk": (0, target.size)}
     last = Span(0, partitions.tail(target.size, room), room, "data", "cidata") if room else None
@@ -109,8 +111,13 @@ def _piece(source: ImageSource, places: dict[str, tuple[int, int]], patience: Pa
     return Piece(source, offset, room, chunks)
 
 
-def prime(order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT) -> Written:
-    """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless nothing was begun."""
+def prime(
+    order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT, bios: bool = False
+) -> Written:
+    """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless nothing was begun.
+
+    bios  the machine's firmware is a BIOS: the disk gets a signature that no other disk of the machine has
+    """
     planned = plan(order, disks, patience)
     started = time.monotonic()
     if planned.erase:
@@ -129,10 +136,27 @@ def prime(order: Order, disks: Sequence[Disk], progress: Progress, patience: Pat
         if writing.sums:
             images.read_back(target, writing.sums, progress)
         _finish(target, planned, order)
-        if target.is_device:
-            efiboot.network_first()
+        others = (disk.path for disk in disks if disk.path != planned.target.path)
+        signature = partitions.sign(target, _signatures(others)) if bios else 0
+        target.flush()
+        if target.is_device and not bios:
+            print(f"cprime: {efiboot.arrange(target)}", flush=True)
     return Written(planned.target.path, meter.done, writing.fetched, wiped - started, written - wiped,
-                   time.monotonic() - written)
+                   time.monotonic() - written, signature)
+
+
+def _signatures(paths: Iterable[str]) -> dict[int, str]:
+    """Return the disks that have a signature, by it."""
+    found = {}
+    for path in paths:
+        try:
+            with open(path, "rb") as disk:
+                signature = partitions.signature(disk.read(512))
+        except OSError:  # it has failed, or is an empty drive: nothing starts from it
+            continue
+        if signature:
+            found[signature] = path
+    return found
 
 
 def _make_table(target: Target, planned: Plan) -> None:
@@ -151,7 +175,10 @@ def _make_table(target: Target, planned: Plan) -> None:
 
 
 def _finish(target: Target, planned: Plan, order: Order) -> None:
-    """What changes the images' own bytes, so after the read-back: the table's fit and the seed's entry."""
+    """What changes the images' own bytes, so after the read-back: boot code, the table's fit and the seed's entry."""
+    for span in planned.spans:
+        if span.boot:
+            bootcode.install(target, span, planned.table)
     table = partitions.read_gpt(target)
     if table and table.alternate != target.size // target.sector - 1:
         table.write(target)  # the image's GPT ended where the image ended

@@ -162,7 +162,8 @@ class Shell:
         if order.action == "wipe":
             return {"bytes_written": float(cprime.wipe(order, self._disks(), tell))}
         if order.action == "prime":
-            return _figures(cprime.prime(order, self._disks(), tell))
+            bios = not (self._options.root / "sys/firmware/efi").is_dir()
+            return _figures(cprime.prime(order, self._disks(), tell, bios=bios))
         if order.action == "capture":
             return self._capture(order, tell)
         raise PrimeError(f"this trampoline cannot {order.action}")

@@ -23,13 +23,23 @@ def fits(rule: str, disk: Disk) -> bool:
     return kind == "path" and os.path.realpath(value) == os.path.realpath(disk.path)
 
 
-def choose(rule: str, disks: Sequence[Disk], need: int) -> Disk:
+def choose(rule: str, disks: Sequence[Disk], need: int, sector: int = 0) -> Disk:
     """The disk that `rule` picks for `need` bytes: 'first', 'smallest' or 'largest' of those that are large enough,
-    'serial:X' or 'path:X'. `disks` are in the kernel's order. Raises PrimeError."""
+    'serial:X' or 'path:X'. `disks` are in the kernel's order; those that the firmware cannot start systems from, or
+    whose sectors are not of `sector` bytes (0: any will do), are passed over. Raises PrimeError."""
     named = ":" in rule
     candidates = [disk for disk in disks if fits(rule, disk)] if named else list(disks)
     if not candidates:
         raise PrimeError(f"no suitable disk: {f'none is {rule}' if named else 'the node has no local one to use'}")
+    seen = [disk for disk in candidates if disk.bootable]
+    if not seen:
+        raise PrimeError(f"no suitable disk: the machine's BIOS does not offer {_paths(candidates)} to start a system "
+                         "from; enable the controller's boot support in the firmware's set-up, or name another disk in "
+                         "the template")
+    candidates = [disk for disk in seen if sector in (0, disk.sector)]
+    if not candidates:
+        raise PrimeError(f"no suitable disk: the images are for sectors of {sector} bytes, "
+                         f"{_paths(seen)} has sectors of {seen[0].sector}")
     enough = [disk for disk in candidates if disk.size >= need]
     if not enough:
         largest = max(candidates, key=lambda disk: disk.size)
@@ -39,3 +49,7 @@ def choose(rule: str, disks: Sequence[Disk], need: int) -> Disk:
     if rule == "largest":
         return max(enough, key=lambda disk: disk.size)
     return enough[0]
+
+
+def _paths(disks: Iterable[Disk]) -> str:
+    return ", ".join(disk.path for disk in disks)

@@ -1,54 +1,116 @@
-"""Puts the network first in a UEFI machine's boot order, so that COD is asked at every boot. Best effort.
+"""Arranges a UEFI machine's boot order: the network, then the disk that was primed, then everything else. Best effort.
 
-An operating system or its installer may have put itself first. Formats: UEFI 2.10, 3.1.3 (load options), 3.3
-(BootOrder), 10.3 (device paths); the files: Linux's efivarfs, whose first four bytes are the variable's attributes.
+COD is asked at every boot, and a boot that is sent on to the disk finds the one that was written, whatever other disks
+the machine has. An operating system or its installer may have put itself first; an entry for the primed disk is made
+anew at each priming, and the one before removed. Formats: UEFI 2.10, 3.1.3 (load options), 3.3 (BootOrder), 10.3
+(device paths); the files: Linux's efivarfs, whose first four bytes are the variable's attributes.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trampoline import partitions
+from trampoline.filesystems import fatnames
+from trampoline.partitions import Disk, EspPlace
+
 EFIVARS = Path("/sys/firmware/efi/efivars")
+NAME = "COD disk"  # the description of the entry that is COD's own
+FALLBACK = "EFI/BOOT/BOOTX64.EFI"  # what firmware starts from a disk without an entry
 _GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _ATTRIBUTES = b"\x07\0\0\0"  # non-volatile, for boot services and at run time
 _ACTIVE = 1
 _NETWORK = {(3, 11), (3, 12), (3, 13), (3, 24)}  # messaging device paths: MAC, IPv4, IPv6, URI
+_END = b"\x7f\xff\x04\0"
+# Loaders that systems install under their own names; a shim comes before what it loads.
+_LOADERS = ("shimx64.efi", "grubx64.efi", "systemd-bootx64.efi", "bootmgfw.efi")
 
 
-def network_first(efivars: Path = EFIVARS) -> str:
-    """Reorder, and say what was done or why nothing was."""
+def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
+    """Make the entry for `disk`, put the boot order right; return what was done, or why nothing was."""
     path = efivars / f"BootOrder-{_GLOBAL}"
     try:
-        order = [number for (number,) in struct.iter_unpack("<H", path.read_bytes()[4:])]
-        network = [number for number in order if is_network(_option(efivars, number))]
-        wanted = network + [number for number in order if number not in network]
-        if not network or wanted == order:
-            return "boot order: nothing to change"
-        path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))  # one write: the kernel wants it whole
-        return "boot order: network first"
+        options = dict(_options(efivars))
+        for number in [number for number, option in options.items() if description(option) == NAME]:
+            _file(efivars, number).unlink()
+            del options[number]
+        before = [number for (number,) in struct.iter_unpack("<H", path.read_bytes()[4:])] if path.exists() else []
+        network = [number for number in before if is_network(options.get(number, b""))]
+        own = _add(disk, efivars, options)
+        rest = [number for number in before if number not in network and number in options]
+        wanted = [*network, *own, *rest]
+        if wanted != before:
+            path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))  # whole, in one write
+        return f"boot order: {len(network)} of the network, then {NAME if own else 'as it was'}"
     except (OSError, struct.error) as error:
         return f"boot order: not changed ({error})"
 
 
-def _option(efivars: Path, number: int) -> bytes:
-    try:
-        return (efivars / f"Boot{number:04X}-{_GLOBAL}").read_bytes()[4:]
-    except OSError:
-        return b""
+def _options(efivars: Path) -> Iterator[tuple[int, bytes]]:
+    for path in sorted(efivars.glob(f"Boot*-{_GLOBAL}")):
+        if found := re.fullmatch(r"Boot([0-9A-F]{4})-.*", path.name):
+            yield int(found[1], 16), path.read_bytes()[4:]
+
+
+def _file(efivars: Path, number: int) -> Path:
+    return efivars / f"Boot{number:04X}-{_GLOBAL}"
+
+
+def _add(disk: Disk, efivars: Path, options: Mapping[int, bytes]) -> list[int]:
+    """Write the entry for the disk's EFI system partition; return its number, nothing where it has none."""
+    place = partitions.esp(disk)
+    if place is None:
+        return []
+    number = next(n for n in range(0x10000) if n not in options)
+    content = _ATTRIBUTES + option(NAME, place, loader(disk, place))
+    _file(efivars, number).write_bytes(content)
+    return [number]
+
+
+def loader(disk: Disk, place: EspPlace) -> str:
+    """Return the path of the system's loader on its EFI system partition, with slashes."""
+    start, size = place.first * disk.sector, place.count * disk.sector
+    names = fatnames.below(lambda length, at: disk.read(length, start + at) if at < size else b"", "EFI", depth=3)
+    folded = {name.lower(): name for name in names}
+    if FALLBACK.lower() in folded:
+        return FALLBACK
+    found = (folded[name] for wanted in _LOADERS for name in sorted(folded) if name.endswith("/" + wanted))
+    return next(found, FALLBACK)
+
+
+def option(name: str, place: EspPlace, file: str) -> bytes:
+    """Return a load option (EFI_LOAD_OPTION) for `file` on a partition."""
+    kind = 2 if place.guid else 1  # GPT with a GUID, MBR with a 32-bit signature: for both fields
+    drive = struct.pack("<BBHIQQ16sBB", 4, 1, 42, place.number, place.first, place.count,
+                        place.guid or place.signature, kind, kind)
+    text = ("\\" + file.replace("/", "\\") + "\0").encode("utf-16-le")
+    path = drive + struct.pack("<BBH", 4, 4, 4 + len(text)) + text + _END
+    return struct.pack("<IH", _ACTIVE, len(path)) + (name + "\0").encode("utf-16-le") + path
+
+
+def _split(option: bytes) -> tuple[str, bytes]:
+    """Return a load option's description and device path."""
+    if len(option) < 8:
+        return "", b""
+    length = int.from_bytes(option[4:6], "little")
+    at = 6
+    while at + 2 <= len(option) and option[at : at + 2] != b"\0\0":
+        at += 2
+    return option[6:at].decode("utf-16-le", "replace"), option[at + 2 : at + 2 + length]
+
+
+def description(option: bytes) -> str:
+    """Return a load option's description."""
+    return _split(option)[0]
 
 
 def is_network(option: bytes) -> bool:
     """Does a load option (EFI_LOAD_OPTION) boot from the network?"""
-    if len(option) < 8:
-        return False
-    attributes, length = struct.unpack_from("<IH", option)
-    at = 6
-    while at + 2 <= len(option) and option[at : at + 2] != b"\0\0":
-        at += 2
-    path = option[at + 2 : at + 2 + length]
-    return bool(attributes & _ACTIVE) and any(node in _NETWORK for node in _nodes(path))
+    active = bool(option[:1] and option[0] & _ACTIVE)
+    return active and any(node in _NETWORK for node in _nodes(_split(option)[1]))
 
 
 def _nodes(path: bytes) -> Iterator[tuple[int, int]]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
+from trampoline import biosdisks
+from trampoline.biosdisks import BiosDisk
 from trampoline.lldp import Heard, deaf
 
 # The CPU features that software is built for or needs; the other hundred would only make node types differ.
@@ -37,7 +39,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk. `path` is where it is opened; `local` says that wipe and prime may touch it."""
+    """A disk. `path` is where it is opened; `local` says that wipe and prime may touch it; `sector` is the size of its
+    logical sectors, bytes; `bootable` is False where the firmware is known not to start systems from it."""
 
     name: str
     path: str
@@ -50,6 +53,8 @@ class Disk:
     serial: str = ""
     wwid: str = ""
     partitions: tuple[Partition, ...] = ()
+    sector: int = SECTOR
+    bootable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +199,8 @@ def disks(root: Path) -> tuple[Disk, ...]:
     """Every disk with a medium in it, by name. A volume seen by several paths is nobody's local disk."""
     block = root / "sys/block"
     names = sorted(block.iterdir(), key=_by_number) if block.is_dir() else []
-    found = [_disk(path) for path in names if _is_disk(path)]
+    bios = None if (root / "sys/firmware/efi").is_dir() else biosdisks.listed(root)
+    found = [_disk(path, bios) for path in names if _is_disk(path)]
     paths = Counter(disk.wwid for disk in found if disk.wwid)
     return tuple(replace(disk, local=disk.local and paths[disk.wwid] < 2) for disk in found)
 
@@ -218,13 +224,14 @@ def _is_disk(path: Path) -> bool:
     )
 
 
-def _disk(path: Path) -> Disk:
+def _disk(path: Path, bios: Sequence[BiosDisk] | None) -> Disk:
     transport, removable = _transport(path), _read(path / "removable") == "1"
     device = path / "device"
+    size = _number(_read(path / "size")) * SECTOR
     return Disk(
         name=path.name,
         path=f"/dev/{path.name.replace('!', '/')}",  # the kernel writes cciss/c0d0 so
-        size=_number(_read(path / "size")) * SECTOR,
+        size=size,
         transport=transport,
         local=transport in LOCAL and not removable and _read(path / "ro") != "1",
         rotational=_read(path / "queue/rotational") == "1",
@@ -233,6 +240,8 @@ def _disk(path: Path) -> Disk:
         serial=_read(path / "serial") or _read(device / "serial") or _page_80(device),
         wwid=_read(path / "wwid") or _read(device / "wwid"),
         partitions=tuple(sorted(_partitions(path), key=lambda partition: partition.number)),
+        sector=_number(_read(path / "queue/logical_block_size")) or SECTOR,
+        bootable=biosdisks.starts(path, size, bios),
     )
 
 
@@ -272,6 +281,8 @@ def _add_disk(node: Element, disk: Disk) -> None:
         "name": disk.name, "size": str(disk.size), "transport": disk.transport, "local": yes[disk.local],
         "rotational": yes[disk.rotational], "removable": yes[disk.removable], "model": disk.model,
         "serial": disk.serial, "wwid": disk.wwid,
+        # What nearly every disk has is left out, so that the machines that are known keep their types.
+        "sector": "" if disk.sector == SECTOR else str(disk.sector), "bootable": "" if disk.bootable else "no",
     })
     for part in disk.partitions:
         _put(element, "partition", {"number": str(part.number), "start": str(part.start), "size": str(part.size),

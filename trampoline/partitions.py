@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 from zlib import crc32
@@ -30,6 +30,7 @@ TYPES = {
 _HEADER = struct.Struct("<8sIIIIQQQQ16sQIII")
 _ENTRY = struct.Struct("<16s16sQQQ72s")
 _MBR_ENTRY = struct.Struct("<B3sB3sII")
+LEGACY_BOOT = 1 << 2  # attribute of a GPT's partition that a BIOS starts (UEFI 2.10, 5.3.3)
 _NO_CHS = b"\xfe\xff\xff"  # beyond what cylinders, heads and sectors can say
 
 
@@ -46,13 +47,14 @@ class Disk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A partition on a disk: `start` and `size` in bytes."""
+    """A partition on a disk: `start` and `size` in bytes; `boot`: a BIOS starts the system from it."""
 
     number: int
     start: int
     size: int
     type: str
     name: str
+    boot: bool = False
 
 
 def place(partitions: Sequence[Partition], disk_size: int, reserve: int = 0) -> list[Span]:
@@ -63,7 +65,7 @@ def place(partitions: Sequence[Partition], disk_size: int, reserve: int = 0) -> 
         size = _up(partition.size) if partition.size else end - at
         if size < ALIGN or at + size > end:
             raise PrimeError(f"the disk is too small for the layout: partition {partition.number} does not fit")
-        spans.append(Span(partition.number, at, size, partition.type, partition.name))
+        spans.append(Span(partition.number, at, size, partition.type, partition.name, partition.boot))
         at += size
     return spans
 
@@ -120,7 +122,8 @@ class Gpt:
             raise PrimeError(f"the disk {disk.path} has no room for partition {span.name!r} behind the others")
         if not 0 < span.number <= self.count:
             raise PrimeError(f"the partition table has {self.count} entries; there is no number {span.number}")
-        entry = Entry(type_guid(span.type), new_guid(), first, last, 0, span.name)
+        attributes = LEGACY_BOOT if span.boot and span.type != "bios" else 0
+        entry = Entry(type_guid(span.type), new_guid(), first, last, attributes, span.name)
         return replace(self, entries=self.entries | {span.number: entry})
 
     def free_number(self) -> int:
@@ -265,6 +268,57 @@ def has_mbr(disk: Disk) -> bool:
     return all(e.flag in (0, 0x80) for e in entries) and any(e.type and e.count for e in entries)
 
 
+@dataclass(frozen=True, slots=True)
+class EspPlace:
+    """An EFI system partition: its number, first sector and sectors; how firmware knows it, by GUID (GPT) or by the
+    disk's signature (MBR), sixteen bytes each; the other is empty."""
+
+    number: int
+    first: int
+    count: int
+    guid: bytes
+    signature: bytes
+
+
+def esp(disk: Disk) -> EspPlace | None:
+    """Return the first EFI system partition; None where the disk has none."""
+    if table := read_gpt(disk):
+        return next((EspPlace(number, entry.first, entry.last - entry.first + 1, entry.guid, b"")
+                     for number, entry in sorted(table.entries.items()) if type_name(entry.type) == "esp"), None)
+    if not has_mbr(disk):
+        return None
+    signed = disk.read(444, 0)[440:].ljust(16, b"\0")
+    return next((EspPlace(number, entry.first, entry.count, b"", signed)
+                 for number, entry in enumerate(read_mbr(disk), 1) if entry.type == TYPES["esp"][1]), None)
+
+
+def signature(sector0: bytes) -> int:
+    """Return the disk signature in a first sector; 0 where a BIOS would not start it, or there is none."""
+    return int.from_bytes(sector0[440:444], "little") if sector0[510:512] == b"\x55\xaa" else 0
+
+
+def sign(disk: Disk, others: Mapping[int, str]) -> int:
+    """See that the disk has a signature that none of `others` has, and return it; 0 where it has no boot sector.
+
+    others  paths of the machine's other disks, by their signatures
+    A GPT's disk can be given any, as its partitions are known by GUIDs. An MBR's signature is part of its partitions'
+    names: it is given one where it has none, and kept. Raises PrimeError where that of an MBR is another disk's.
+    """
+    sector0 = disk.read(disk.sector, 0)
+    if sector0[510:512] != b"\x55\xaa":
+        return 0
+    own = signature(sector0)
+    if own and own in others and read_gpt(disk) is None:
+        raise PrimeError(f"the image's disk signature {own:08x} is that of {others[own]} too, so the BIOS could not "
+                         "tell them apart; give one of them another (sfdisk --disk-id)")
+    if own and own not in others:
+        return own
+    while not own or own in others:
+        own = int.from_bytes(os.urandom(4), "little")
+    disk.write(memoryview(sector0[:440] + own.to_bytes(4, "little") + sector0[444:]), 0)
+    return own
+
+
 def new_mbr(disk: Disk) -> None:
     """Write an empty MBR with a random disk signature."""
     disk.write(memoryview((bytes(440) + os.urandom(4) + bytes(66) + b"\x55\xaa").ljust(disk.sector, b"\0")), 0)
@@ -286,6 +340,6 @@ def add_to_mbr(disk: Disk, span: Span) -> int:
     kind = TYPES.get(span.type, ("", 0))[1]
     if not kind:
         raise PrimeError(f"an MBR has no partition type {span.type}")
-    entry = MbrEntry(0, kind, first, count).pack()
+    entry = MbrEntry(0x80 if span.boot else 0, kind, first, count).pack()
     disk.write(memoryview(sector0[: 446 + 16 * slot] + entry + sector0[462 + 16 * slot :]), 0)
     return slot + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
 from cod.policy import boot, capture, template
 from cod.policy.template import Configuration, Ready
-from cod.states import OWN_SYSTEM, NodeState
+from cod.states import OWN_SYSTEM, Disk, NodeState
 from cod.store import bindings, captures, images, nodes, secrets, steps, templates
 from cod.store.engine import Tx
 
@@ -29,7 +29,8 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     node = _for_capture(tx, node, site, now)
     configuration = _configuration(tx, node)
     named = images.named(tx, template.image_names(configuration)) if configuration else {}
-    plan = boot.plan(node.state, configuration, named, mac, subnet, site)
+    plan = boot.plan(node.state, configuration, named, mac, subnet, site,
+                     boot.OwnDisk(node.disk_signature, node.disk == Disk.DIRTY))
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, configuration, site, now)
     return plan

@@ -120,7 +120,7 @@ def match_(
     owner = group_rows.get(tx, holder.group_id) if holder else group_rows.named(tx, asked.group, "group")
     template = _template(tx, asked.template, holder, owner)
     wish = _wish(tx, asked, holder, owner, template, site, now)
-    documents = {template.id: template.document} if template else {0: ANYTHING}
+    documents = templates.for_matching(tx, [template.id]) if template else {0: ANYTHING}
     seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
     why = policy.explain(seen, site.policy, now, wish.id)
     room = _room(holder, site)

@@ -75,7 +75,7 @@ def _prime(
                             mac=node.boot_mac, keys=keys)
     # A disk that was wiped and not written since needs no second wipe; anything else does.
     return Order(order_id, "prime", disk=parts.disk, wipe=node.disk != Disk.CLEAN, verify=parts.verify,
-                 table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed)
+                 table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed, sector=parts.sector)
 
 
 def _inside(
@@ -104,7 +104,7 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
     configuration = template.parse(source.document) if source else None
     there = images.named(tx, template.image_names(configuration)) if configuration else {}
     disk = capture.where(configuration, there)
-    return Order(order_id, "capture", disk=disk.rule, wipe=False,
+    return Order(order_id, "capture", disk=disk.rule, wipe=False, sector=disk.sector,
                  deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least))
 
 

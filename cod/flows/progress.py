@@ -18,7 +18,8 @@ from cod.store.engine import Tx
 
 _DONE = {
     NodeState.WIPE: Step(NodeEvent.WIPED, "its disks are erased",
-                         {"disk": Disk.CLEAN, "cached_template_id": None, "cached_group_id": None}),
+                         {"disk": Disk.CLEAN, "cached_template_id": None, "cached_group_id": None,
+                          "disk_signature": None}),
     NodeState.PRIME: Step(NodeEvent.PRIMED, "its template's images are written", {"disk": Disk.DIRTY}),
     NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disk is saved as an image", {"reason": ""}),
 }
@@ -42,7 +43,8 @@ def progress(
 
 def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float) -> Result:
     """The order is carried out. Of the figures, bytes_written goes into the history, with the rate of the writing alone
-    where its seconds are told (write_seconds); of a capture, what was read."""
+    where its seconds are told (write_seconds); of a capture, what was read. A primed disk's signature is kept: the next
+    boots of a BIOS machine find the disk by it."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)
@@ -51,7 +53,11 @@ def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: 
     count = int(figures.get("bytes_written", node.progress_done))
     seconds = figures.get("write_seconds", 0.0) if node.state == NodeState.PRIME else 0.0
     written = replace(node, progress_done=count, progress_rate=count / seconds if seconds > 0 else 0.0)
-    moved = _apply(tx, written, _DONE[NodeState(node.state)], site, now)
+    step = _DONE[NodeState(node.state)]
+    if node.state == NodeState.PRIME:
+        signature = int(figures.get("disk_signature", 0))
+        step = replace(step, columns={**step.columns, "disk_signature": signature or None})
+    moved = _apply(tx, written, step, site, now)
     return Result(None, steps.wakes(node, _settled(tx, moved, site, now)))
 
 

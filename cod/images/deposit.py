@@ -150,8 +150,9 @@ class Deposit:
         found = Manifest(size, CHUNK, sum(chunk.raw_length for chunk in self._chunks), stored, self._chunks)
         text = manifest.encode(found)
         (self.folder / "manifest.json").write_bytes(text)
-        content = formats.content_of(self._head())
-        return Ingested("capture", content, size, found.used, stored, "", manifest.digest(text))
+        head = self._head()
+        return Ingested("capture", formats.content_of(head), size, found.used, stored, "", manifest.digest(text),
+                        formats.sector_of(head))
 
     def _tail(self, size: int) -> list[seekable.Frame]:
         self._fill(size - size % CHUNK)
@@ -197,7 +198,8 @@ def published(root: Path, digest: str) -> Ingested:
         with (root / digest / "data.zst").open("rb") as data:
             data.seek(found.chunks[0].offset)
             head = _unpacked(data.read(found.chunks[0].length), found.chunks[0].raw_length)
-    return Ingested("capture", formats.content_of(head), found.size, found.used, found.stored, "", digest)
+    return Ingested("capture", formats.content_of(head), found.size, found.used, found.stored, "", digest,
+                    formats.sector_of(head))
 
 
 # ---------------------------------------------------------------- folders

@@ -92,6 +92,22 @@ _FILE_SYSTEMS = (
 )
 
 
+def sector_of(head: bytes) -> int:
+    """Return the bytes of a logical sector that a disk must have for the image; 0 where any will do or none is told.
+
+    Tables count in sectors: a GPT's header is in the second one, and an MBR without it is of the usual 512. FAT and
+    NTFS say theirs, and cannot be used on a disk with larger ones.
+    """
+    if head[512:520] == b"EFI PART":
+        return 512
+    if head[4096:4104] == b"EFI PART":
+        return 4096
+    if content_of(head) == "disk":
+        return 512
+    told = int.from_bytes(head[11:13], "little")
+    return 512 if head[510:512] == b"\x55\xaa" and head[:1] in (b"\xeb", b"\xe9") and told == 512 else 0
+
+
 # ---------------------------------------------------------------- compressed files
 
 

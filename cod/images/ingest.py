@@ -78,7 +78,8 @@ def ingest(
         if sha256 and added.sha256() != sha256.lower():
             raise Refused("invalid", f"the file's sha256 is {added.sha256()}, not {sha256}", "sha256")
         store.publish(folder, root, made.digest)
-    return Ingested(form, made.content, made.size, made.used, made.stored, added.sha256(), made.digest)
+    return Ingested(form, made.content, made.size, made.used, made.stored, added.sha256(), made.digest,
+                    made.sector)
 
 
 def _in_time(progress: Progress, clock: Callable[[], float], seconds: float) -> Progress:
@@ -148,6 +149,7 @@ class _Made:
     used: int
     stored: int
     digest: str
+    sector: int = 0
 
 
 # ---------------------------------------------------------------- one way for each format
@@ -282,7 +284,7 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
     found = Manifest(size, CHUNK, in_use, stored, used)
     text = manifest.encode(found)
     (job.folder / "manifest.json").write_bytes(text)
-    return _Made(content, size, found.used, stored, manifest.digest(text))
+    return _Made(content, size, found.used, stored, manifest.digest(text), formats.sector_of(first[:_HEAD]))
 
 
 def _content(head: bytes, raw: bool) -> str:

@@ -54,6 +54,7 @@ class Node:
     boot_served_at: float | None
     position: int | None = None
     progress_phase: str = ""
+    disk_signature: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

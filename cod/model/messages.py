@@ -78,7 +78,8 @@ class BootPlan:
     """What a node is to boot now, decided by `policy.boot`; written out by `wire/bootscript`.
 
     action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (not ours to boot)
-    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'
+    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'; for 'local', the kernel is the program
+             that finds the disk on a BIOS machine (`wire.diskloader`), '' where the first disk is to be started
     why      one line for the log and the script's comment
     """
 

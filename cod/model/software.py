@@ -30,6 +30,7 @@ class Image:
     digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder that is served
              while ingesting: 'file', 'raw' (anything may be in it), or '' (not known yet)
     source   while ingesting: the file on the server that is taken in
+    sector   bytes of the logical sectors of the disks that it is for, as its tables say; 0: any will do
     """
 
     id: int
@@ -46,6 +47,7 @@ class Image:
     reason: str
     content: str = ""
     source: str = ""
+    sector: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +93,4 @@ class Ingested:
     stored: int
     sha256: str
     digest: str
+    sector: int = 0

@@ -1,5 +1,7 @@
 """Documents made for one node when it asks: its boot script and its boot's secret. Shared by the TFTP and HTTP edges.
 
+Beside them, for everybody: the program that starts a BIOS machine's disk, by the signature in its name.
+
 Each is for one machine: a flow refuses (`model.Refused`) unless `address`, the peer's own, is bound to `mac`.
 """
 
@@ -14,15 +16,22 @@ from twisted.internet.defer import Deferred
 from cod.flows import boot
 from cod.model import BootPlan, Site
 from cod.pool import NODES, Pool
-from cod.wire import bootscript, confd
+from cod.wire import bootscript, confd, diskloader
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.boot` names it
 
 
 def mac_of(text: str) -> str | None:
     """The MAC in `text` (six bytes in hex between colons or dashes, either case) as COD writes it, or None."""
     mac = text.lower().replace("-", ":")
     return mac if _MAC.fullmatch(mac) else None
+
+
+def disk_loader(name: str) -> bytes | None:
+    """Return the program that starts the disk that `name` says, below /boot/disk/; None where it says none."""
+    said = _DISK.fullmatch(name)
+    return diskloader.loader(int(said[1], 16), lenient=said[2] is not None) if said else None
 
 
 class BootDocs:

@@ -3,6 +3,7 @@
 =============================================  ==================================================
 ``/boot/{mac}/script.ipxe``                    the node's boot script
 ``/boot/{mac}/secret.cpio``                    a new secret for its boot, only for the address bound to that MAC
+``/boot/disk/{signature}``, ``...-or-first``   the program that starts the disk with that signature on a BIOS machine
 ``/files/{path}``                              the boot root
 ``/images/{digest}/manifest.json``             the image store, for nodes whose template names the image
 ``/images/{digest}/data.zst``, ``.../file``    the same
@@ -32,7 +33,7 @@ from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from cod.model import Refused, Site
-from cod.net.bootdocs import BootDocs, mac_of
+from cod.net.bootdocs import BootDocs, disk_loader, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
 from cod.net.captures import Captures
 from cod.net.fetches import Fetches
@@ -204,7 +205,10 @@ class HttpServer(Service):
         mac = mac_of(rest[0]) if len(rest) == 2 else None
         made: dict[str, Callable[[str, str], Deferred[bytes]]] = {
             "script.ipxe": self._docs.ipxe, "secret.cpio": self._docs.secret}
-        if mac is None or rest[1] not in made:
+        program = disk_loader(rest[1]) if len(rest) == 2 and rest[0] == "disk" else None
+        if program is not None:
+            self._made(program, connection, "disk")
+        elif mac is None or rest[1] not in made:
             self._answer(connection, "boot", 404, "no such document\n")
         elif method == b"HEAD":  # making one has consequences (a secret minted, a boot decided)
             self._answer(connection, "boot", 405, "", ("Allow", "GET"))

@@ -1,7 +1,7 @@
 """The TFTP server: requests come to one socket for a subnet, and each starts a transfer (see `transfers`).
 
 Served are the files below the boot root, and the documents made for one node: ``pxelinux.cfg/01-{mac, with dashes}``,
-``boot/{mac}/script.ipxe`` and ``boot/{mac}/secret.cpio``.
+``boot/{mac}/script.ipxe`` and ``boot/{mac}/secret.cpio``; and ``boot/disk/{signature}``, which is for everybody.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from cod.model import Refused, Site, Subnet
-from cod.net.bootdocs import BootDocs, mac_of
+from cod.net.bootdocs import BootDocs, disk_loader, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile
 from cod.net.socketservice import SocketService
 from cod.net.transfers import Peer, Transfer, Transfers
@@ -32,6 +32,7 @@ MOST_REQUESTS = 64  # read in one turn of the reactor
 
 _DOCUMENT = re.compile(
     r"/*(?:pxelinux\.cfg/01-(?P<config>[^/]+)|boot/(?P<mac>[^/]+)/(?P<name>secret\.cpio|script\.ipxe))")
+_DISK = re.compile(r"/*boot/disk/([^/]+)")
 
 log = logging.getLogger("cod.tftp")
 
@@ -139,6 +140,8 @@ class TftpServer(SocketService):
         if found is not None and mac is not None:
             made = {None: self._docs.pxelinux, "secret.cpio": self._docs.secret, "script.ipxe": self._docs.ipxe}
             return made[found["name"]](mac, transfer.peer[0])
+        if (found := _DISK.fullmatch(request.name)) and (program := disk_loader(found[1])) is not None:
+            return program
         transfer.file = self._files.open(request.name)
         return transfer.file.view()
 

@@ -50,6 +50,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "disk/model": TEXT,
     "disk/serial": TEXT,
     "disk/wwid": TEXT,
+    "disk/sector": BYTES,
+    "disk/bootable": TEXT,
     "disk/partition": PARTS,
     "disk/partition/number": NUMBER,
     "disk/partition/start": BYTES,
@@ -60,6 +62,9 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 
 SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition"})  # a report may have more than one of these
+
+# What a report leaves out because nearly every machine has it: requirements are compared as if it were there.
+LEFT_OUT: Mapping[str, Mapping[str, str]] = {"disk": {"sector": "512", "bootable": "yes"}}
 
 # What tells machines of one type apart, or differs from boot to boot: it never makes a type, whatever the site says.
 PARTICULAR = frozenset({

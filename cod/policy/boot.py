@@ -76,6 +76,21 @@ class Verdict:
     listed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OwnDisk:
+    """The disk that a node's own system is on.
+
+    signature  by which a BIOS machine finds it; None: it has none, or was primed before COD kept signatures
+    written    by COD since it was last booted
+    """
+
+    signature: int | None
+    written: bool
+
+
+FIRST_DISK = OwnDisk(None, False)
+
+
 def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float) -> Verdict:
     """Whether and as what a client is answered. `last_xid` is of the last exchange on its boot binding."""
     unfit = architecture.refusal(query.arch) if query.stage in _FIRMWARE else ""
@@ -162,11 +177,13 @@ def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: 
 
 
 def plan(
-    state: str, template: Configuration | None, images: Mapping[str, Image], mac: str, subnet: Subnet, site: Site
+    state: str, template: Configuration | None, images: Mapping[str, Image], mac: str, subnet: Subnet, site: Site,
+    disk: OwnDisk = FIRST_DISK
 ) -> BootPlan:
-    """The decision itself. `template` is the node's if it is assigned one; `images` by name, those it boots from."""
+    """The decision itself. `template` is the node's if it is assigned one; `images` by name, those it boots from.
+    """
     if state in OWN_SYSTEM:
-        return _own_system(template, images, state, f"http://{subnet.server}:{site.http_port}/images")
+        return _own_system(template, images, state, f"http://{subnet.server}:{site.http_port}", disk)
     if state == NodeState.RETIRED:
         return BootPlan("none", "retired")
     return trampoline(state, mac, subnet, site)
@@ -183,14 +200,19 @@ def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
 
 
 def _own_system(
-    template: Configuration | None, images: Mapping[str, Image], state: str, base_url: str
+    template: Configuration | None, images: Mapping[str, Image], state: str, base: str, disk: OwnDisk
 ) -> BootPlan:
     if template is None:
         return BootPlan("none", f"a node in state {state} without a template")
     if template.diskless is None:
-        return BootPlan("local", f"state {state}")
+        if disk.signature is None:
+            return BootPlan("local", f"state {state}")
+        # The first boot after priming is for the disk that was written and no other. Later the disk is its owner's, who
+        # may have written another partition table: any disk that can be started is better than none.
+        also = "" if state == NodeState.BOOT and disk.written else "-or-first"
+        return BootPlan("local", f"state {state}", f"{base}/boot/disk/{disk.signature:08x}{also}")
     try:
-        kernel, ramdisks = boot_files(template.diskless, images, base_url)
+        kernel, ramdisks = boot_files(template.diskless, images, f"{base}/images")
     except Refused as refused:
         return BootPlan("none", refused.sentence)
     return BootPlan("kernel", f"state {state}, diskless", kernel, ramdisks, template.diskless.cmdline)

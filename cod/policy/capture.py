@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from cod.model import CapturedPartition, Image, Node, Refused
-from cod.policy import quantity
+from cod.policy import needs, quantity
 from cod.policy.attributes import BYTES
 from cod.policy.template import Configuration
 from cod.states import Disk, NodeEvent, NodeState, Step
@@ -19,10 +19,12 @@ _DESCRIPTION = 2000  # characters, as in schema/template.rng
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The disk to be read: `rule` as `orders.Order.disk`, of those that have at least so many bytes."""
+    """The disk to be read: `rule` as `orders.Order.disk`, of those that have at least so many bytes, and sectors of
+    `sector` bytes (0: any)."""
 
     rule: str
     least: int
+    sector: int = 0
 
 
 def check(node: Node, configuration: Configuration | None) -> None:
@@ -54,8 +56,10 @@ def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
     """
     if source is None:
         return Where("first", 0)
-    sizes = [images[choice.name].size if choice.name in images else choice.size for choice in source.images]
-    return Where(source.disk, max([*sizes, sum(partition.size for partition in source.partitions)], default=0))
+    known = needs.with_facts(source, images).images
+    sizes = [choice.size for choice in known]
+    return Where(source.disk, max([*sizes, sum(partition.size for partition in source.partitions)], default=0),
+                 needs.sector(known))
 
 
 # ---------------------------------------------------------------- the template

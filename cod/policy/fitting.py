@@ -1,9 +1,9 @@
 """Which nodes would do for a request: types by what they have, blocks by their size. Pure.
 
-A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's requirements and its
-template's. What two documents say to each other never changes, so it is remembered from pass to pass; what the site has
-of a kind is counted once a pass. Nodes that are set aside are in no lot and no holding: they count for their type, and
-may be in any block of it.
+A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's requirements and
+its template's, what the template's images need included (`policy.needs`). What two documents say to each other never
+changes, so it is remembered from pass to pass; what the site has of a kind is counted once a pass. Nodes that are set
+aside are in no lot and no holding: they count for their type, and may be in any block of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from cod.model import RequestTuple
-from cod.policy import template
+from cod.policy import needs, template
 from cod.policy.match import Mismatch, satisfies
 from cod.policy.world import Coming, Holding, Kind, Lot, Snapshot, Wish
 
@@ -30,19 +30,13 @@ def _satisfies(requirements: str, attributes: str) -> Lacking:
 
 
 @lru_cache(maxsize=1 << 14)
-def _without_image(document: str, attributes: str) -> Lacking:
-    """Targets of a template that no image of it fits."""
-    images = _parse(document).images
-    return tuple(
-        Mismatch("image", f"one for target {target} that fits the hardware", "none")
-        for target in dict.fromkeys(choice.target for choice in images)
-        if all(_satisfies(choice.when, attributes) for choice in images if choice.target == target))
+def _of_template(document: str, attributes: str) -> Lacking:
+    return needs.lacking(_parse(document), attributes)
 
 
 def lacking(wanted: str, document: str, attributes: str) -> Lacking:
     """What keeps nodes with those canonical attributes from a tuple that wants `wanted`, with that template."""
-    return (_satisfies(wanted, attributes) + _satisfies(_parse(document).requires, attributes)
-            + _without_image(document, attributes))
+    return _satisfies(wanted, attributes) + _of_template(document, attributes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

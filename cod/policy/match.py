@@ -18,6 +18,7 @@ from functools import lru_cache
 from xml.etree import ElementTree
 
 from cod.policy import operators, quantity, wants
+from cod.policy.attributes import LEFT_OUT
 from cod.policy.equal import canonical
 from cod.policy.wants import Wanted, check
 
@@ -56,13 +57,15 @@ def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:
 
 @lru_cache(maxsize=1024)
 def _tree(attributes_xml: str) -> _Tree:
-    return _tree_of(ElementTree.fromstring(attributes_xml))
+    return _tree_of(ElementTree.fromstring(attributes_xml), "")
 
 
-def _tree_of(element: ElementTree.Element) -> _Tree:
-    children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in element.attrib.items()}
+def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
+    """Return the tree of an element at `path`, '' for the root, with what a report leaves out."""
+    told = {**LEFT_OUT.get(path, {}), **element.attrib}
+    children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in told.items()}
     for child in element:
-        children.setdefault(child.tag, []).append(_tree_of(child))
+        children.setdefault(child.tag, []).append(_tree_of(child, f"{path}/{child.tag}".lstrip("/")))
     return _Tree((element.text or "").strip(), children)
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from cod.model import Image, Refused, TypeRules
 from cod.orders import ImageSource, Partition
-from cod.policy.match import canonical, satisfies
+from cod.policy import needs
+from cod.policy.match import canonical
 from cod.policy.template import Choice, Configuration, Diskless, File
 
 
@@ -25,6 +26,7 @@ class Parts:
     table: str
     partitions: tuple[Partition, ...]
     images: tuple[ImageSource, ...]
+    sector: int
 
 
 def resolve(
@@ -40,25 +42,19 @@ def resolve(
     compares the canonical form, so that all nodes of a type are treated alike.
     """
     kind = canonical(attributes, rules)
-    if missing := satisfies(configuration.requires, kind):
+    configuration = needs.with_facts(configuration, images)
+    if missing := needs.lacking(configuration, kind):
         raise Refused("conflict", "the node lacks what the template requires: " + "; ".join(map(str, missing)))
     check_images(configuration, images)
-    targets = dict.fromkeys(choice.target for choice in configuration.images)
-    chosen = [_first_fit(configuration.images, target, kind) for target in targets]
+    chosen, _ = needs.chosen(configuration, kind)
     return Parts(
         disk=configuration.disk,
         verify=configuration.verify,
         table=configuration.table,
         partitions=configuration.partitions,
         images=tuple(_source(choice, images, base_url) for choice in chosen),
+        sector=needs.sector(chosen),
     )
-
-
-def _first_fit(choices: Iterable[Choice], target: str, attributes: str) -> Choice:
-    for choice in choices:
-        if choice.target == target and not satisfies(choice.when, attributes):
-            return choice
-    raise Refused("conflict", f"no image of the template for target {target} fits the node's hardware")
 
 
 def _source(choice: Choice, images: Mapping[str, Image], base_url: str) -> ImageSource:

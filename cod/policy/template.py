@@ -7,7 +7,7 @@ grammar cannot say is checked by `parse`. What a template means for a node is `p
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -26,6 +26,8 @@ class Choice:
 
     name   of an image that was added; or '' and `url`, `size`, `sha256`, `compression` of one elsewhere
     installer, installer_digest   as in `orders.ImageSource`
+    sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not known
+    Of an added image, `size` and `sector` are known where the document has them in <known> (`store.templates`).
     """
 
     target: str
@@ -37,6 +39,7 @@ class Choice:
     installer: str
     installer_digest: str
     when: str
+    sector: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +115,15 @@ def parse(document: str) -> Configuration:
     """The template that a checked document describes. Raises Refused where it contradicts itself."""
     root = ElementTree.fromstring(document)
     personalise = root.find("personalise")
+    known = {element.attrib["name"]: element for element in root.iterfind("known")}
     configuration = Configuration(
         name=root.get("name", ""),
         description=(root.findtext("description") or "").strip(),
         requires=_tree(root.find("requires")),
         disk=_get(root.find("disk"), "select", "first"),
         table=_get(root.find("layout"), "table", "keep"),
-        partitions=tuple(_partition(element) for element in root.iterfind("layout/partition")),
-        images=tuple(_choice(element) for element in root.iterfind("image")),
+        partitions=_booting(tuple(_partition(element) for element in root.iterfind("layout/partition"))),
+        images=tuple(_choice(element, known.get(element.get("name", ""))) for element in root.iterfind("image")),
         diskless=_diskless(root.find("boot")),
         ready=_ready(root.find("ready")),
         cache=root.get("cache") == "yes",
@@ -161,22 +165,29 @@ def _tree(element: Element | None) -> str:
 def _partition(element: Element) -> Partition:
     size = element.get("size")
     return Partition(int(element.attrib["number"]), size_in_bytes(size) if size else 0, element.attrib["type"],
-                     element.get("name", ""))
+                     element.get("name", ""), element.get("boot") == "yes")
 
 
-def _choice(element: Element) -> Choice:
+def _booting(partitions: tuple[Partition, ...]) -> tuple[Partition, ...]:
+    """The partitions; where none is marked, one of type bios, which has no other use, starts the system."""
+    marked = any(partition.boot for partition in partitions)
+    return tuple(replace(one, boot=True) if one.type == "bios" and not marked else one for one in partitions)
+
+
+def _choice(element: Element, known: Element | None) -> Choice:
     installer = element.find("installer")
     kind = _get(installer, "kind", "copy")
     return Choice(
         target=element.attrib["target"],
         name=element.get("name", ""),
         url=element.get("url", ""),
-        size=size_in_bytes(element.get("size", "0")),
+        size=size_in_bytes(element.get("size") or _get(known, "size", "0")),
         sha256=element.get("sha256", ""),
         compression=element.get("compression", "chunks"),
         installer=_get(installer, "url", "") if kind == "program" else kind,
         installer_digest=_get(installer, "sha256", ""),
         when=_tree(element.find("when")),
+        sector=int(element.get("sector") or _get(known, "sector", "0")),
     )
 
 
@@ -211,6 +222,8 @@ def _check_layout(partitions: tuple[Partition, ...], table: str) -> None:
     numbers = [partition.number for partition in partitions]
     if len(set(numbers)) < len(numbers):
         raise Refused("invalid", "two partitions have the same number", "layout")
+    if sum(partition.boot for partition in partitions) > 1:
+        raise Refused("invalid", "the system can start from one partition only: mark one with boot=\"yes\"", "layout")
     if any(partition.size == 0 for partition in partitions[:-1]):
         raise Refused("invalid", "only the last partition may take the rest of the disk", "layout")
     if table == "mbr" and max(numbers) > 4:
@@ -223,6 +236,11 @@ def _check_images(configuration: Configuration) -> None:
     if not configuration.images and configuration.diskless is None:
         raise Refused("invalid", "a template that boots from the disk needs an image", "image")
     sizes = {str(partition.number): partition.size for partition in configuration.partitions} or {"disk": 0}
+    targets = {choice.target for choice in configuration.images}
+    for partition in configuration.partitions:
+        if partition.boot and str(partition.number) not in targets:
+            raise Refused("invalid", f"the system is to start from partition {partition.number}, which gets no image",
+                          "layout")
     settled: set[str] = set()
     for choice in configuration.images:
         if choice.target not in sizes:

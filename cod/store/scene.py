@@ -75,7 +75,7 @@ def read(
         live=live,
         pending=pending,
         reclaims=reclaims.open_(tx),
-        templates=templates.documents(tx, named),
+        templates=templates.for_matching(tx, named),
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
         digests=digests,
     )

@@ -12,7 +12,7 @@ from sqlalchemy import func, select, update
 from cod import news
 from cod.model import Assignment, Effect, Node, Policy
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
-from cod.store import captures, dues, holding, nodes, notices, requests, reservations, sessions, vclusters
+from cod.store import captures, dues, holding, nodes, notices, requests, reservations, sessions, templates, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -139,7 +139,8 @@ def wanted(tx: Tx, node: Node) -> Assignment | None:
              .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
     of_it = r.template_id == node.template_id if node.position is None else r.position == node.position
     asked = select(r.attributes).where(r.request_id == node.request_id, of_it)
-    return Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
+    found = Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
+    return replace(found, document=templates.with_known(tx, {0: found.document})[0])
 
 
 def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:

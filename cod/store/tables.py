@@ -243,6 +243,7 @@ nodes = _table(
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),
     Column("boot_served_at", Time, comment="in boot: when its final boot decision was served"),
+    Column("disk_signature", BigInteger, comment="of the disk that was primed, by which a BIOS boots it; null: none"),
     Index(None, "state", "deadline", "power_wanted"),  # overdue nodes; nodes that are waking
     # Covers the manager's census, so that counting a hundred thousand nodes never reads their wide rows.
     Index("ix_nodes_census", "vcluster_id", "released", "state", "type_id", "block_id", "subnet", "disk",
@@ -296,6 +297,7 @@ images = _table(
     Column("reason", Text, nullable=False, default="", comment="why ingest failed"),
     Column("content", String(16), nullable=False, default="", comment="disk, partition or file (served as is)"),
     Column("source", Text, nullable=False, default="", comment="while ingesting: the server's file that is taken in"),
+    Column("sector", Integer, nullable=False, default=0, comment="bytes of its disks' logical sectors; 0: any will do"),
     comment="Disk and partition images in their served form.",
 )
 

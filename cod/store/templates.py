@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
+from xml.etree import ElementTree
 
 from sqlalchemy import Select, insert, select, update
 
@@ -49,6 +51,32 @@ def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Templat
 def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
     """The documents of those revisions by id."""
     return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))}
+
+
+def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
+    """Documents by id with what is known of the added images that they name, in <known>: see `policy.template`."""
+    return with_known(tx, documents(tx, template_ids))
+
+
+def with_known(tx: Tx, wanted: Mapping[int, str]) -> dict[int, str]:
+    """The documents with what is known of their images."""
+    names = {key: _image_names(document) for key, document in wanted.items()}
+    i = t.images.c
+    rows = tx.execute(select(i.name, i.size, i.sector).where(i.name.in_(set().union(*names.values())), i.size > 0))
+    known = {row.name: f'<known name="{row.name}" size="{row.size}" sector="{row.sector}"/>' for row in rows}
+    return {key: _inserted(document, "".join(known[name] for name in sorted(names[key] & known.keys())))
+            for key, document in wanted.items()}
+
+
+@lru_cache(maxsize=1024)
+def _image_names(document: str) -> frozenset[str]:
+    images = ElementTree.fromstring(document).iterfind("image")
+    return frozenset(name for image in images if (name := image.get("name")))
+
+
+def _inserted(document: str, inner: str) -> str:
+    before, end, after = document.rpartition("</template")
+    return f"{before}{inner}{end}{after}" if inner and end else document
 
 
 def newest(tx: Tx, groups: frozenset[int] | None = None) -> list[Template]:

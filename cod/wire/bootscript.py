@@ -8,7 +8,7 @@ What the loaders need, learnt from the ones in use:
 - iPXE of 2019 (Debian 12) loads Linux on UEFI through the kernel's EFI stub, which finds ramdisks only by `initrd=`
   on its command line, one for each; under BIOS the same words do no harm.
 - On UEFI, leaving iPXE with success makes many firmwares open their set-up menu; leaving it with an error sends them
-  on to the next boot option. Hence `exit 1`.
+  on to the next boot option. Hence `exit 1`. On BIOS a program finds the disk (`wire.diskloader`).
 - PXELINUX reads over TFTP: our own URLs become paths below the boot root.
 - The kernel wants each concatenated ramdisk to start at a multiple of four; loaders join files as they are, so the
   secret's archive is padded to 512.
@@ -66,11 +66,9 @@ def _plain(text: str) -> str:
     return re.sub(r"[^ -~]|[$|&;\\\"']", "?", text)[:200]
 
 
-def _local(_plan: BootPlan) -> list[str]:
-    return [
-        "iseq ${platform} efi && exit 1 ||",
-        "sanboot --no-describe --drive 0x80 || exit 1",
-    ]
+def _local(plan: BootPlan) -> list[str]:
+    disk = _kernel(plan) if plan.kernel else ["sanboot --no-describe --drive 0x80 || exit 1"]
+    return ["iseq ${platform} efi && exit 1 ||", *disk]
 
 
 def _kernel(plan: BootPlan) -> list[str]:
@@ -108,12 +106,12 @@ def _pxelinux_kernel(plan: BootPlan) -> list[str]:
         "LABEL cod",
         f" KERNEL {_path(plan.kernel)}",
         *([f" INITRD {ramdisks}"] if ramdisks else []),
-        f" APPEND {' '.join(_words(plan.cmdline))}",
+        f" APPEND {' '.join(_words(plan.cmdline))}".rstrip(),
     ]
 
 
-def _pxelinux_local(_plan: BootPlan) -> list[str]:
-    return ["LABEL cod", " LOCALBOOT 0"]
+def _pxelinux_local(plan: BootPlan) -> list[str]:
+    return _pxelinux_kernel(plan) if plan.kernel else ["LABEL cod", " LOCALBOOT 0"]
 
 
 def _pxelinux_refusal(plan: BootPlan) -> list[str]:

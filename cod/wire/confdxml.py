@@ -158,8 +158,12 @@ def order_element(order: Order) -> ET.Element:
     """An order as XML."""
     root = _element("order", id=order.id, action=order.action, disk=order.disk, wipe=order.wipe, verify=order.verify,
                     table=order.table)
-    root.extend(_element("partition", number=p.number, size=p.size, type=p.type, name=p.name)
-                for p in order.partitions)
+    if order.sector:
+        root.set("sector", str(order.sector))
+    for p in order.partitions:
+        root.append(_element("partition", number=p.number, size=p.size, type=p.type, name=p.name))
+        if p.boot:
+            root[-1].set("boot", "true")
     root.extend(_element("image", target=i.target, url=i.url, compression=i.compression, digest=i.digest, size=i.size,
                          installer=i.installer, installer_digest=i.installer_digest) for i in order.images)
     root.extend(_element("seed", b64encode(text.encode()).decode(), name=name) for name, text in order.seed.items())
@@ -179,11 +183,12 @@ def order_from(element: Any) -> Order:
         images=tuple(_image(e.attrib) for e in element.iterfind("image")),
         seed={e.attrib["name"]: b64decode(e.text or "", validate=True).decode() for e in element.iterfind("seed")},
         keep=tuple(e.text or "" for e in element.iterfind("keep")),
-        deposit=_deposit(element.find("deposit")))
+        deposit=_deposit(element.find("deposit")), sector=int(get.get("sector", "0")))
 
 
 def _partition(get: Mapping[str, str]) -> Partition:
-    return Partition(int(get["number"]), int(get["size"]), get["type"], get["name"])
+    return Partition(int(get["number"]), int(get["size"]), get["type"], get["name"],
+                     get.get("boot") == "true")
 
 
 def _deposit(element: Any) -> Deposit | None:

@@ -20,7 +20,7 @@ from cod.net.http import HttpServer
 from cod.net.httpconn import Limits
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, nodes, secrets
-from cod.wire import confd
+from cod.wire import confd, diskloader
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
@@ -270,6 +270,14 @@ def test_script_tells_a_stranger_nothing(start: Start, engine: Engine) -> None:
     assert status(answer) == 403
     assert b"is not bound to" in answer
     assert b"kernel" not in answer
+
+
+def test_the_program_that_finds_a_disk_is_for_everybody(start: Start) -> None:
+    server = start()
+    assert curl(server, "/boot/disk/1234abcd", "-f") == diskloader.loader(0x1234ABCD)
+    assert curl(server, "/boot/disk/1234abcd-or-first", "-f") == diskloader.loader(0x1234ABCD, lenient=True)
+    for name in ("1234ABCD", "1234abcd0", "", "1234abcd-or-last"):
+        assert status(get(server, f"/boot/disk/{name}")) == 404, name
 
 
 def test_secret_fits_the_verifier_that_is_kept(start: Start, engine: Engine) -> None:

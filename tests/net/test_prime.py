@@ -21,7 +21,7 @@ from cod.images.ingest import ingest
 from cod.orders import ImageSource, Order, Partition
 from cod.wire.confdxml import encode
 from tests.imageserver import Server, dies_after, flips, serving, stalls_after
-from trampoline import cprime
+from trampoline import bootcode, cprime
 from trampoline.errors import PrimeError
 from trampoline.fetch import Patience
 from trampoline.inventory import Disk, file_disk
@@ -358,6 +358,71 @@ def test_a_layout_with_images_and_a_seed(server: Server, tmp_path: Path) -> None
     listed = output("/usr/sbin/sfdisk", "--dump", tmp_path / "disk").splitlines()
     assert [line.split("name=")[1] for line in listed if "name=" in line] == ['"EFI"', '"root"', '"cidata"']
     assert output("mtype", "-i", f"{tmp_path / 'disk'}@@{14 * MIB}", "::meta-data") == "instance-id: i\n"
+
+
+@pytest.mark.parametrize("table", ["gpt", "mbr"])
+def test_a_layouts_boot_partition_is_started_on_bios(server: Server, tmp_path: Path, table: str) -> None:
+    fat = tmp_path / "fat"
+    subprocess.run(["mkfs.fat", "-C", "-F", "12", fat, "5120"], check=True, capture_output=True)
+    order = Order("1.1", "prime", verify=True, table=table, images=(added(server, fat, "2"),),
+                  partitions=(Partition(1, MIB, "linux"), Partition(2, 6 * MIB, "data", boot=True)))
+    run(order, dirty(tmp_path / "disk", 16 * MIB))
+    content = (tmp_path / "disk").read_bytes()
+    assert content[:440] == bootcode.code(2 * MIB // 512, table, grub=False)
+    listed = output("/usr/sbin/sfdisk", "--dump", tmp_path / "disk")
+    assert ("bootable" if table == "mbr" else "LegacyBIOSBootable") in listed.splitlines()[-1]
+    assert int.from_bytes(content[2 * MIB + 28 : 2 * MIB + 32], "little") == 4096, "the hidden sectors"
+    assert content[2 * MIB + 32 : 7 * MIB] == fat.read_bytes()[32:]
+
+
+def test_grubs_core_image_is_told_where_it_lies(server: Server, tmp_path: Path) -> None:
+    core = os.urandom(500) + (1).to_bytes(8, "little") + (9).to_bytes(2, "little") + b"\x20\x08" + os.urandom(9 * 512)
+    (tmp_path / "core").write_bytes(core)
+    order = Order("1.1", "prime", table="gpt", images=(added(server, tmp_path / "core", "1"),),
+                  partitions=(Partition(1, MIB, "bios", boot=True), Partition(2, 0, "linux")))
+    run(order, dirty(tmp_path / "disk", 16 * MIB))
+    content = (tmp_path / "disk").read_bytes()
+    assert content[:440] == bootcode.code(2048, "gpt", grub=True)
+    assert content[MIB + 500 : MIB + 512] == (2049).to_bytes(8, "little") + core[508:512]
+    assert content[MIB + 512 : MIB + len(core)] == core[512:]
+
+
+def test_what_cannot_be_started_is_no_boot_partition(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"no boot sector".ljust(MIB, b"."))
+    order = Order("1.1", "prime", table="mbr", images=(added(server, tmp_path / "data", "1"),),
+                  partitions=(Partition(1, MIB, "linux", boot=True),))
+    with pytest.raises(PrimeError, match="partition 1 is to start the system, but its image has neither a boot sector"):
+        run(order, dirty(tmp_path / "disk", 16 * MIB))
+
+
+def test_a_bios_machines_disk_has_a_signature_of_its_own(server: Server, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(4 * MIB))
+    subprocess.run(["/usr/sbin/sfdisk", "-q", image], input="label: gpt\nsize=1MiB\n", text=True, check=True)
+    source = added(server, image)
+    first, second = dirty(tmp_path / "first", 8 * MIB), dirty(tmp_path / "second", 8 * MIB)
+
+    def primed(disk: Disk, *others: Disk) -> int:
+        order = one(source, disk=f"path:{disk.path}", keep=tuple(f"path:{other.path}" for other in others))
+        return cprime.prime(order, [*others, disk], lambda *_: None, QUICK, bios=True).disk_signature
+
+    one_of = primed(first)
+    other = primed(second, first)
+    assert len({one_of, other, 0}) == 3
+    assert (tmp_path / "second").read_bytes()[440:444] == other.to_bytes(4, "little")
+    assert "No problems found" in output("/usr/sbin/sgdisk", "-v", tmp_path / "second")
+    assert run(one(source), first).disk_signature == 0, "UEFI goes by boot entries"
+
+
+def test_a_disk_that_the_bios_cannot_start_is_refused_before_anything_is_erased(
+    server: Server, tmp_path: Path
+) -> None:
+    image_file(tmp_path / "image", 2 * MIB)
+    disk = replace(dirty(tmp_path / "disk", 4 * MIB), bootable=False)
+    before = (tmp_path / "disk").read_bytes()
+    with pytest.raises(PrimeError, match=r"BIOS does not offer .*/disk to start a system from"):
+        run(one(added(server, tmp_path / "image")), disk)
+    assert (tmp_path / "disk").read_bytes() == before
 
 
 def test_the_plan_is_printed_and_nothing_is_touched(server: Server, tmp_path: Path) -> None:

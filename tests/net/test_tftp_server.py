@@ -21,6 +21,7 @@ from cod.model import Binding, Site, ipv4
 from cod.net.tftp import Crowd, TftpServer
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, nodes, secrets
+from cod.wire import diskloader
 from cod.wire.tftp import Limits
 from tests.waiting import until
 
@@ -277,6 +278,13 @@ def test_pxelinux_configuration_tells_a_stranger_nothing(start: Start, engine: E
     answer = ask(start(), rrq("pxelinux.cfg/01-52-54-00-12-34-56"))
     assert b"is not bound to" in answer
     assert b"vmlinuz" not in answer
+
+
+def test_the_program_that_finds_a_disk(start: Start) -> None:
+    server = start()
+    program = diskloader.loader(0x1234ABCD)
+    assert ask(server, rrq("boot/disk/1234abcd"))[4:] == program[:512]
+    assert ask(server, rrq("1234abcd"))[:4] == b"\0\5\0\1", "not at the root"
 
 
 def test_secret_only_for_the_bound_address(start: Start, engine: Engine) -> None:

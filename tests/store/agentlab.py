@@ -32,7 +32,8 @@ def hardware(*macs: str, uuid: str | None = None, mib: int = 2048) -> str:
     system = f'<system uuid="{uuid}"/>' if uuid else "<system/>"
     nics = "".join(f'<nic name="eth{n}" mac="{one}" link="up" boot="no"/>' for n, one in enumerate(macs))
     return (f'<node version="1">{system}<firmware kind="uefi"/><memory mib="{mib}"/>'
-            f'<cpu count="1" sockets="1" arch="x86_64"/>{nics}<kernel release="6"/></node>')
+            f'<cpu count="1" sockets="1" arch="x86_64"/>{nics}<disk name="vda" size="4000000000" transport="virtio" '
+            'local="yes" rotational="no" removable="no"/><kernel release="6"/></node>')
 
 
 def uuid(number: int) -> str:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cod.flows import deadlines, orders, power
+from cod.flows import boot, deadlines, orders, power
 from cod.flows import nodes as nodes_flows
 from cod.flows import sessions as flow
-from cod.model import Energy, Peer, Policy, Refused, Result, Site
+from cod.model import Binding, Energy, Peer, Policy, Refused, Result, Site, ipv4
 from cod.policy import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, vclusters, views
@@ -97,6 +97,36 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     lab.done(peer, order.id)
     node = lab.node(1)
     assert (node.state, node.disk, node.released, lab.install(1)) == ("inactive", Disk.CLEAN, 0, None)
+
+
+def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    lab.done(peer, lab.order(1).id, bytes_written=1_000_000, disk_signature=0xFEDCBA98)
+    bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
+
+    def served() -> str:
+        return boot.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
+
+    assert served().endswith("/boot/disk/fedcba98"), "no other disk will do: it was just written"
+    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
+    assert served().endswith("/boot/disk/fedcba98-or-first"), "the owner may have written another table"
+    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+                  policy=lab.site.policy)
+    peer = lab.boots(1)
+    lab.done(peer, lab.order(1).id)
+    assert (lab.node(1).disk, lab.node(1).disk_signature) == (Disk.CLEAN, None)
+
+
+def test_a_node_that_was_primed_before_signatures_were_kept_boots_its_first_disk(lab: Lab) -> None:
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    lab.done(peer, lab.order(1).id, bytes_written=1_000_000)
+    bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
+    plan = boot.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
+    assert (plan.action, plan.kernel) == ("local", "")
 
 
 # ---------------------------------------------------------------- said twice, late, or by somebody else

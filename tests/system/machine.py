@@ -72,7 +72,7 @@ class Machine:
         second = self.dhcp([*options, "-x", "0x4d:69505845"])  # user class "iPXE"
         script = self.fetch(second["boot_file"]).decode()
         self.say("ipxe: " + script.splitlines()[1])
-        if "sanboot" in script:
+        if "sanboot" in script or "/boot/disk/" in script:
             self.boot_disk()
         elif kernel := re.search(r"^kernel (\S+) (.*)$", script, re.M):
             self.trampoline(script, kernel[2])

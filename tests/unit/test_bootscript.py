@@ -43,6 +43,23 @@ sanboot --no-describe --drive 0x80 || exit 1
 """
 
 
+def test_the_disk_that_was_written_is_found_by_a_program() -> None:
+    plan = BootPlan("local", "state active", "http://h:1/boot/disk/1234abcd-or-first")
+    assert bootscript.ipxe(plan) == """\
+#!ipxe
+# state active
+iseq ${platform} efi && exit 1 ||
+kernel http://h:1/boot/disk/1234abcd-or-first || goto failed
+boot || goto failed
+:failed
+echo COD: the boot files could not be loaded; trying again
+imgfree
+sleep 5
+chain --replace --autofree ${filename} || reboot
+"""
+    assert bootscript.pxelinux(plan).endswith("LABEL cod\n KERNEL boot/disk/1234abcd-or-first\n APPEND\n")
+
+
 def test_pxelinux_word_for_word() -> None:
     assert bootscript.pxelinux(TRAMPOLINE) == """\
 # state new

@@ -87,15 +87,15 @@ def test_a_long_map_is_cut() -> None:
 
 def test_where_the_system_is() -> None:
     image: Any = Image(**{field.name: None for field in fields(Image)} | {  # type: ignore[arg-type]
-        "name": "a", "size": 7 * MIB})
+        "name": "a", "size": 7 * MIB, "sector": 512})
     assert capture.where(None, {}) == capture.Where("first", 0)
     assert capture.where(template.parse(FULL), {}) == capture.Where("smallest", 10**9)
     plain = template.parse('<template><disk select="largest"/><image target="disk" name="a"/></template>')
-    assert capture.where(plain, {"a": image}) == capture.Where("largest", 7 * MIB)
+    assert capture.where(plain, {"a": image}) == capture.Where("largest", 7 * MIB, 512)
     assert capture.where(plain, {}) == capture.Where("largest", 0)
     laid = template.parse('<template><layout table="gpt"><partition number="1" size="9GiB" type="linux"/></layout>'
                           '<image target="1" name="a"/></template>')
-    assert capture.where(laid, {"a": image}) == capture.Where("first", 9 << 30)
+    assert capture.where(laid, {"a": image}) == capture.Where("first", 9 << 30, 512)
 
 
 @pytest.mark.parametrize("state", NodeState)

@@ -39,10 +39,11 @@ NODE = ('<node version="1"><system vendor="A &amp; B" /><firmware kind="bios" />
         f'<nic name="eth0" mac="{MAC}" link="up" boot="yes" /><kernel release="6.1.0" /></node>')
 ORDER = Order(
     "7.12", "prime", disk="serial:X Y", wipe=False, verify=True, table="gpt",
-    partitions=(Partition(1, 1 << 30, "esp", "EFI"), Partition(2, 0, "linux")),
+    partitions=(Partition(1, 1 << 30, "esp", "EFI"), Partition(2, 0, "linux", boot=True)),
     images=(ImageSource("1", "http://10.0.0.1:8069/images/ab", "chunks", "ab", 1 << 29),
             ImageSource("2", "https://x/y?a=1&b=2", "zstd", "cd", 5, "http://x/installer", "ef")),
-    seed={"meta-data": "{}\n", "user-data": "#!/bin/sh\r\necho <&\"'\t\x00 é\n"}, keep=("serial:Z",))
+    seed={"meta-data": "{}\n", "user-data": "#!/bin/sh\r\necho <&\"'\t\x00 é\n"}, keep=("serial:Z",),
+    sector=4096)
 MESSAGES: list[Message] = [
     Hello("a1", MAC, bytes(32)), Challenge(SALT, bytes(32)), Proof(bytes(32)), Welcome(bytes(32), "n1", 5.0),
     Report(NODE), ORDER, Order("1.2", "wait"), Progress("1.2", "write", 5, 1 << 40, 1.5e9),

@@ -51,8 +51,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.uploads": ({"cod.client"}, set()),
     "cod.cli": ({"cod.cli", "cod.client", "cod.uploads"}, {"click", "rich"}),
     "trampoline": ({"trampoline", "cod.orders", "cod.wire.manifest", "cod.wire.capture", "cod.wire.confd",
-                    "cod.wire.confdxml"}, set()),
-    "images": ({"images", "trampoline.recipe"}, {"zstandard"}),
+                    "cod.wire.confdxml", "cod.wire.realmode"}, set()),
+    "images": ({"images", "trampoline.recipe", "cod.wire.realmode"}, {"zstandard"}),
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }
 # May import everything; nobody imports them.

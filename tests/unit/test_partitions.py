@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cod.orders import Partition
-from trampoline import efiboot, partitions, seed
+from trampoline import partitions, seed
 from trampoline.disks import choose, erasable
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
@@ -281,42 +281,50 @@ def test_disks_that_are_not_there(rule: str, keep: tuple[str, ...], need: int, w
         choose(rule, erasable(DISKS, keep), need)
 
 
-# ---------------------------------------------------------------- boot order
+@pytest.mark.parametrize(("rule", "path"), [
+    ("first", "/dev/sdb"), ("largest", "/dev/sdb"), ("smallest", "/dev/sdb"), ("serial:S2", "/dev/sdb")])
+def test_a_disk_that_the_bios_does_not_offer_is_passed_over(rule: str, path: str) -> None:
+    disks = [Disk("sda", "/dev/sda", 90, "sas", serial="S1", bootable=False), Disk("sdb", "/dev/sdb", 50, "ata",
+                                                                                   serial="S2")]
+    assert choose(rule, disks, 10).path == path
+    for named in ("serial:S1", "path:/dev/sda"):
+        with pytest.raises(PrimeError, match="BIOS does not offer /dev/sda to start a system from; enable the contr"):
+            choose(named, disks, 10)
 
 
-def option(description: str, *nodes: tuple[int, int]) -> bytes:
-    path = b"".join(struct.pack("<BBH", kind, sub, 8) + bytes(4) for kind, sub in nodes) + b"\x7f\xff\x04\0"
-    return b"\x07\0\0\0" + struct.pack("<IH", 1, len(path)) + description.encode("utf-16-le") + b"\0\0" + path
+def test_a_disk_of_other_sectors_is_passed_over() -> None:
+    disks = [Disk("nvme0n1", "/dev/nvme0n1", 90, "nvme", sector=4096), Disk("sda", "/dev/sda", 50, "ata")]
+    assert choose("first", disks, 10, 512).name == "sda"
+    assert choose("first", disks, 10, 4096).name == choose("first", disks, 10).name == "nvme0n1"
+    with pytest.raises(PrimeError, match="for sectors of 512 bytes, /dev/nvme0n1 has sectors of 4096"):
+        choose("path:/dev/nvme0n1", disks, 10, 512)
 
 
-def efivars(folder: Path, order: list[int]) -> Path:
-    guid = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
-    for number, (name, nodes) in enumerate([
-        ("debian", [(2, 1), (4, 1)]), ("UEFI PXEv4", [(2, 1), (3, 11), (3, 12)]), ("UEFI HTTP", [(3, 11), (3, 24)]),
-        ("Shell", [(4, 6)]),
-    ]):
-        (folder / f"Boot{number:04X}-{guid}").write_bytes(option(name, *nodes))
-    (folder / f"BootOrder-{guid}").write_bytes(b"\x07\0\0\0" + struct.pack(f"<{len(order)}H", *order))
-    return folder / f"BootOrder-{guid}"
+# ---------------------------------------------------------------- disk signatures
 
 
-@pytest.mark.parametrize(("order", "wanted"), [
-    ([0, 3, 1, 2], [1, 2, 0, 3]), ([2, 0], [2, 0]), ([0, 3], [0, 3]), ([0, 9, 1], [1, 0, 9]), ([], [])])
-def test_the_network_boots_first(tmp_path: Path, order: list[int], wanted: list[int]) -> None:
-    path = efivars(tmp_path, order)
-    said = efiboot.network_first(tmp_path)
-    assert path.read_bytes() == b"\x07\0\0\0" + struct.pack(f"<{len(wanted)}H", *wanted)
-    assert said == ("boot order: network first" if order != wanted else "boot order: nothing to change")
+def test_a_gpt_disk_gets_a_signature_that_no_other_disk_has(tmp_path: Path) -> None:
+    path = foreign_gpt(tmp_path / "disk", 8 * MIB, ENTRY)
+    with Target(str(path)) as target:
+        first = partitions.sign(target, {})
+        assert first == partitions.signature(target.read(512, 0)) > 0
+        assert partitions.sign(target, {7: "/dev/sdb"}) == first, "it is known by that now"
+        second = partitions.sign(target, {first: "/dev/sdb"})
+        assert second not in (first, 0)
+    assert sgdisk_finds_no_fault(path)
 
 
-def test_no_uefi_no_boot_order(tmp_path: Path) -> None:
-    assert efiboot.network_first(tmp_path / "none").startswith("boot order: not changed")
+def test_an_mbrs_own_signature_is_kept_or_refused(tmp_path: Path) -> None:
+    path = blank(tmp_path / "disk", 8 * MIB)
+    subprocess.run(["/usr/sbin/sfdisk", "--quiet", path], input="label: dos\nlabel-id: 0x12345678\n" + ENTRY,
+                   check=True, text=True)
+    with Target(str(path)) as target:
+        assert partitions.sign(target, {7: "/dev/sdb"}) == 0x12345678
+        with pytest.raises(PrimeError, match="12345678 is that of /dev/sdb too"):
+            partitions.sign(target, {0x12345678: "/dev/sdb"})
 
 
-def test_a_device_path_without_an_end_does_not_run_for_ever() -> None:
-    assert not efiboot.is_network(struct.pack("<IH", 1, 8) + b"\0\0" + bytes(8))
-
-
-@given(st.binary(max_size=100))
-def test_rubbish_is_no_network_option(data: bytes) -> None:
-    efiboot.is_network(data)
+def test_what_a_bios_would_not_start_has_no_signature(tmp_path: Path) -> None:
+    with Target(str(blank(tmp_path / "disk", MIB))) as target:
+        assert partitions.sign(target, {}) == 0
+        assert target.read(512, 0) == bytes(512)

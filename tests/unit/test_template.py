@@ -147,7 +147,7 @@ def test_a_named_image_becomes_the_folder_it_is_served_from() -> None:
     parts = prime.resolve(checked(wrap('<image target="disk" name="a"/>', verify="yes")), NODE,
                              {"a": image("a", size=4096)}, BASE)
     assert parts == prime.Parts("first", True, "keep", (), (
-        ImageSource("disk", f"{BASE}/digest-of-a", "chunks", "digest-of-a", 4096),))
+        ImageSource("disk", f"{BASE}/digest-of-a", "chunks", "digest-of-a", 4096),), 0)
 
 
 def test_an_image_elsewhere_keeps_its_url_and_its_installer() -> None:
@@ -183,7 +183,7 @@ def test_some_image_fits_every_node_or_none_does(mib: int, nvme: bool) -> None:
     assert ("nvme" in source.url) == nvme
     without = wrap(CHOICE.split(">", 1)[1].rsplit("<image", 2)[0])
     if not nvme:
-        with pytest.raises(Refused, match="no image of the template for target disk fits"):
+        with pytest.raises(Refused, match="image: one for target disk that fits the hardware wanted"):
             prime.resolve(template.parse(without), node, IMAGES, BASE)
 
 

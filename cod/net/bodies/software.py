@@ -63,8 +63,9 @@ class UploadList(Part):
 
 
 class ImageReply(Reply):
-    """An image. `size` is of the disk, `used` of its used chunks, `stored` of the served form; `used_by` are templates
-    that name it, as 'name@revision', as far as one may see them."""
+    """An image. `size` is of the disk, `used` of its used chunks, `stored` of the served form; `sector` is the bytes of
+    the logical sectors of the disks that it is for, 0 if any will do; `used_by` are templates that name it, as
+    'name@revision', as far as one may see them."""
 
     name: str
     group: str
@@ -76,6 +77,7 @@ class ImageReply(Reply):
     stored: int
     sha256: str
     digest: str
+    sector: int
     created_at: float
     reason: str
     used_by: list[str]

@@ -1,0 +1,79 @@
+"""Layouts boot: one image for each partition, on BIOS and UEFI, from GPT and MBR tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cod.lab.spec import LabDisk, LabNode
+from images import build, grub, linux
+from tests.system.qemu import Rack, build_all, rack
+from trampoline.recipe import packages
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("layouts"), pytest.mark.timeout(2400)]
+
+MIB = 1 << 20
+SECTOR = 2048  # where a layout's first partition begins
+PLACES = {"core": (1, 1), "system": (2, 24), "data": (26, 64)}  # partitions of hello-a's image: start and size in MiB
+LAYOUTS = {
+    "gpt": """<layout table="gpt"><partition number="1" size="1MiB" type="bios"/>
+      <partition number="2" size="24MiB" type="esp" name="hello-a-system"/>
+      <partition number="3" size="64MiB" type="data" name="hello-a-data"/></layout><image target="1" name="core"/>""",
+    "mbr": """<layout table="mbr"><partition number="1" size="1MiB" type="linux" boot="yes"/>
+      <partition number="2" size="24MiB" type="esp"/>
+      <partition number="3" size="64MiB" type="data"/></layout><image target="1" name="sector"/>""",
+}
+TEMPLATE = """<template name="{name}"><requires><firmware><kind equal="{kind}"/></firmware></requires>
+  {layout}<image target="2" name="system"/><image target="3" name="data"/>
+  <ready port="80" path="/identity.json"/><personalise seed="nocloud"/></template>"""
+KINDS = {"bios": "gpt", "bios2": "mbr", "uefi": "gpt", "uefi2": "mbr"}
+
+
+def pieces(folder: Path) -> dict[str, Path]:
+    """Images of partitions: those of hello-a, and a boot sector for an MBR's, with GRUB behind it."""
+    whole = build.CHECKOUT / "build/images/hello-a.img"
+    found = {}
+    with whole.open("rb") as image:
+        for name, (start, size) in PLACES.items():
+            image.seek(start * MIB)
+            found[name] = folder / name
+            found[name].write_bytes(image.read(size * MIB))
+    cache = build.CHECKOUT / "build/cache/images"
+    with packages.alone(cache):
+        tools = packages.unpacked(packages.wanted(linux.PACKAGES), cache)
+    boot, core = grub.bios(tools, folder, SECTOR + 1, prefix=f"(,msdos{grub.SYSTEM})/")
+    found["sector"] = folder / "sector"
+    found["sector"].write_bytes((boot.ljust(510, b"\0") + b"\x55\xaa" + core).ljust(MIB, b"\0"))
+    return found
+
+
+def says(stand: Rack, name: str) -> dict[str, str]:
+    with stand.client() as api:
+        address = api.get(f"/nodes/{stand.node(name)['name']}")["address"]
+    page = stand.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}/identity.json"], 10)
+    return dict(json.loads(page))
+
+
+def test_four_layouts_boot(tmp_path: Path) -> None:
+    build_all("hello-a")
+    digest = json.loads((build.CHECKOUT / "build/images/hello-a.json").read_text())["digest"]
+    # The sizes make four types of machines, so that each gets the template that is meant for it.
+    nodes = [LabNode(name, name[:4], disks=(LabDisk((n + 1) * 256 * MIB, "ahci"),)) for n, name in enumerate(KINDS)]
+    with rack(nodes) as stand:
+        for name in KINDS:
+            stand.power(name, "on")
+        for name, path in pieces(tmp_path).items():
+            stand.cod("image", "add", name, str(path), "--raw", "--wait")
+        for name, table in KINDS.items():
+            stand.reaches(name, "inactive")
+            document = tmp_path / f"{name}.xml"
+            document.write_text(TEMPLATE.format(name=name, kind=name[:4], layout=LAYOUTS[table]))
+            stand.cod("template", "add", str(document))
+            stand.cod("vcluster", "create", name, "--size", "1", "--template", name)
+            stand.wait(lambda name=name: stand.state(name) != "inactive", f"{name} is taken")
+        for name, table in KINDS.items():
+            stand.reaches(name, "active")
+            assert says(stand, name)["digest"] == digest, f"{name}: {table}"
+            assert "boot_failed" not in [row["event"] for row in stand.history(name)]

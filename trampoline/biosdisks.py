@@ -1,0 +1,68 @@
+"""Which of a machine's disks its BIOS can start a system from, as the BIOS itself said before Linux started (EDD).
+
+/sys/firmware/edd/int13_dev80 and so on: one folder for each disk that the BIOS has, with its size in sectors of
+`raw_data`'s sector size, and the PCI device it hangs on where the BIOS tells. The kernel asks for six disks' facts and
+sixteen disks' signatures, so what is said of a machine with more disks than six is not all there is to say.
+
+The question is answered with no only where that is sure. Which number the BIOS gives a disk is not asked: it may be
+another at the next start, and `cod.wire.diskloader` looks for the disk by its signature.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_MOST = 6  # EDDMAXNR of the kernel: disks that it keeps facts of
+_CAPPED = 0xFFFFFFFF  # sectors that a BIOS says at most, if it counts in 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class BiosDisk:
+    """A disk of the BIOS: its size in bytes, 0 if not told; the PCI device that it hangs on (0000:00:04.0), or ""."""
+
+    size: int
+    pci: str
+
+
+def listed(root: Path) -> tuple[BiosDisk, ...] | None:
+    """Return what the BIOS has; None where that is not known in full. `root` is the folder that holds sys."""
+    edd = root / "sys/firmware/edd"
+    folders = sorted(edd.glob("int13_dev*")) if edd.is_dir() else []
+    if not folders or len(folders) >= _MOST:
+        return None
+    return tuple(BiosDisk(_size(folder), _pci(folder)) for folder in folders)
+
+
+def starts(disk: Path, size: int, known: Sequence[BiosDisk] | None) -> bool:
+    """Return whether the BIOS may start a system from the disk with that folder in /sys/block; no only if it is sure.
+
+    size  of the disk, in bytes
+    """
+    if known is None:
+        return True
+    place = disk.resolve().parts
+    return any(one.pci in place if one.pci else _same(one.size, size) for one in known)
+
+
+def _same(said: int, size: int) -> bool:
+    """Can a disk of `size` bytes be one of which the BIOS said `said`? Controllers and translations round."""
+    return not said or said >= _CAPPED * 512 or abs(said - size) <= max(size // 100, 16 << 20)
+
+
+def _size(folder: Path) -> int:
+    try:
+        raw = (folder / "raw_data").read_bytes()
+    except OSError:
+        return 0
+    if len(raw) < 26:
+        return 0
+    sectors, each = struct.unpack_from("<QH", raw, 16)  # EDD 3.0, result buffer of function 48h
+    return int(sectors * each)
+
+
+def _pci(folder: Path) -> str:
+    link = folder / "pci_dev"
+    return link.resolve().name if link.exists() else ""

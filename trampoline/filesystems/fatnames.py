@@ -1,0 +1,102 @@
+"""The names of files on a FAT file system, for finding a boot loader. Format: Microsoft's FAT specification, 2005."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trampoline.filesystems.content import Read
+
+_FAT12_MOST, _FAT16_MOST = 4084, 65524  # clusters
+_FOLDER, _LONG_NAME, _LABEL = 0x10, 0x0F, 0x08
+_LARGEST = 1 << 20  # bytes of a folder that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class _Fat:
+    read: Read
+    table: int  # where it is, bytes
+    bits: int
+    data: int  # where cluster 2 is, bytes
+    cluster: int  # bytes
+    root: tuple[int, int]  # FAT32: (0, first cluster); else (offset, length) of the root folder
+
+    def chain(self, first: int) -> bytes:
+        """Return what a chain of clusters holds, `_LARGEST` bytes at most."""
+        content, seen, number = bytearray(), set[int](), first
+        end = {12: 0xFF7, 16: 0xFFF7, 32: 0x0FFFFFF7}[self.bits]
+        while 2 <= number < end and number not in seen:
+            seen.add(number)
+            content += self.read(self.cluster, self.data + (number - 2) * self.cluster)
+            if len(content) > _LARGEST:
+                break
+            number = self._next(number)
+        return bytes(content)
+
+    def _next(self, number: int) -> int:
+        at = number * self.bits // 8
+        raw = int.from_bytes(self.read(4, self.table + at), "little")
+        if self.bits == 12:
+            return raw >> (number % 2 * 4) & 0xFFF
+        return raw & (0xFFFF if self.bits == 16 else 0x0FFFFFFF)
+
+
+def below(read: Read, folder: str, depth: int) -> list[str]:
+    """Return the paths of the files below a folder of the root, `depth` folders deep; [] where there is no such thing.
+
+    read  gives so many bytes at an offset of the file system
+    """
+    fat = _open(read)
+    if fat is None:
+        return []
+    offset, length = fat.root
+    root = fat.chain(length) if not offset else read(length, offset)
+    return [path for name, first, is_folder in _entries(root) if is_folder and name.lower() == folder.lower()
+            for path in _walk(fat, name, first, depth)]
+
+
+def _walk(fat: _Fat, path: str, first: int, depth: int) -> Iterator[str]:
+    for name, cluster, is_folder in _entries(fat.chain(first)):
+        if not is_folder:
+            yield f"{path}/{name}"
+        elif depth > 1 and name not in (".", ".."):
+            yield from _walk(fat, f"{path}/{name}", cluster, depth - 1)
+
+
+def _open(read: Read) -> _Fat | None:
+    boot = read(512, 0)
+    if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
+        return None
+    sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from("<HBHBHHxH", boot, 11)
+    total, table = small or struct.unpack_from("<I", boot, 32)[0], small_table or struct.unpack_from("<I", boot, 36)[0]
+    if sector not in (512, 1024, 2048, 4096) or not per_cluster or not table or tables not in (1, 2):
+        return None
+    data = reserved + tables * table + -(-root * 32 // sector)
+    clusters = (total - data) // per_cluster
+    bits = 12 if clusters <= _FAT12_MOST else 16 if clusters <= _FAT16_MOST else 32
+    first = struct.unpack_from("<I", boot, 44)[0]
+    place = ((reserved + tables * table) * sector, root * 32) if bits < 32 else (0, first)
+    return _Fat(read, reserved * sector, bits, data * sector, per_cluster * sector, place)
+
+
+def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:
+    """Yield the name, first cluster and kind of each entry; long names where there are any."""
+    long: dict[int, str] = {}
+    for at in range(0, len(folder) - 31, 32):
+        entry = folder[at : at + 32]
+        if not entry[0]:
+            return
+        if entry[0] == 0xE5:
+            long.clear()
+        elif entry[11] & _LONG_NAME == _LONG_NAME:
+            text = (entry[1:11] + entry[14:26] + entry[28:32]).decode("utf-16-le", "replace")
+            long[entry[0] & 0x3F] = text.partition("\0")[0].rstrip("\uffff")
+        elif not entry[11] & _LABEL:
+            base, extension = (part.decode("ascii", "replace").rstrip() for part in (entry[:8], entry[8:11]))
+            short = f"{base}.{extension}" if extension else base
+            high, low = struct.unpack_from("<HxxxxH", entry, 20)
+            yield "".join(long[n] for n in sorted(long)) or short, high << 16 | low, bool(entry[11] & _FOLDER)
+            long.clear()
+        else:
+            long.clear()
