@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore, ensureDeferred
 
 from cod.vcm import memory as store
 from cod.vcm.link import Link, Lost
@@ -26,6 +26,7 @@ from cod.wire.nmpbodies import Body, Grant, Hello, Lease, NodeState, Progress, R
 
 __all__ = ["Keeper", "Terms"]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
+PARTING = 2.0  # seconds that a goodbye may take
 MOST_ASKED = 32  # questions without an answer; COD allows for some more
 
 log = logging.getLogger("cod.vcm")
@@ -55,6 +56,7 @@ class Keeper(Service):
         self._timer: Any = None
         self._working = self._again = False
         self._work: Deferred[None] | None = None
+        self._parted: Deferred[None] | None = None  # fires when the last connection has ended
 
     # ------------------------------------------------------------ the connection
 
@@ -69,14 +71,18 @@ class Keeper(Service):
         self._call()
         self._wake(0.0)
 
-    def stopService(self) -> Deferred[None] | None:
-        """Finish the round that is under way, and say goodbye."""
+    def stopService(self) -> Deferred[Any]:
+        """Finish the round that is under way, and say goodbye: it has been sent when this fires."""
         super().stopService()  # type: ignore[no-untyped-call]
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
+        left = [self._work] if self._work is not None else []
+        if self._link is not None and self._link.transport is not None:
+            self._parted = Deferred()
+            left.append(self._parted.addTimeout(PARTING, self._reactor, lambda *_: None))
         if self._link is not None:
             self._link.leave("the VCM is being stopped")
-        return self._work
+        return DeferredList(left)
 
     def page(self) -> str:
         """How things are, in Prometheus's text format."""
@@ -109,6 +115,8 @@ class Keeper(Service):
 
     def _lost(self, why: str) -> None:
         self._open, self._link = False, None
+        if self._parted is not None and not self._parted.called:
+            self._parted.callback(None)
         if self.running:
             pause = self._pause * random.uniform(0.8, 1.2)
             log.warning("no connection with COD: %s; again in %.0f s", why, pause)

@@ -21,7 +21,7 @@ from cod.net.routes import Route, find, unquoted
 from cod.net.table import ROUTES
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
 from cod.store import images
-from tests.net.apiserver import ADMIN, READER, Served, add_node
+from tests.net.apiserver import ADMIN, READER, Served, add_node, run
 from tests.net.rawhttp import ask
 from tests.net.test_api_conditions import say  # noqa: F401 - a fixture
 from tests.store import manager_world as world
@@ -307,3 +307,18 @@ def test_every_link_that_a_change_tells_can_be_found() -> None:
             shown, names, methods = find(ROUTES, "GET", unquoted(path))
             assert shown is not None or "DELETE" in methods, route.makes
             assert shown is None or names is not None
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_a_refusal_of_the_server_s_is_json_with_all_that_is_wrong(served: Served) -> None:
+    words = ("vcluster", "create", "Web", "--size", "9", "--template", "debian", "--group", "No Group")
+    result = run(served, *words, "--json", code=1)
+    error = json.loads(result.stderr)["error"]
+    assert result.stdout == ""
+    assert (error["exit_code"], error["code"], error["status"]) == (1, "invalid", 422)
+    named = [one["field"] for one in error["errors"]]
+    assert named[0] == error["field"] == "name"
+    plain = run(served, *words, code=1).stderr
+    assert plain.count("\n") == len(named), "a line for each"
