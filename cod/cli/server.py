@@ -72,7 +72,7 @@ def init(
     except (ConfigError, proposal.Unfit, host.Unknown, OSError) as error:
         raise click.ClickException(str(error)) from None
     if as_json:
-        print_json({"site_file": str(site_file), "data": str(data), "done": done})
+        print_json({"site_file": str(site_file), "done": done})
 
 
 @click.command()

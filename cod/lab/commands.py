@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from cod.lab import agents as simulated
 from cod.lab import control, network, record
 from cod.lab.spec import ADDRESS, BUSES, NICS, LabDisk, LabNic, LabSpec, completed, counted, parse, size_of
 from cod.model import Refused
@@ -131,6 +133,40 @@ def power(name: str, node: str, op: str, json_: bool) -> None:
     """
     answer = control.power(name, node, op)
     click.echo(json.dumps(answer, indent=1) if json_ else f"{node} is {answer['power']}")
+
+
+@lab.command()
+@click.argument("count", type=click.IntRange(1, simulated.MOST))
+@click.argument("name", default="lab")
+@click.option("--disk", default="64M", show_default=True, help="Size of the disk of each, a sparse file.")
+@click.option("--off", "wait", is_flag=True, help="Leave them switched off: the server's power driver turns them on.")
+@as_json
+def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
+    """Run COUNT simulated nodes on a lab's network until Ctrl-C, and show what they say.
+
+    They speak DHCP, HTTP and confd as machines do; there is no machine. A lab that is not there is made without
+    machines, and removed at the end. With --json each line is an object.
+
+    Example: cod lab agents 20
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    is_new = name not in record.names()
+    if is_new:
+        control.up(completed(LabSpec(name, ())))
+    try:
+        with simulated.running(name, count, size_of(disk), on=not wait) as nodes:
+            there = {"lab": name, "namespace": record.namespace(name), "address": record.load(name).spec.address,
+                     "bridge": network.BRIDGE, "switches": str(record.folder(name) / simulated.SOCKET),
+                     "agents": [{"name": node.name, "mac": node.mac} for node in nodes]}
+            sentence = f"{count} agents in {there['namespace']}, at {there['bridge']}; switches: {there['switches']}"
+            click.echo(json.dumps(there) if json_ else sentence)
+            for node, line in simulated.said(nodes):
+                click.echo(json.dumps({"agent": node.name, "said": line}) if json_ else f"{node.name}: {line}")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if is_new:
+            control.down(name)
 
 
 @lab.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

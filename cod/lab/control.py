@@ -36,7 +36,7 @@ def up(spec: LabSpec) -> dict[str, Any]:
         raise Refused("forbidden", "a lab needs root: it makes network namespaces")
     if network.exists(record.namespace(spec.name)):
         raise Refused("conflict", f"there is a network namespace {record.namespace(spec.name)} already", "name")
-    accelerator = accel.choose(record.root())
+    accelerator = accel.choose(record.root()) if spec.nodes else "none"
     _claim(spec.name)
     try:
         Record(spec, accelerator).save()

@@ -114,6 +114,20 @@ def remove(namespace: str) -> None:
         _ip("netns", "del", each)
 
 
+def plug(namespace: str, new: str, port: str, mac: str) -> None:
+    """Make the namespace `new` with an interface eth0 of that MAC, plugged into the lab's bridge as `port`."""
+    _ip("netns", "add", new)
+    _ip("-n", namespace, "link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", new)
+    _batch(namespace, [f"link set {port} master {BRIDGE} up"])
+    _sysctl(namespace, f"net.ipv6.conf.{port}.disable_ipv6=1")
+    _batch(new, ["link set lo up", "link set eth0 up"])
+
+
+def unplug(namespace: str) -> None:
+    """Remove a namespace that `plug` made; its interfaces go with it."""
+    _ip("netns", "del", namespace)
+
+
 def inside(namespace: str, argv: list[str]) -> list[str]:
     """The command that runs `argv` in the namespace."""
     return ["ip", "netns", "exec", namespace, *argv]

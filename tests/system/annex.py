@@ -1,7 +1,7 @@
 """A stand-in machine in a rack's network, and what a cell needs there to have its master on it.
 
 The master of a batch system wants neither firmware nor a kernel of its own to be tried; its nodes do. So the head is
-a host in namespaces (tests/system/machine.py), plugged into the bridge of the rack's virtual machines, known to the
+a host in namespaces (cod/lab/standin.py), plugged into the bridge of the rack's virtual machines, known to the
 same server and member of the same vcluster.
 """
 

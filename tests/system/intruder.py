@@ -15,10 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from cod.lab.standin import Machine
 from cod.orders import Order
 from cod.wire import confd
 from cod.wire.confdxml import Message
-from tests.system.machine import Machine
 from tests.system.stand import Host
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.system.machine import MARK
+from cod.lab.standin import MARK
 from tests.system.stand import Stand
 
 CLONE_NEWNET = 0x40000000

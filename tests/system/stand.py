@@ -28,6 +28,7 @@ from sqlalchemy.exc import DBAPIError
 
 from cod.client import ApiError, Client, Unreachable
 from cod.flows import groups
+from cod.lab.agents import prepare
 from cod.model import Node
 from cod.store import nodes, schema
 from cod.store.engine import connect, is_retryable
@@ -45,7 +46,7 @@ def ip(*words: str) -> None:
 
 
 class Host:
-    """One stand-in machine: on, off, freeze, thaw. See tests/system/machine.py for what runs in it."""
+    """One stand-in machine: on, off, freeze, thaw. See cod/lab/standin.py for what runs in it."""
 
     def __init__(self, stand: Stand | Annex, name: str, number: int, disk_size: int) -> None:
         self.name, self.namespace = name, f"{stand.namespace}-{name}"
@@ -53,22 +54,7 @@ class Host:
         self.folder = stand.folder / name
         self.process: subprocess.Popen[bytes] | None = None
         self.lock = threading.Lock()
-        (self.folder / "root/proc").mkdir(parents=True)
-        (self.folder / "root/sys/firmware").mkdir(parents=True)
-        (self.folder / "root/proc/cmdline").write_text("")
-        (self.folder / "root/proc/meminfo").write_text("MemTotal: 524288 kB\n")
-        (self.folder / "root/proc/cpuinfo").write_text("processor\t: 0\nmodel name\t: Stand-in\ncpu MHz\t\t: 1000.0\n")
-        nic = self.folder / "root/sys/class/net/eth0"
-        nic.mkdir(parents=True)
-        for file, text in (("address", self.mac), ("carrier", "1"), ("speed", "1000"), ("operstate", "up"),
-                           ("type", "1")):
-            (nic / file).write_text(text + "\n")
-        (nic / "device").mkdir()
-        dmi = self.folder / "root/sys/class/dmi/id"
-        dmi.mkdir(parents=True)
-        (dmi / "product_uuid").write_text(f"c0d00000-0000-4000-8000-{os.getpid():08x}{number:04x}\n")
-        with open(self.folder / "disk", "wb") as disk:
-            disk.truncate(disk_size)
+        prepare(self.folder, self.mac, f"c0d00000-0000-4000-8000-{os.getpid():08x}{number:04x}", disk_size)
         ip("netns", "add", self.namespace)
         ip("-n", self.namespace, "link", "set", "lo", "up")
         ip("-n", stand.namespace, "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "address",
@@ -89,7 +75,7 @@ class Host:
                 (self.folder / name).unlink(missing_ok=True)
             with open(self.folder / "console", "ab") as console:
                 self.process = subprocess.Popen(
-                    ["ip", "netns", "exec", self.namespace, sys.executable, "-m", "tests.system.machine", "--folder",
+                    ["ip", "netns", "exec", self.namespace, sys.executable, "-m", "cod.lab.standin", "--folder",
                      str(self.folder), "--mac", self.mac], stdin=subprocess.DEVNULL, stdout=console, stderr=console,
                     cwd=ROOT, start_new_session=True)
 

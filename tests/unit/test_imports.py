@@ -38,7 +38,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
                  "markupsafe"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.consolefiles", "cod.secretfile", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
-    "cod.lab": ({"cod.lab", "cod.model"}, {"click", "rich"}),
+    "cod.lab": ({"cod.lab", "cod.model", "cod.data"}, {"click", "rich"}),
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data", "cod.model"}, {"rich"}),
     "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.wire.nmptalk", "cod.wire.nmpxml", "cod.wire.nmpbodies", "cod.model"},
                 {"lxml", "twisted", "pydantic", "cryptography"}),

@@ -1,9 +1,9 @@
-"""One stand-in for a bare-metal machine, run inside a network namespace of its own: ``python -m tests.system.machine``.
+"""A stand-in for a bare-metal machine, run inside a network namespace of its own: ``python -m cod.lab.standin``.
 
 Everything that it says to the server is said by the real thing: BusyBox's DHCP client (as PXE firmware, as iPXE, as the
 trampoline, as an operating system), real HTTP fetches of script and secret, the real agent working on a file as its
-disk. What it leaves out is the firmware and the kernels, which the QEMU tests bring. Killing the process group is
-pulling the plug; stopping it is a machine that hangs.
+disk. It leaves out the firmware and the kernels. Killing the process group is pulling the plug; stopping it is a
+machine that hangs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-MARK = b"COD-TEST-OS "  # an image that "boots" begins with this and its name
+from cod import data
+
+MARK = b"COD-TEST-OS "  # an image for stand-ins begins with this and its name
+SIGNATURE = 510, b"\x55\xaa"  # where a disk that firmware would boot has what
 
 LEASE = """#!/bin/sh
 case $1 in bound|renew)
@@ -115,15 +118,20 @@ class Machine:
         subprocess.run(
             [sys.executable, "-m", "trampoline.ctramp", "--confd", confd[1], "--mac", self.mac, "--secret", str(secret),
              "--root", str(self.folder / "root"), "--disk", str(self.folder / "disk"), "--reboot-command", "true",
-             "--poweroff-command", f"touch {self.folder}/off"], check=False)
+             "--poweroff-command", f"touch {self.folder}/off"], check=False,
+            env=os.environ | {"PYTHONPATH": str(data.path("trampoline").parent)})
 
     def boot_disk(self) -> None:
         """The system on the disk, if there is one: it asks for its address as any system does, and then runs."""
         with open(self.folder / "disk", "rb") as disk:
-            head = disk.read(64)
-        if not head.startswith(MARK):
+            head = disk.read(512)
+        at, signature = SIGNATURE
+        if head.startswith(MARK):
+            name = head[len(MARK):].split(b"\0")[0].decode().strip()
+        elif head[at:] == signature:
+            name = "system"
+        else:
             raise Failed("no bootable device")
-        name = head[len(MARK):].split(b"\0")[0].decode().strip()
         (self.folder / "os").write_text(name)
         self.say(f"running {name}")
         while not (lease := self.asked_as_system(name)):
@@ -149,7 +157,6 @@ def main() -> None:
     parser.add_argument("--mac", required=True)
     parser.add_argument("--arch", type=int, default=0)
     options = parser.parse_args()
-    os.chdir(Path(__file__).resolve().parents[2])
     Machine(options.folder, options.mac, options.arch).run()
 
 
