@@ -7,7 +7,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build demo test try test-fast attack check bench deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build demo test try test-fast attack check bench matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -76,6 +76,10 @@ attack: system-test dev build
 bench: build dev
 	.ci/install-system demo test bench
 	.venv/bin/python -m tests.bench $(ONLY)
+
+# Machines of every shape, one after another, and docs/hardware.md of them: make matrix ONLY="uefi-virtio bios-usb"
+matrix: build dev system-test
+	.venv/bin/python -m tests.system.matrix $(if $(JOBS),--jobs $(JOBS)) $(ONLY)
 
 run: venv
 	.venv/bin/cod --site $${COD_SITE:-/etc/cod/site.toml} serve

@@ -21,7 +21,7 @@ from typing import Any
 from cod import data
 from cod.client import ApiError, Client, Unreachable
 from cod.lab import cleaner, control
-from cod.lab.spec import LabDisk, LabNic, LabNode, LabSpec
+from cod.lab.spec import LabDisk, LabNetwork, LabNic, LabNode, LabSpec
 
 LAB = "demo"
 MACHINES = (
@@ -68,13 +68,14 @@ class Stage:
 
     folder    for the site's file, data and log; removed first if it is there
     machines  those of the lab, `lab` its name
+    networks  further networks of the lab
     patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its [policy], and tables
     """
 
     def __init__(self, folder: Path, machines: Sequence[LabNode] = MACHINES, lab: str = LAB,
-                 patience: float = 3.0, policy: str = "") -> None:
+                 patience: float = 3.0, policy: str = "", networks: Sequence[LabNetwork] = ()) -> None:
         self.folder, self.lab, self.patience, self.policy = folder, lab, patience, policy
-        self._specs = tuple(machines)
+        self._specs, self._networks = tuple(machines), tuple(networks)
         self.site_file = folder / "site.toml"
         self.socket = folder / "data" / "run" / "api.sock"
         self._server: subprocess.Popen[bytes] | None = None
@@ -85,7 +86,7 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
-            status = control.up(LabSpec(self.lab, self._specs))
+            status = control.up(LabSpec(self.lab, self._specs, networks=self._networks))
             self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
             self._make_site(str(status["socket"]))
             self.serve()
@@ -133,13 +134,20 @@ class Stage:
 
     def disk(self, name: str, position: int = 0) -> Path:
         """Return the file that is the disk of machine `name` at `position` in its spec."""
-        return next(Path(node["disks"][position]["file"]) for node in self.machines.values() if node["name"] == name)
+        return self.disks(name)[position]
+
+    def disks(self, name: str) -> list[Path]:
+        """Return the files that are the disks of machine `name`, in its spec's order."""
+        machine = next(node for node in self.machines.values() if node["name"] == name)
+        return [Path(disk["file"]) for disk in machine["disks"]]
 
     def _make_site(self, switches: str) -> None:
         self.site_file.write_text(SITE.format(
             data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy))
-        subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
-                        str(self.folder / "data")], check=True, capture_output=True)
+        done = subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
+                               str(self.folder / "data")], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StageError(f"cod init: {done.stderr.strip() or done.stdout.strip()}")
         built = data.path("build/trampoline/lab")
         for name in ("vmlinuz", "ramdisk", "facts.json"):
             shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)

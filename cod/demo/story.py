@@ -126,16 +126,16 @@ class Story:
         leaving = members[-1]
         machine = self._stage.machines[leaving["boot_mac"]]["name"]
         self._timeline.say(f"{name} releases {leaving['hostname']} ({machine})")
-        disk = self._stage.disk(machine)
-        if not allocated(disk):
-            raise StageError(f"{disk} was empty before the release: the wipe would prove nothing")
+        disks = self._stage.disks(machine)
+        if not any(map(allocated, disks)):
+            raise StageError(f"{machine} had nothing on its disks before the release: the wipe would prove nothing")
         self._stage.cod("vcluster", "release", name, leaving["hostname"])
         self._wait("the released node is wiped and back in the reserve", BOOT_LIMIT,
                    lambda: self._node(leaving["name"])["state"] == "inactive")
-        if is_zero(disk):
-            self._timeline.say(f"Every byte of {machine}'s disk reads back as zero", "green")
-        else:
-            raise StageError(f"{disk} is not empty after the wipe")
+        left = [disk for disk in disks if not is_zero(disk)]
+        if left:
+            raise StageError(f"{left[0]} is not empty after the wipe")
+        self._timeline.say(f"Every byte of {machine}'s disks reads back as zero", "green")
         return str(leaving["name"])
 
     def _second(self, name: str, template: str, moved: str) -> list[Any]:

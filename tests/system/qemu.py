@@ -21,7 +21,7 @@ import pytest
 
 from cod.demo.stage import Stage
 from cod.lab import control
-from cod.lab.spec import LabNode
+from cod.lab.spec import LabNetwork, LabNode
 from images import build as images
 from tests.waiting import until
 from trampoline import build as trampoline
@@ -75,7 +75,7 @@ class Rack(Stage):
         lines = Path(f"/proc/{self._server.pid}/net/dev").read_text().splitlines()
         return int(next(line for line in lines if line.strip().startswith("br0:")).split(":")[1].split()[8])
 
-    def wait(self, truth: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    def wait(self, truth: Callable[[], Any], what: str | Callable[[], object], seconds: float = PATIENCE) -> Any:
         """Wait until `truth()` is true; returns it. For machines, which have no clock of ours to move."""
         return until(truth, what, seconds, 0.2)
 
@@ -91,20 +91,22 @@ class Rack(Stage):
 
 
 @contextmanager
-def rack(machines: Sequence[LabNode], *, patience: float = 1.0, policy: str = "") -> Iterator[Rack]:
+def rack(
+    machines: Sequence[LabNode], *, patience: float = 1.0, policy: str = "", networks: Sequence[LabNetwork] = (),
+) -> Iterator[Rack]:
     """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the block fails.
-    `patience` and `policy` are those of `Stage`.
+    `patience`, `policy` and `networks` are those of `Stage`.
 
     Its folder is a short one: a socket's path has 108 bytes at most.
     """
     with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_ROOT", f"{place}/labs")
-        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy)
+        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy, networks)
         try:
             with stand:
                 yield stand
         except BaseException:
-            for path in [*sorted(Path(place).glob("s/console/*.log")), Path(place) / "s/server.log"]:
+            for path in [*sorted(Path(place).glob("s/console/*.log")), *Path(place).glob("s/server.log")]:
                 print(f"--- {path.name}\n{path.read_bytes()[-3000:].decode(errors='replace')}")
             raise
 

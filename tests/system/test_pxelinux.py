@@ -1,0 +1,64 @@
+"""PXELINUX as second stage on a whole machine: the trampoline, its own system, and the sentence that refuses it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cod.lab import control, network, processes, record
+from cod.lab.spec import LabDisk, LabNic, LabNode
+from tests.system.qemu import CHECKOUT, Rack, build_all, offer, rack
+from tests.system.shapes import FAR, FAR_SUBNET, SIZE
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("shapes"), pytest.mark.timeout(1800)]
+
+NAME = "old"
+MACHINE = LabNode(NAME, "bios", nics=(LabNic("e1000", network=FAR.name),), disks=(LabDisk(SIZE, "ahci"),))
+SITE = FAR_SUBNET + '\n[boot]\nbios_loader = "pxelinux.0"\n'
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Rack]:
+    """A rack with one machine that has a plain PXE ROM."""
+    build_all("hello-a")
+    with rack([MACHINE], policy=SITE, networks=(FAR,)) as stand:
+        router = f"{record.namespace(stand.lab)}.{FAR.name}"
+        processes.end(processes.inside(router))  # the lab's own relay
+        relay = [sys.executable, "-m", "tests.system.plain_rom", FAR.address.partition("/")[0], "10.77.0.1",
+                 str(stand.folder / "hold")]
+        started = subprocess.Popen(network.inside(router, relay), cwd=CHECKOUT, stdout=subprocess.PIPE)
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"relays\n"
+        offer(stand, "hello-a")
+        stand.power(NAME, "on")
+        stand.reaches(NAME, "inactive")
+        yield stand
+        processes.end(processes.inside(router))
+        started.wait(60)
+
+
+def test_its_own_system_is_booted_from_its_disk(stand: Rack) -> None:
+    assert "PXELINUX" in stand.console(NAME)
+    stand.cod("vcluster", "create", "web", "--size", "1", "--template", "hello-a")
+    stand.reaches(NAME, "active")
+    assert stand.states(NAME)[-4:] == ["inactive", "prime", "boot", "active"]
+
+
+def test_what_it_must_not_boot_is_said_on_its_console(stand: Rack) -> None:
+    """The node is retired between its last DHCP exchange and its configuration: nothing is booted, and it says why."""
+    stand.cod("vcluster", "delete", "web")
+    stand.reaches(NAME, "inactive")
+    (stand.folder / "hold").touch()
+    asked = len(stand.history(NAME))
+    stand.power(NAME, "reset")
+    stand.wait(lambda: len(stand.history(NAME)) > asked, "the machine has asked for a boot")
+    assert "COD:" not in stand.console(NAME)
+    stand.cod("node", "retire", stand.node(NAME)["name"])
+    before = len(stand.console(NAME))
+    (stand.folder / "hold").unlink()
+    stand.wait(lambda: "COD: retired" in stand.console(NAME)[before:], "the sentence is shown")
+    stand.wait(lambda: "SeaBIOS" in stand.console(NAME)[before:], "it reboots by itself")
+    control.power(stand.lab, NAME, "off")
