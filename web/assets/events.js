@@ -4,6 +4,7 @@
 "use strict";
 
 const KINDS = ["transition", "progress", "notice"];
+const QUICKLY = 2; // tries before the page says that it is not live
 
 class Events {
   constructor() {
@@ -11,6 +12,7 @@ class Events {
     this.stream = null;
     this.open = false;
     this.timer = 0;
+    this.failed = 0; // times in a row
   }
 
   // `after`: the last event that the listener's page knows of; undefined: it has to look at everything again.
@@ -32,11 +34,20 @@ class Events {
     const stream = this.stream = new EventSource(after === undefined ? live : `${live}?after=${after}`);
     stream.onopen = () => {
       this.open = true;
+      this.failed = 0;
       for (const each of this.listeners) each({ kind: "open", again: each !== first });
     };
     stream.onerror = () => {
       const refused = stream.readyState === EventSource.CLOSED; // signed out, or too many streams
+      const opened = this.open;
       this.end();
+      if (this.failed++ < QUICKLY) { // a connection that was kept and is gone: nobody has to be told
+        this.timer = setTimeout(() => {
+          this.timer = 0;
+          if (this.listeners.size) this.begin(live, opened ? undefined : after, opened ? null : first);
+        }, 300);
+        return;
+      }
       this.tell({ kind: "lost" });
       this.timer = setTimeout(() => {
         this.timer = 0;
