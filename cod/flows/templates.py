@@ -11,28 +11,38 @@ from cod.store import groups, images, templates
 from cod.store.engine import Tx
 
 
-def check(tx: Tx, *, document: str, group: str = "") -> template.Configuration:
-    """Read a document, and see that its images are there and the group's or the site's. Raises `Refused`."""
-    return _checked(tx, document, groups.owner_id(tx, group))
+def read(document: str) -> template.Configuration:
+    """Return what a document says, as far as that can be checked without the database, whose threads it would keep
+    busy. Raises `Refused`."""
+    configuration = template.parse(document)
+    template.check_hardware(configuration)
+    return configuration
 
 
-def add(tx: Tx, *, document: str, group: str = "", now: float) -> Template:
+def check(tx: Tx, *, configuration: template.Configuration, group: str = "") -> None:
+    """See that the images of a document that was read are there, and the group's or the site's. Raises `Refused`."""
+    _check_images(tx, configuration, groups.owner_id(tx, group))
+
+
+def add(
+    tx: Tx, *, document: str, configuration: template.Configuration | None = None, group: str = "", now: float
+) -> Template:
     """Add a document as the next revision of the template that it names. The newest one repeated changes nothing.
 
-    group  whose it is; '' or 'site': the site's. Raises `Refused`.
+    configuration  what `read` made of the document; None: it is read now
+    group          whose it is; '' or 'site': the site's
+    Raises `Refused`.
     """
+    configuration = configuration or read(document)
     group_id = groups.owner_id(tx, group)
-    configuration = _checked(tx, document, group_id)
+    _check_images(tx, configuration, group_id)
     return templates.append(tx, configuration.name, document, group_id, now)
 
 
-def _checked(tx: Tx, document: str, group_id: int | None) -> template.Configuration:
-    configuration = template.parse(document)
-    template.check_hardware(configuration)
+def _check_images(tx: Tx, configuration: template.Configuration, group_id: int | None) -> None:
     named = images.named(tx, template.image_names(configuration), lock=True)
     within_reach = {name: image for name, image in named.items() if image.group_id in (None, group_id)}
     prime.check_images(configuration, within_reach)
-    return configuration
 
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:

@@ -32,6 +32,7 @@ from cod.net.events import Hub
 from cod.net.intake import Intake
 from cod.net.portal import ACTIONS, PAGES, visits
 from cod.net.portal.front import Portal
+from cod.net.rations import Rations
 from cod.net.signin import SignIn
 from cod.net.webtls import WebTls
 from cod.pool import Pool
@@ -76,6 +77,7 @@ class Api(http.HTTPFactory):
         self.images, self.intake, self.upload_limit, self.metrics = images, intake, upload_limit, metrics
         self.real_reactor = reactor
         self.hub = Hub(reactor, pool)
+        self.rations = Rations(clock)
         self.portal = None if local else Portal(self, PAGES, ACTIONS)
         self.signin = SignIn(reactor, pool, site, clock)
 

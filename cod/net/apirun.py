@@ -5,6 +5,7 @@ that the API cannot.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from cod.net.apithing import tagged
 from cod.net.bodies.wording import sentence
 from cod.net.changes import change
 from cod.net.events import Hub
+from cod.net.rations import Rations
 from cod.net.routes import Ask, Route
 from cod.net.signin import SignIn
 from cod.pool import Pool
@@ -44,6 +46,7 @@ class Ground(Protocol):
     signin: SignIn
     names: frozenset[str]
     hub: Hub
+    rations: Rations
 
 
 NONE = Conditions()
@@ -73,8 +76,12 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
 async def carry_out(ground: Ground, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
     """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
     was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
+    if route.dear:
+        ground.rations.spend(ask.who)
     if route.act is not None:
         return await route.act(ground.signin, ask)
+    if route.before is not None:
+        ask = replace(ask, prepared=await ground.rations.turn.run(in_thread, ground, route.before, ask))
     flow = route.call(ask)
     if route.changes and not route.quiet:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container
 
+from cod.net.bucket import Bucket
 from cod.wire.nmp import Fault
 
 RATE, BURST = 50.0, 200.0  # messages: a second, at once
@@ -17,37 +18,6 @@ QUIET = 60.0  # seconds between two lines about the same thing
 MOST_KNOWN = 1000  # things that are remembered to have been said
 
 Thing = tuple[str, str]
-
-
-class Bucket:
-    """Holds `burst` tokens at most, gains `rate` a second; starts full."""
-
-    __slots__ = ("_at", "_burst", "_level", "_rate")
-
-    def __init__(self, rate: float, burst: float, now: float) -> None:
-        self._rate, self._burst = rate, burst
-        self._level, self._at = burst, now
-
-    def take(self, now: float, amount: float = 1.0) -> bool:
-        """Take so many, if they are there."""
-        if self.level(now) < amount:
-            return False
-        self._level -= amount
-        return True
-
-    def spend(self, now: float, amount: float) -> None:
-        """Take so many, also where that leaves it in debt."""
-        self._level = self.level(now) - amount
-
-    def level(self, now: float) -> float:
-        """How many there are."""
-        self._level = min(self._burst, self._level + (now - self._at) * self._rate)
-        self._at = now
-        return self._level
-
-    def is_full(self, now: float) -> bool:
-        """Is it as it was at first?"""
-        return self.level(now) >= self._burst
 
 
 class Ration:

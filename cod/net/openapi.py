@@ -56,7 +56,7 @@ def _schemas(routes: tuple[Route, ...]) -> Any:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    codes = [*ALWAYS, *(["412"] if route.changes else []), *(["429"] if route.act else [])]
+    codes = [*ALWAYS, *(["412"] if route.changes else []), *(["429"] if route.act or route.dear else [])]
     operation: dict[str, Any] = {
         "operationId": operation_id(route),
         "summary": route.summary,

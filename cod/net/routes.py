@@ -34,6 +34,7 @@ class Ask:
     consoles      the folder that consoles are kept in; None: nowhere
     host          the name and port by which a browser that asks has reached this server; '' for programs
     fingerprint   SHA-256 of the web server's certificate, hex; '': it has none of its own
+    prepared      what the route's `before` made of the question
     """
 
     site: Site
@@ -49,6 +50,7 @@ class Ask:
     consoles: Path | None = None
     host: str = ""
     fingerprint: str = ""
+    prepared: Any = None
 
     @property
     def is_stranger(self) -> bool:
@@ -103,6 +105,8 @@ class Route:
 
     claims   the rights that a question wants
     call     the flow (a function of tx) for a question
+    before   something slow to do with the question before its flow, in a thread that is no database's: see
+             `Ask.prepared`
     work     something slow to do with the flow's value, in a thread; the reply is what it returns
     shape    the reply for the flow's value; None where there is nothing to say (204)
     reply    the model of what `shape` makes, for the document
@@ -113,6 +117,7 @@ class Route:
     act      what to do in place of a flow, where that takes more than one transaction: given `net.signin.SignIn` and
              the question; its value is the reply
     open     for those who have not signed in yet, too
+    dear     it costs the server so much that each person has a ration of such questions
     quiet    it changes nothing, though its question needs a body: whoever may look may ask
     sketch   of a GET: a flow that makes a short reply in place of the whole, for the audit to compare before and after
     makes    the path of what it makes, with fields of its reply in braces; '': it changes what its own path names
@@ -135,6 +140,8 @@ class Route:
     upload: bool = False
     act: Callable[[Any, Ask], Awaitable[Any]] | None = None
     open: bool = False
+    before: Callable[[Ask], Any] | None = None
+    dear: bool = False
     quiet: bool = False
     sketch: Callable[[Ask], Flow] | None = None
     makes: str = ""

@@ -1,10 +1,12 @@
 """XML that came from outside, made safe before anybody looks at it.
 
-The order is what makes it safe. First the size is checked, then the bytes are searched for a document type declaration
-(entities cannot be declared without one), and only then does libxml2 see the document, with entities, network and
-`huge_tree` switched off; so its own limits hold, of which 256 elements inside each other is the one that counts here:
-it stops at the 257th, however many follow. What parses is validated against `schema/<schema>.rng` (RELAX NG, OASIS
-2001), compiled once. Every complaint is a `Refused` with a line and a sentence that a person can act on.
+The order is what makes it safe. First the size is checked, and for documents that people write the number of elements
+and attributes, as far as bytes show it: checking a document costs time for each. Then the bytes are searched for a
+document type declaration (entities cannot be declared without one), and only then does libxml2 see the document, with
+entities, network and `huge_tree` switched off; so its own limits hold, of which 256 elements inside each other is the
+one that counts here: it stops at the 257th, however many follow. What parses is validated against
+`schema/<schema>.rng` (RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `Refused` with a line
+and a sentence that a person can act on.
 
 Documents are UTF-8. Another encoding is refused: bytes that mean "<!DOCTYPE" in UTF-16 would not be seen by the search.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import re
+from threading import get_ident
 
 from lxml import etree
 
@@ -20,7 +23,9 @@ from cod import data
 from cod.wire.xmlfault import Faults
 
 LIMIT = 4 * 1024 * 1024  # bytes of a document
+WRITTEN = {"template": (2**18, 4000), "requires": (2**16, 1000)}  # what people write: bytes; tags, and attributes
 
+_ATTRIBUTE = re.compile(rb"=\s*[\"']")
 _ENCODING = re.compile(rb"^\s*<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)[\"']")
 
 
@@ -35,8 +40,8 @@ class Refused(Exception):
 
 def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element:
     """The root element of `document`, valid against `schema/<schema>.rng`. Raises `Refused`."""
-    root = well_formed(document, limit=limit)
-    grammar = _grammar(schema)
+    root = well_formed(document, schema, limit=limit)
+    grammar = _grammar(schema, get_ident())
     if not grammar.validate(root):
         if (told := _faults(schema).first(root)) is not None:
             raise Refused(*told)
@@ -46,9 +51,12 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
     return root
 
 
-def well_formed(document: bytes, *, limit: int = LIMIT) -> etree._Element:
-    """The root element of `document`, safe but not validated. Raises `Refused`."""
-    _check_bytes(document, limit)
+def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etree._Element:
+    """The root element of `document`, safe but not validated. `schema` names its limits. Raises `Refused`."""
+    size, most = WRITTEN.get(schema, (LIMIT, None))
+    _check_bytes(document, min(limit, size))
+    if most is not None and (document.count(b"<") > most or len(_ATTRIBUTE.findall(document)) > most):
+        raise Refused(0, f"more than {most} tags or attributes; it is not read")
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False, huge_tree=False,
         remove_comments=True, remove_pis=True)
@@ -74,7 +82,8 @@ def _check_bytes(document: bytes, limit: int) -> None:
 
 
 @functools.cache
-def _grammar(schema: str) -> etree.RelaxNG:
+def _grammar(schema: str, _thread: int) -> etree.RelaxNG:
+    """One for each thread: a validator keeps the faults that it found last."""
     return etree.RelaxNG(etree.parse(str(data.path("schema") / f"{schema}.rng")))
 
 

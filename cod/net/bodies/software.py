@@ -107,7 +107,7 @@ class Verified(Reply):
 class TemplateDocument(Body):
     """A template's XML."""
 
-    document: Annotated[str, Field(min_length=1, max_length=2**20)]
+    document: Annotated[str, Field(min_length=1, max_length=2**18)]
     group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
 
 

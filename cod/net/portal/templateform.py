@@ -112,7 +112,7 @@ def _afterwards(root: Element, fields: Fields) -> None:
 def fields_of(text: str) -> Fields | None:
     """The fields that make this document; None where it is none, or has what the form has no fields for."""
     try:
-        xmldoc.well_formed(text.encode())
+        xmldoc.well_formed(text.encode(), "template")
         root = ElementTree.fromstring(text)
     except (xmldoc.Refused, ElementTree.ParseError):
         return None

@@ -24,6 +24,7 @@ from cod.net.portal.wizard import own_groups
 from cod.net.routes import ANYBODY, Ask, Flow, see
 from cod.net.table.software import TEMPLATES
 
+MOST_COMPARED = 600  # lines of a document
 SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates", "/templates/form"
 
 
@@ -79,7 +80,10 @@ def _users(tx: Any, name: str, ask: Ask) -> list[Any]:
 
 def changes(before: Template, after: Template) -> list[tuple[str, str]]:
     """What differs, line by line: ('+', '-', ' ' or '@', the line)."""
-    lines = difflib.unified_diff(before.document.splitlines(), after.document.splitlines(), n=3, lineterm="")
+    old, new = before.document.splitlines(), after.document.splitlines()
+    if max(len(old), len(new)) > MOST_COMPARED:  # the time of a comparison grows with the square
+        return [("@", f"One of the two has more than {MOST_COMPARED} lines: they are not compared.")]
+    lines = difflib.unified_diff(old, new, n=3, lineterm="")
     return [(line[:1], line[1:]) for line in lines if not line.startswith(("---", "+++"))]
 
 

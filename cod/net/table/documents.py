@@ -15,7 +15,7 @@ def checked(document: str, schema: str, field: str) -> str:
     if document:
         try:
             if schema == "requires":
-                xmldoc.well_formed(document.encode())
+                xmldoc.well_formed(document.encode(), schema)
             else:
                 xmldoc.parse(document.encode(), schema)
         except xmldoc.Refused as fault:

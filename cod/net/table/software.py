@@ -32,12 +32,27 @@ def _read_again(ask: Ask, image: model.Image) -> b.Verified:
     return b.Verified(ok=not found.bad, chunks=found.chunks, bad=list(found.bad))
 
 
-def _check_template(tx: Any, document: str, group: str) -> list[b.TemplateFault]:
+def _read_template(ask: Ask) -> Any:
+    """In a thread: the document, read. Raises `Refused`."""
+    return templates.read(checked(ask.body.document, "template", "document"))
+
+
+def _faults(ask: Ask) -> Any:
+    """In a thread: the document, read; or the faults that it shows before the database is asked."""
     try:
-        xmldoc.parse(document.encode(), "template")
-        templates.check(tx, document=document, group=group)
+        xmldoc.parse(ask.body.document.encode(), "template")
+        return templates.read(ask.body.document)
     except xmldoc.Refused as fault:
         return [b.TemplateFault(line=fault.line, sentence=fault.reason)]
+    except model.Refused as fault:
+        return [b.TemplateFault(line=_line(ask.body.document, fault.sentence), sentence=fault.sentence)]
+
+
+def _check_template(tx: Any, read: Any, document: str, group: str) -> list[b.TemplateFault]:
+    if isinstance(read, list):
+        return read
+    try:
+        templates.check(tx, configuration=read, group=group)
     except model.Refused as fault:
         return [b.TemplateFault(line=_line(document, fault.sentence), sentence=fault.sentence)]
     return []
@@ -84,7 +99,8 @@ IMAGES = (
                             plain=a.body.plain, raw=a.body.raw, group=a.body.group, now=a.now),
           reply=b.ImageReply, body=b.ImageAdd, status=202, local=True, makes="/images/{name}"),
     route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
-          lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=b.Verified, quiet=True),
+          lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=b.Verified, quiet=True,
+          dear=True),
     route("DELETE", "/images/{name}", use("image"), "Delete an image that no template names",
           lambda a: partial(images.delete, name=a.names["name"]), status=204),
 )
@@ -98,13 +114,14 @@ TEMPLATES = (
           lambda a: partial(templates.resolve, name=a.names["name"]), reply=b.TemplateInFull),
     route("POST", "/templates", _adds,
           "Add a template; a changed document becomes a new revision",
-          lambda a: partial(templates.add, document=checked(a.body.document, "template", "document"),
-                            group=a.body.group, now=a.now),
-          reply=b.TemplateReply, body=b.TemplateDocument, status=201, makes="/templates/{name}@{revision}"),
+          lambda a: partial(templates.add, document=a.body.document, configuration=a.prepared, group=a.body.group,
+                            now=a.now),
+          reply=b.TemplateReply, body=b.TemplateDocument, status=201, before=_read_template, dear=True,
+          makes="/templates/{name}@{revision}"),
     route("POST", "/templates/check", _checks, "Say what is wrong with a template's document; nothing is stored",
-          lambda a: partial(_check_template, document=a.body.document, group=a.body.group),
+          lambda a: partial(_check_template, read=a.prepared, document=a.body.document, group=a.body.group),
           shape=lambda faults: b.TemplateCheck(ok=not faults, faults=faults), reply=b.TemplateCheck,
-          body=b.TemplateDocument, quiet=True),
+          body=b.TemplateDocument, quiet=True, before=_faults, dear=True),
     route("DELETE", "/templates/{name}", use("template"),
           "Retire a revision, or all of a template's, that nothing uses",
           lambda a: partial(templates.retire, name=a.names["name"], now=a.now),
