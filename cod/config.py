@@ -207,6 +207,7 @@ def _site(file: SiteFile) -> model.Site:
         signin=_signin(file),
         consoles=model.ConsoleRules(**file.console.model_dump() | {"keep": file.console.keep * 86400.0}),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
+        keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),
         accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
         **file.boot.model_dump(),
     )

@@ -221,6 +221,7 @@ def take_over(site: Site, new: Site) -> None:
     object.__setattr__(site, "types", new.types)
     object.__setattr__(site, "signin", new.signin)
     object.__setattr__(site, "images", new.images)
+    object.__setattr__(site, "keep", new.keep)
     object.__setattr__(site, "consoles", new.consoles)
 
 
@@ -300,6 +301,7 @@ def manager(ground: Ground) -> list[Any]:
     from cod.net.certificates import CertificateWatch
     from cod.net.departures import Departures
     from cod.net.energy import Accountant
+    from cod.net.keeps import KeepWatch
     from cod.net.manager import Manager
     from cod.net.notices import Post
     from cod.net.pruning import Pruner
@@ -324,6 +326,7 @@ def manager(ground: Ground) -> list[Any]:
             Accountant(g.reactor, g.pool, g.site, g.clock),
             CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
             Departures(g.reactor, g.pool, g.site, g.clock),
+            KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
             Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock)]
 
 

@@ -15,6 +15,8 @@ from pydantic import Field, field_validator, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from cod.model import Refused
+from cod.policy import keep
 from cod.siterules import site_problems, subnet_problems
 from cod.sitesignin import LdapTable, OidcTable, SignInTable
 from cod.sitevalues import (
@@ -346,6 +348,22 @@ class PowerTable(Table):
         return address
 
 
+class KeepTable(Table):
+    """Disks that COD neither writes nor erases, beside those marked on their nodes. Repeat for more. Re-read on SIGHUP.
+    """
+
+    match: str = Field("*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'")
+    disk: str = Field(description="serial:SERIAL, path:/dev/NAME or model:PATTERN")
+
+    @field_validator("disk")
+    @classmethod
+    def _mark(cls, disk: str) -> str:
+        try:
+            return keep.check(disk)
+        except Refused as refused:
+            raise ValueError(refused.sentence) from None
+
+
 class SiteFile(Table):
     """The whole file."""
 
@@ -370,6 +388,7 @@ class SiteFile(Table):
     subnet: tuple[SubnetTable, ...]
     account: tuple[AccountTable, ...] = ()
     power: tuple[PowerTable, ...] = ()
+    keep: tuple[KeepTable, ...] = ()
 
     @model_validator(mode="after")
     def _coherent(self) -> SiteFile:

@@ -112,6 +112,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     power = value["power"]
     facts += [("since", when(value["since"])), ("deadline", when(value["deadline"])),
               ("macs", ", ".join(value["macs"])), ("last seen", when(value["last_seen"])),
+              ("marked keep", ", ".join(value["keep"])), ("disks kept", ", ".join(value["kept"])),
               ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
               ("progress", progress(value["progress"])),
               ("power", f"{power['state']} ({power['driver']} {power['address'] or ''}".rstrip() + ")"),
@@ -208,6 +209,33 @@ def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
       cod node retire n7
     """
     _each(ctx, names, "retire", as_json)
+
+
+@node.command()
+@name_argument
+@click.argument("marks", nargs=-1, metavar="[MARK...]")
+@click.option("--remove", is_flag=True, help="Take these marks away; a disk that is kept no longer is wiped before "
+              "anybody gets the node.")
+@as_json
+@click.pass_context
+def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as_json: bool) -> None:
+    """Mark disks of a node that are never written nor erased, or list them.
+
+    MARK is serial:SERIAL, path:/dev/NAME or model:PATTERN. Marks of the site file ([[keep]]) count as well.
+
+    \b
+    Example:
+      cod node keep rack1-07 serial:S39YNX0K500123
+    """
+    value = client(ctx).get(path("nodes", name))
+    if unknown := [mark for mark in marks if remove and mark not in value["keep"]]:
+        raise click.ClickException(f"{name} has no mark {unknown[0]}; see `cod node keep {name}`")
+    if marks:
+        own = [mark for mark in value["keep"] if mark not in marks] + ([] if remove else list(marks))
+        value = client(ctx).patch(path("nodes", name), {"keep": own})
+    said = {"name": name, "keep": value["keep"], "kept": value["kept"]}
+    shown(ctx, said, lambda v: table(("NODE", "MARKED KEEP", "DISKS KEPT"),
+                                     [(name, ", ".join(v["keep"]), ", ".join(v["kept"]))]), as_json)
 
 
 @node.command("set")

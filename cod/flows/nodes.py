@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy import equal, lifecycle, names
-from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
-from cod.store import blocks, nodes, sessions, steps, views
+from cod.policy import keep as policy
+from cod.states import NODE_TRANSITIONS, WORKING, Disk, NodeEvent, NodeState, Step
+from cod.store import blocks, nodes, reservations, sessions, steps, types, views
 from cod.store import power as wishes
 from cod.store.engine import Tx
 
+BATCH = 100  # nodes that one transaction looks at
+MOST_MARKS = 1000  # characters of a node's marks of kept disks
 SHOWN = 20  # power wishes of a node that are shown
 
 
 def hardware(node: Node) -> list[tuple[str, str]]:
     """What the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
     return equal.facts(node.attributes) if node.attributes else []
+
+
+def kept(node: Node) -> tuple[str, ...]:
+    """The node's disks that are never written nor erased, for people: 'sdb (serial X)'."""
+    return policy.kept(node.attributes)
 
 
 def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
@@ -89,10 +98,11 @@ def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor
 
 def change(
     tx: Tx, *, name: str, new_name: str | None = None, block: str | None = None, power_driver: str | None = None,
-    power_address: str | None = None, power_account: str | None = None, site: Site,
+    power_address: str | None = None, power_account: str | None = None, keep: Sequence[str] | None = None, site: Site,
+    now: float, actor: str,
 ) -> Result:
     """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its,
-    and `power_account` '' takes its account away."""
+    and `power_account` '' takes its account away. `keep`: all marks of disks that are never written."""
     node = nodes.named(tx, name, lock=True)
     columns: dict[str, Any] = {}
     if new_name is not None and new_name != name:
@@ -107,8 +117,50 @@ def change(
     if power_account is not None:
         columns["power_account"] = _known_account(power_account, site)
     if columns:
-        nodes.change(tx, node, **columns)
-    return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"),))
+        node = nodes.change(tx, node, **columns)
+    effects = _keep(tx, node, keep, site, now, actor) if keep is not None else ()
+    return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"), *effects))
+
+
+def _keep(tx: Tx, node: Node, marks: Sequence[str], site: Site, now: float, actor: str) -> tuple[Effect, ...]:
+    if node.state in WORKING:
+        raise Refused("conflict", f"node {node.name} is in state {node.state}: its disks are at work, by the marks "
+                      "that they had; change them when that is over", "keep")
+    own = "\n".join(dict.fromkeys(map(policy.check, marks)))
+    if len(own) > MOST_MARKS:
+        raise Refused("invalid", f"the marks have {len(own)} characters; at most {MOST_MARKS} are kept", "keep")
+    return _look_again(tx, nodes.change(tx, node, keep=own), site, now, actor)
+
+
+def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple[Effect, ...]:
+    """See what marks mean for a node that has reported: another type, and a wipe of what is no longer kept."""
+    if not node.attributes:
+        return ()
+    report = policy.marked(node.attributes, policy.marks(node.keep, site.keep, node.name, node.boot_mac))
+    if report == node.attributes:
+        return ()
+    dirty = lifecycle.unkept(node, report)
+    if node.disk == Disk.CACHED and not dirty:  # the cached template may be on a disk that is kept now
+        dirty = {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+    kind = types.of(tx, equal.canonical(report, site.types), now)
+    if kind.id != node.type_id:
+        reservations.drop(tx, [node.id])
+    node = nodes.change(tx, node, attributes=report, type_id=kind.id, **dirty)
+    if not dirty or node.state != NodeState.INACTIVE:
+        return ()
+    step = Step(NodeEvent.WIPE_ORDERED, "a disk of it is kept no longer: it may hold anybody's data")
+    return steps.wakes(node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+
+
+def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result:
+    """See what the site's rules for kept disks mean for the next nodes with an id above `after`. The value is the last
+    one's id, None after the end."""
+    batch = nodes.reported_after(tx, after, BATCH, holding="" if site.keep else policy.KEPT)
+    effects: list[Effect] = []
+    for node in batch:
+        if node.state not in WORKING:  # what is at work now has its order; its report comes after it
+            effects += _look_again(tx, node, site, now, "site file")
+    return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
 
 
 def _known_account(name: str, site: Site) -> str | None:

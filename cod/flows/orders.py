@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from cod.model import Effect, Inviter, Node, Refused, Result, Site, ipv4
 from cod.orders import Deposit, Order
-from cod.policy import capture, inside, lifecycle, prime, template
+from cod.policy import capture, inside, keep, lifecycle, prime, template
 from cod.policy import sshkeys as policy
 from cod.policy.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
@@ -47,11 +47,13 @@ def current(
     Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of priming.
     """
     order_id = f"{node.id}.{node.generation}"
+    spared = keep.for_order(node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac))
     action = _ACTIONS.get(NodeState(node.state), "wait")
     if action == "capture":
-        return _capture(tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures")
+        order = _capture(tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures")
+        return replace(order, keep=spared)
     if action != "prime":
-        return Order(order_id, action)
+        return Order(order_id, action, keep=spared)
     wanted = steps.wanted(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
@@ -59,6 +61,7 @@ def current(
     keys = policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
     order = _prime(tx, node, order_id, template.parse(wanted.document), site,
                    f"http://{server}:{site.http_port}/images", keys)
+    order = replace(order, keep=spared)
     if inviter is None or not order.seed:
         return order
     return replace(order, seed=prime.with_more(order.seed, _inside(tx, node, order_id, site, server, inviter, now)))
@@ -68,13 +71,17 @@ def _prime(
     tx: Tx, node: Node, order_id: str, configuration: template.Configuration, site: Site, base: str, keys: Sequence[str]
 ) -> Order:
     there = images.named(tx, template.image_names(configuration))
-    parts = prime.resolve(configuration, node.attributes or "", there, base, site.types)
+    report = keep.marked(node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac))
+    if report and (why := keep.in_the_way(configuration.disk, report)):
+        raise Refused("conflict", why)
+    parts = prime.resolve(configuration, report, there, base, site.types)
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     seed = prime.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
                             mac=node.boot_mac, keys=keys)
-    # A disk that was wiped and not written since needs no second wipe; anything else does.
-    return Order(order_id, "prime", disk=parts.disk, wipe=node.disk != Disk.CLEAN, verify=parts.verify,
+    # A disk that was wiped and not written since needs no second wipe; anything else does, such as one that was kept.
+    clean = node.disk == Disk.CLEAN and not keep.unkept(node.attributes, report)
+    return Order(order_id, "prime", disk=parts.disk, wipe=not clean, verify=parts.verify,
                  table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed, sector=parts.sector)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cod import news
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
-from cod.policy import equal, identity, lifecycle
+from cod.policy import equal, identity, keep, lifecycle
 from cod.policy.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import captures, conflicts, nodes, notices, reservations, sessions, steps, types, vclusters
@@ -28,15 +28,18 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
     if joining.refused:
         _record_conflict(tx, peer.mac, joining.refused, now)
         return Result(joining.refused)
-    document = equal.steady(document, node.attributes)
+    owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
+    marks = keep.marks(owner.keep, site.keep, owner.name, owner.boot_mac)
+    document = keep.marked(equal.steady(document, node.attributes), marks)
     try:
         kind = types.of(tx, equal.canonical(document, site.types), now)
     except Refused as refused:
         return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
     stored = nodes.change(
-        tx, node, attributes=document, reported_at=now, last_seen=now, uuid=joining.uuid, firmware=hardware.firmware,
-        type_id=kind.id, subnet=_subnet(tx, node, site), boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
+        tx, node, **lifecycle.unkept(node, document), attributes=document, reported_at=now, last_seen=now,
+        uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=_subnet(tx, node, site),
+        boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
     if kind.id != node.type_id:  # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
@@ -56,7 +59,9 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     """
     if before.type_id is None or before.attributes is None:
         return
-    changes = equal.differences(equal.canonical(before.attributes, site.types), kind.attributes)
+    marks = keep.marks(after.keep, site.keep, after.name, after.boot_mac)
+    was = equal.canonical(keep.marked(before.attributes, marks), site.types)
+    changes = equal.differences(was, kind.attributes)
     about = f"{after.name}: {equal.sentence(changes)}"
     if not changes or conflicts.seen_since(tx, "hardware", now - AGAIN, mac=after.boot_mac, about=about):
         return

@@ -115,9 +115,10 @@ class Machine:
         self.dhcp(["-V", "cod-trampoline"], tries=90)
         confd = re.search(r"cod\.confd=(\S+)", cmdline)
         assert confd is not None
+        disks = [word for path in sorted(self.folder.glob("disk*")) for word in ("--disk", str(path))]
         subprocess.run(
             [sys.executable, "-m", "trampoline.ctramp", "--confd", confd[1], "--mac", self.mac, "--secret", str(secret),
-             "--root", str(self.folder / "root"), "--disk", str(self.folder / "disk"), "--reboot-command", "true",
+             "--root", str(self.folder / "root"), *disks, "--reboot-command", "true",
              "--poweroff-command", f"touch {self.folder}/off"], check=False,
             env=os.environ | {"PYTHONPATH": str(data.path("trampoline").parent)})
 

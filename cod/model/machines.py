@@ -55,6 +55,7 @@ class Node:
     position: int | None = None
     progress_phase: str = ""
     disk_signature: int | None = None
+    keep: str = ""
 
 
 @dataclass(frozen=True, slots=True)

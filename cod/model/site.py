@@ -164,6 +164,15 @@ class NoticeRules:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepRule:
+    """A `[[keep]]` table: on nodes whose name or MAC fits the pattern `match`, the disk `disk` (see `policy.keep`) is
+    neither written nor erased."""
+
+    match: str
+    disk: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImageRules:
     """What groups may keep, from the `[images]` table.
 
@@ -315,5 +324,6 @@ class Site:
     accounts: tuple[Account, ...] = ()
     types: TypeRules = field(default_factory=TypeRules)
     images: ImageRules = field(default_factory=ImageRules)
+    keep: tuple[KeepRule, ...] = ()
     signin: SignInRules = field(default_factory=SignInRules)
     consoles: ConsoleRules = field(default_factory=ConsoleRules)

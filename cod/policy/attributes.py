@@ -45,6 +45,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "disk/size": BYTES,
     "disk/transport": TEXT,
     "disk/local": TEXT,
+    "disk/keep": TEXT,
     "disk/rotational": TEXT,
     "disk/removable": TEXT,
     "disk/model": TEXT,

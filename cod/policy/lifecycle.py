@@ -9,7 +9,7 @@ with it, node by node, the reserve.
 from __future__ import annotations
 
 from cod.model import Assignment, Node, Policy
-from cod.policy import fitting, template
+from cod.policy import fitting, keep, template
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 
 FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
@@ -68,6 +68,14 @@ def cached_fits(node: Node, wanted: Assignment) -> bool:
 def may_keep_disk(node: Node, document: str) -> bool:
     """May a node that leaves its vcluster, whose template is `document`, keep its disk for the group's next use?"""
     return node.state == NodeState.ACTIVE and template.parse(document).cache
+
+
+def unkept(node: Node, report_xml: str) -> dict[str, object]:
+    """Return the columns that change because disks of a node are no longer kept, in its new marked report: what is on
+    them is nobody's to read, so they are wiped before anybody gets the node."""
+    if node.disk not in (Disk.CLEAN, Disk.CACHED) or not keep.unkept(node.attributes, report_xml):
+        return {}
+    return {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
 
 
 def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:

@@ -186,6 +186,14 @@ def forget(tx: Tx, node_ids: Sequence[int]) -> None:
     tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))
 
 
+def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[Node]:
+    """Return the first nodes with a larger id whose reports hold that text; they stay as they are until the transaction
+    ends."""
+    n = t.nodes.c
+    query = _select().where(n.id > node_id, n.attributes.contains(holding, autoescape=True))
+    return [_node(row) for row in tx.execute(query.order_by(n.id).limit(limit).with_for_update())]
+
+
 def change(tx: Tx, node: Node, **columns: Any) -> Node:
     """Set columns other than state, generation and deadline; returns the node as it is now."""
     assert not columns.keys() & {"state", "generation", "deadline", "since"}

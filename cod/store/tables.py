@@ -239,6 +239,8 @@ nodes = _table(
     Column("power_driver", String(16), nullable=False, default="none", comment="none, lab, ipmi, redfish, wol, pdu"),
     Column("power_address", String(200), nullable=False, default="", comment="the driver's address of this node"),
     Column("power_account", Name, comment="the site file's account to sign in to its BMC with; null: none"),
+    Column("keep", String(1000), nullable=False, default="", comment="its disks that are never written, as marks "
+           "with newlines between: see policy/keep.py"),
     Column("watts", Double, comment="as last measured by its BMC; null: never"),
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),

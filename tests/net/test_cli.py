@@ -338,3 +338,15 @@ def test_words_for_people() -> None:
     assert events.line("transition", event).endswith("n1: (new) -> new: seen [dhcp]")
     assert events.line("progress", {"node": "n1", "state": "prime", "done": 1, "total": 4, "rate": 1024.0}).strip() == (
         "n1: prime 25 %, 1.0 KiB/s")
+
+
+def test_disks_to_keep(served: Served) -> None:
+    add_node(served, "n1", 1)
+    assert as_json(served, "node", "keep", "n1") == {"name": "n1", "keep": [], "kept": []}
+    assert as_json(served, "node", "keep", "n1", "serial:A1", "path:/dev/sdb")["keep"] == ["serial:A1", "path:/dev/sdb"]
+    assert "serial:A1, path:/dev/sdb" in run(served, "node", "show", "n1").stdout
+    assert as_json(served, "node", "keep", "n1", "serial:A1", "--remove")["keep"] == ["path:/dev/sdb"]
+    assert "has no mark serial:A1" in run(served, "node", "keep", "n1", "serial:A1", "--remove", code=1).stderr
+    assert "should be serial:SERIAL" in run(served, "node", "keep", "n1", "sdb", code=1).stderr
+    audit = served.local.get("/audit")["items"][0]
+    assert "serial:A1" in str(audit["before"]), audit

@@ -222,3 +222,18 @@ def test_the_timeline_shows_an_owner_the_own_groups(site_of: Served) -> None:
 def test_a_nodes_states_in_time_are_drawn(site_of: Served) -> None:
     page = signed_in(site_of).get("/nodes/node01")
     assert len(page.tree.xpath("//figure//*[local-name()='rect']")) > 5
+
+
+def test_an_administrator_says_which_disks_are_kept(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    page = browser.get("/nodes/node35")
+    done = page.send("/nodes/node35/keep", keep="serial:A1\r\nmodel:INTEL*")
+    assert "Which disks node35 keeps is changed." in done.words, done.words
+    assert node(site_of, "node35").keep == "serial:A1\nmodel:INTEL*"
+    refused = done.send("/nodes/node35/keep", keep="sdb")
+    assert refused.status == 422
+    assert "should be serial:SERIAL, path:/dev/NAME or model:PATTERN" in refused.words
+    emptied = browser.get("/nodes/node35").send("/nodes/node35/keep", keep="")
+    assert "is changed" in emptied.words
+    assert node(site_of, "node35").keep == ""
+    assert "Disks to keep" not in signed_in(site_of, of_group(site_of, "mary", Role.MEMBER)).get("/nodes/node1").words

@@ -179,7 +179,7 @@ def release_others(tx: Tx, site: Site, name: str) -> None:
     kept = set(tx.scalars(select(t.reservations.c.node_id)))
     for node in nodes.every(tx, vcluster_id=row.id):
         if node.id not in kept:
-            node_flows.change(tx, name=node.name, site=site, block="elsewhere")
+            node_flows.change(tx, name=node.name, site=site, now=1.0, actor="user:root", block="elsewhere")
     release(tx, site, name)
 
 
@@ -213,7 +213,7 @@ def reset(tx: Tx, site: Site, name: str) -> None:
 def shift(tx: Tx, site: Site, name: str) -> None:
     """An administrator puts all nodes into a block."""
     for node in nodes.every(tx):
-        node_flows.change(tx, name=node.name, site=site, block="b1")
+        node_flows.change(tx, name=node.name, site=site, now=1.0, actor="user:root", block="b1")
 
 
 @pytest.mark.parametrize(("kind", "trouble", "name"), [

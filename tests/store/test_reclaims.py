@@ -117,7 +117,7 @@ def test_what_is_no_answer_is_refused_whole(
 ) -> None:
     with engine.begin() as tx:
         one = contended(tx, quiet)
-        node_flows.change(tx, name="node0", site=quiet, block="elsewhere", new_name="other")
+        node_flows.change(tx, name="node0", site=quiet, now=1.0, actor="user:root", block="elsewhere", new_name="other")
     with pytest.raises(Refused, match=sentence) as refused, engine.begin() as tx:
         answer(tx, quiet, one.id, *names)
     assert refused.value.code == code

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
+from cod.flows import nodes
 from cod.net.bodies.base import Body, DnsLabel, OneOrSeveral, Paged, Part, Reason, Reply
 from cod.net.bodies.server import ConflictReply
 from cod.states import Disk, NodeState
@@ -42,6 +43,9 @@ class NodePatch(Body):
     power_address: str | None = Field(default=None, max_length=200)
     power_account: str | None = Field(default=None, max_length=63,
                                       description="an [[account]] of the site file; '': none")
+    keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
+        default=None, max_length=16, description="all its disks that are never written nor erased: serial:SERIAL, "
+        "path:/dev/NAME or model:PATTERN")
 
     @model_validator(mode="after")
     def _something(self) -> NodePatch:
@@ -131,6 +135,9 @@ class NodeReply(Reply):
     hostname: str | None
     address: str | None
     disk: Disk
+    keep: list[str] = Field(description="the node's own marks of disks that are never written nor erased")
+    kept: list[str] = Field(description="the disks that these and the site's rules mean, as it reported last: their "
+                            "content is not erased when `disk` says clean")
     power: Power
     progress: Progress | None
     reported_at: float | None
@@ -223,7 +230,8 @@ def _node(view: model.NodeView) -> dict[str, Any]:
     switched: Any = node.power
     power = Power(state=switched, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
                   account=node.power_account, watts=node.watts)
-    return own | joined | {"power": power, "progress": progress if node.progress_total else None}
+    marks = {"keep": list(filter(None, node.keep.split("\n"))), "kept": list(nodes.kept(node))}
+    return own | joined | marks | {"power": power, "progress": progress if node.progress_total else None}
 
 
 def _binding(binding: model.Binding) -> BindingReply:

@@ -40,7 +40,7 @@ def _one(ask: Ask) -> Flow:
         holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
         return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
                 "conflicts": conflicts,
-                "facts": nodes.hardware(view.node),
+                "facts": nodes.hardware(view.node), "kept": nodes.kept(view.node),
                 "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
                 "offered": _offered(view.node.state) if ask.who.admin else (),
                 "switches": view.node.power_driver != "none" and works,
@@ -95,6 +95,8 @@ PAGES = (
 ACTIONS = (
     Action("/nodes/{name}/change", api("PATCH", _PAGE), _PAGE, lambda ask, reply: f"/nodes/{reply.name}",
            _done("{} is changed.")),
+    Action("/nodes/{name}/keep", api("PATCH", _PAGE), _PAGE, to(_PAGE),
+           _done("Which disks {} keeps is changed."), body=lambda fields: {"keep": fields.one("keep").split()}),
     Action("/nodes/{name}/approve", api("POST", "/nodes/{name}/approve"), _PAGE, to(_PAGE),
            _done("{} belongs to the site now.")),
     Action("/nodes/{name}/power", api("POST", "/nodes/{name}/power"), _PAGE, to(_PAGE),

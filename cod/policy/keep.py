@@ -1,0 +1,105 @@
+"""Disks marked keep: COD neither writes nor erases nor captures them. Pure.
+
+A mark is 'serial:SERIAL', 'path:/dev/NAME' or 'model:PATTERN'; marks are a node's own, or rules of the site file. In
+the report of a node that is stored, a kept disk has keep="yes" and is not local (local="no"), as if it were on a USB
+bus: everything that counts or chooses local disks leaves it alone, and a node with a kept disk is of another type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from cod.model import KeepRule, Refused
+
+KEPT = 'keep="yes"'  # in reports
+_MARK = re.compile(r"serial:[^\s].{0,99}|path:/dev/[A-Za-z0-9_!-]{1,64}|model:[^\s].{0,99}")
+
+
+def check(mark: str) -> str:
+    """Return the mark. Raises `Refused` where it is none."""
+    if not _MARK.fullmatch(mark):
+        raise Refused("invalid", f"{mark!r} should be serial:SERIAL, path:/dev/NAME or model:PATTERN", "keep")
+    return mark
+
+
+def marks(own: str, rules: Iterable[KeepRule], name: str, mac: str) -> tuple[str, ...]:
+    """Return all marks for the disks of a node. `own`: the node's, with newlines between."""
+    ruled = (rule.disk for rule in rules if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower()))
+    return tuple(dict.fromkeys([*own.split("\n"), *ruled] if own else ruled))
+
+
+def marked(report_xml: str, marks: Iterable[str]) -> str:
+    """Return the report with its kept disks marked, and no others."""
+    marks = tuple(marks)
+    if not marks and KEPT not in report_xml:
+        return report_xml
+    root = ElementTree.fromstring(report_xml)
+    for disk in root.iter("disk"):
+        was = disk.get("keep") == "yes"
+        is_ = (was or disk.get("local") == "yes") and any(_fits(mark, disk) for mark in marks)
+        if is_ and not was:
+            disk.set("keep", "yes")
+            disk.set("local", "no")
+        elif was and not is_:
+            del disk.attrib["keep"]
+            disk.set("local", "yes")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def kept(report_xml: str | None) -> tuple[str, ...]:
+    """Return the kept disks of a report that was marked, for people: 'sdb (serial X)'."""
+    if not report_xml or KEPT not in report_xml:
+        return ()
+    return tuple(_called(disk) for disk in ElementTree.fromstring(report_xml).iter("disk") if disk.get("keep") == "yes")
+
+
+def unkept(before_xml: str | None, after_xml: str) -> tuple[str, ...]:
+    """Return the disks, for people, that were kept in the one report and may be written by the other."""
+    local = {_called(disk) for disk in ElementTree.fromstring(after_xml).iter("disk") if disk.get("local") == "yes"}
+    return tuple(disk for disk in kept(before_xml) if disk in local)
+
+
+def for_order(report_xml: str | None, marks: Iterable[str]) -> tuple[str, ...]:
+    """Return what the agent is told: marks that it knows, which also hold for disks that show up late, and the disks
+    that the others mean."""
+    marks = tuple(marks)
+    told = [mark for mark in marks if not mark.startswith("model:")]
+    if report_xml and len(told) < len(marks):
+        told += [_named(disk) for disk in ElementTree.fromstring(report_xml).iter("disk")
+                 if any(_fits(mark, disk) for mark in marks)]
+    return tuple(dict.fromkeys(told))
+
+
+def in_the_way(select: str, report_xml: str) -> str:
+    """Say why a template that writes the disk `select` cannot be written on a node whose marked report that is; '' if
+    it can, as far as marks are concerned."""
+    disks = list(ElementTree.fromstring(report_xml).iter("disk"))
+    spared = [disk for disk in disks if disk.get("keep") == "yes"]
+    if any(_fits(select, disk) for disk in spared):
+        return f"the template writes the disk {select}, which is marked keep on the node"
+    if spared and not any(disk.get("local") == "yes" for disk in disks):
+        return "every local disk of the node is marked keep: " + ", ".join(map(_called, spared))
+    return ""
+
+
+def _fits(mark: str, disk: Element) -> bool:
+    kind, _, value = mark.partition(":")
+    if kind == "serial":
+        return disk.get("serial") == value
+    if kind == "path":
+        return f"/dev/{disk.get('name')}" == value
+    return kind == "model" and fnmatchcase(disk.get("model", ""), value)
+
+
+def _named(disk: Element) -> str:
+    serial = disk.get("serial")
+    return f"serial:{serial}" if serial else f"path:/dev/{disk.get('name')}"
+
+
+def _called(disk: Element) -> str:
+    serial = disk.get("serial")
+    return f"{disk.get('name')} (serial {serial})" if serial else disk.get("name", "")

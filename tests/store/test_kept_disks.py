@@ -1,0 +1,145 @@
+"""Disks marked keep through a node's life: approval, report, order, release, a mark that is removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cod.flows import nodes as flow
+from cod.flows import report as reporting
+from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
+from cod.orders import Order
+from cod.store.engine import Tx
+from tests.store import agentlab
+from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
+
+DISKS = "".join(f'<disk name="{name}" size="1000000000" transport="ata" local="yes" rotational="no" removable="no" '
+                f'serial="{serial}" model="INTEL"/>' for name, serial in (("sda", "A1"), ("sdb", "B2")))
+
+
+@pytest.fixture
+def lab(tx: Tx, site: Site) -> Lab:
+    return Lab(tx, site)
+
+
+def with_disks(number: int) -> str:
+    return hardware(mac(number)).replace("</node>", f"{DISKS}</node>")
+
+
+def boots(lab: Lab, number: int) -> Peer:
+    """The machine boots the trampoline and reports its two disks."""
+    peer = lab.open(number)
+    value = reporting.report(lab.tx, peer, with_disks(number), lab.site, lab.now).value
+    assert isinstance(value, Peer), value
+    return value
+
+
+def keep(lab: Lab, number: int, *marks: str) -> Node:
+    flow.change(lab.tx, name=lab.node(number).name, keep=marks, site=lab.site, now=lab.now, actor="user:root")
+    return lab.node(number)
+
+
+def test_marked_before_approval_a_disk_survives_wipe_prime_and_release(lab: Lab) -> None:
+    lab.site = replace(lab.site, policy=Policy(auto_approve=False))
+    lab.machine(1)
+    peer = boots(lab, 1)
+    assert lab.node(1).state == "registering"
+    name = lab.node(1).name
+    keep(lab, 1, "serial:B2")
+    flow.approve(lab.tx, name=name, site=lab.site, now=lab.now, actor="user:root")
+    assert lab.node(1).state == "inactive"
+    assert 'serial="B2"' in (lab.node(1).attributes or "")
+    vcluster = lab.vcluster(lab.template())
+    lab.assign(1, vcluster)
+    order = lab.order(1)
+    assert (order.action, order.wipe, order.keep) == ("prime", True, ("serial:B2",))
+    lab.done(peer, order.id)
+    lab.machine(2, "trampoline", disk="dirty", attributes=with_disks(2), keep="serial:B2")
+    peer = boots(lab, 2)
+    order = lab.order(2)
+    assert (order.action, order.keep) == ("wipe", ("serial:B2",))
+    lab.done(peer, order.id)
+    node = lab.node(2)
+    assert (node.state, node.disk, flow.kept(node)) == ("inactive", "clean", ("sdb (serial B2)",))
+
+
+def test_a_node_with_a_kept_disk_is_of_another_type(lab: Lab) -> None:
+    for number in (1, 2):
+        lab.machine(number, "trampoline")
+        boots(lab, number)
+    assert lab.node(1).type_id == lab.node(2).type_id
+    assert keep(lab, 1, "serial:B2").type_id != lab.node(2).type_id
+    boots(lab, 1)
+    assert flow.kept(lab.node(1)) == ("sdb (serial B2)",)  # the next report changes nothing
+    assert keep(lab, 1).type_id == lab.node(2).type_id
+
+
+@pytest.mark.parametrize(("state", "then"), [("inactive", "wipe"), ("off", "off"), ("active", "active")])
+def test_a_disk_that_is_kept_no_longer_is_wiped_before_the_next_holder(lab: Lab, state: str, then: str) -> None:
+    lab.machine(1, "trampoline")
+    boots(lab, 1)
+    keep(lab, 1, "serial:B2")
+    lab.tx.execute(agentlab.t.nodes.update().values(state=state))
+    node = keep(lab, 1)
+    assert (node.state, node.disk, node.keep) == (then, "dirty", "")
+    if then == "wipe":
+        assert lab.order(1).keep == ()
+
+
+def test_marks_stay_while_disks_are_at_work(lab: Lab) -> None:
+    lab.machine(1, "wipe", attributes=with_disks(1))
+    with pytest.raises(Refused, match="its disks are at work"):
+        keep(lab, 1, "serial:B2")
+
+
+def test_a_template_that_wants_a_kept_disk_is_refused_before_anything_is_wiped(lab: Lab) -> None:
+    lab.machine(1, "inactive", attributes=with_disks(1), keep="serial:B2", disk="dirty")
+    document = TEMPLATE.replace("<image", '<disk select="serial:B2"/><image', 1)
+    template = lab.template(document=document)
+    lab.assign(1, lab.vcluster(template))
+    with pytest.raises(Refused, match="which is marked keep on the node"):
+        lab.order(1)
+    keep_all = replace(lab.site, keep=(KeepRule("*", "model:INTEL"), KeepRule("*", "path:/dev/vda")))
+    lab.machine(2, "inactive", attributes=with_disks(2))
+    lab.assign(2, lab.vcluster(lab.template(revision=2), name="other"))
+    lab.site = keep_all
+    with pytest.raises(Refused, match="every local disk of the node is marked keep"):
+        lab.order(2)
+
+
+def test_the_sites_rules_are_followed_when_they_change(lab: Lab) -> None:
+    for number in (1, 2):
+        lab.machine(number, "trampoline")
+        boots(lab, number)
+    assert lab.node(1).state == "inactive"
+    plain = lab.site
+    lab.site = replace(lab.site, keep=(KeepRule("node1", "serial:B2"),))
+    look(lab)
+    assert (flow.kept(lab.node(1)), flow.kept(lab.node(2))) == (("sdb (serial B2)",), ())
+    assert lab.node(1).state == "inactive"
+    assert lab.order(1).keep == ("serial:B2",)
+    lab.site = plain
+    look(lab)
+    assert (lab.node(1).state, lab.node(1).disk, lab.node(2).state) == ("wipe", "dirty", "inactive")
+
+
+def look(lab: Lab) -> None:
+    after: Any = 0
+    while after is not None:
+        after = flow.look_again(lab.tx, after=after, site=lab.site, now=lab.now).value
+
+
+def test_a_disk_whose_rule_went_is_wiped_with_the_next_prime(lab: Lab) -> None:
+    """Whatever became of the look at all nodes."""
+    lab.machine(1, "trampoline")
+    lab.site, plain = replace(lab.site, keep=(KeepRule("*", "serial:B2"),)), lab.site
+    boots(lab, 1)
+    assert lab.node(1).disk == "clean"
+    lab.assign(1, lab.vcluster(lab.template()))
+    order: Order = lab.order(1)
+    assert (order.wipe, order.keep) == (False, ("serial:B2",))
+    lab.site = plain
+    order = lab.order(1)
+    assert (order.wipe, order.keep) == (True, ())

@@ -1,0 +1,71 @@
+"""Disks marked keep: which disks marks mean, in a stored report and for the agent."""
+
+from __future__ import annotations
+
+import pytest
+
+from cod.model import KeepRule, Refused
+from cod.policy import keep
+from trampoline import disks as agent
+from trampoline.inventory import Disk
+
+
+def report(*disks: tuple[str, str, str, str]) -> str:
+    """(name, serial, model, local) of each disk."""
+    shown = "".join(f'<disk name="{name}" size="1000" transport="ata" local="{local}" rotational="no" removable="no"'
+                    f'{f" serial={serial!r}" if serial else ""} model="{model}"/>'
+                    for name, serial, model, local in disks)
+    return f'<node version="1">{shown}</node>'
+
+
+REPORT = report(("sda", "A1", "INTEL S4500", "yes"), ("sdb", "", "TOSHIBA", "yes"), ("sdc", "U1", "Stick", "no"))
+
+
+@pytest.mark.parametrize(("marks", "kept"), [
+    ((), ()), (("serial:A1",), ("sda (serial A1)",)), (("path:/dev/sdb",), ("sdb",)),
+    (("model:INTEL*",), ("sda (serial A1)",)), (("model:*",), ("sda (serial A1)", "sdb")), (("serial:a1",), ()),
+    (("serial:U1",), ()),  # a USB stick is never written, marked or not
+])
+def test_marked_disks_are_not_local_and_go_back(marks: tuple[str, ...], kept: tuple[str, ...]) -> None:
+    marked = keep.marked(REPORT, marks)
+    assert keep.kept(marked) == kept
+    assert marked.count('local="yes"') == 2 - len(kept)
+    assert keep.marked(marked, marks) == marked
+    back = keep.marked(marked, ())
+    assert (back.count('local="yes"'), keep.kept(back)) == (2, ())
+    assert keep.unkept(marked, back) == kept
+    assert keep.unkept(marked, marked) == ()
+
+
+def test_marks_are_a_nodes_own_and_the_sites() -> None:
+    rules = [KeepRule("rack1-*", "model:INTEL*"), KeepRule("52:54:00:AA:*", "path:/dev/sdz"), KeepRule("x", "serial:9")]
+    assert keep.marks("serial:A1\nserial:B2", rules, "rack1-7", "52:54:00:aa:00:01") == (
+        "serial:A1", "serial:B2", "model:INTEL*", "path:/dev/sdz")
+    assert keep.marks("", rules, "y", "52:54:00:bb:00:01") == ()
+
+
+@pytest.mark.parametrize("mark", ["", "A1", "serial:", "serial: x", "path:sdb", "path:/dev/../sda", "size:5", "model:",
+                                  "serial:a\nserial:b"])
+def test_what_is_no_mark(mark: str) -> None:
+    with pytest.raises(Refused, match="should be serial:SERIAL"):
+        keep.check(mark)
+
+
+def test_the_agent_spares_what_is_meant_and_what_shows_up_late() -> None:
+    told = keep.for_order(REPORT, ("serial:LATE", "model:INTEL*", "model:TOSHIBA"))
+    assert told == ("serial:LATE", "serial:A1", "path:/dev/sdb")
+    found = [Disk(name, f"/dev/{name}", 1000, "ata", serial=serial)
+             for name, serial in (("sda", "A1"), ("sdb", ""), ("sdd", "LATE"), ("sde", "E5"))]
+    assert [disk.name for disk in agent.erasable(found, told)] == ["sde"]
+
+
+@pytest.mark.parametrize(("marks", "select", "words"), [
+    (("serial:A1",), "serial:A1", "the template writes the disk serial:A1, which is marked keep"),
+    (("serial:A1",), "path:/dev/sda", "the template writes the disk path:/dev/sda"),
+    (("model:*",), "first", "every local disk of the node is marked keep: sda (serial A1), sdb"),
+    (("serial:A1",), "first", ""), (("serial:A1",), "path:/dev/sdb", ""), ((), "first", ""),
+])
+def test_what_is_in_the_way_of_a_template(marks: tuple[str, ...], select: str, words: str) -> None:
+    said = keep.in_the_way(select, keep.marked(REPORT, marks))
+    assert said.startswith(words)
+    assert bool(said) == bool(words)
