@@ -25,7 +25,8 @@ LAYOUTS = {
       <partition number="2" size="24MiB" type="esp"/>
       <partition number="3" size="64MiB" type="data"/></layout><image target="1" name="sector"/>""",
 }
-TEMPLATE = """<template name="{name}"><requires><firmware><kind equal="{kind}"/></firmware></requires>
+TEMPLATE = """<template name="{name}">
+  <requires><disk><size equal="{size}"/></disk><firmware><kind equal="{kind}"/></firmware></requires>
   {layout}<image target="2" name="system"/><image target="3" name="data"/>
   <ready port="80" path="/identity.json"/><personalise seed="nocloud"/></template>"""
 KINDS = {"bios": "gpt", "bios2": "mbr", "uefi": "gpt", "uefi2": "mbr"}
@@ -60,7 +61,8 @@ def test_four_layouts_boot(tmp_path: Path) -> None:
     build_all("hello-a")
     digest = json.loads((build.CHECKOUT / "build/images/hello-a.json").read_text())["digest"]
     # The sizes make four types of machines, so that each gets the template that is meant for it.
-    nodes = [LabNode(name, name[:4], disks=(LabDisk((n + 1) * 256 * MIB, "ahci"),)) for n, name in enumerate(KINDS)]
+    sizes = {name: (n + 1) * 256 * MIB for n, name in enumerate(KINDS)}
+    nodes = [LabNode(name, name[:4], disks=(LabDisk(size, "ahci"),)) for name, size in sizes.items()]
     with rack(nodes) as stand:
         for name in KINDS:
             stand.power(name, "on")
@@ -69,10 +71,10 @@ def test_four_layouts_boot(tmp_path: Path) -> None:
         for name, table in KINDS.items():
             stand.reaches(name, "inactive")
             document = tmp_path / f"{name}.xml"
-            document.write_text(TEMPLATE.format(name=name, kind=name[:4], layout=LAYOUTS[table]))
+            document.write_text(TEMPLATE.format(name=name, kind=name[:4], size=sizes[name],
+                                                layout=LAYOUTS[table]))
             stand.cod("template", "add", str(document))
             stand.cod("vcluster", "create", name, "--size", "1", "--template", name)
-            stand.wait(lambda name=name: stand.state(name) != "inactive", f"{name} is taken")
         for name, table in KINDS.items():
             stand.reaches(name, "active")
             assert says(stand, name)["digest"] == digest, f"{name}: {table}"
