@@ -236,7 +236,7 @@ class SignInRules:
     """
 
     url: str = ""
-    named: bool = True
+    named: bool = False
     idle: float = 43_200.0
     life: float = 604_800.0
     invitation: float = 604_800.0
