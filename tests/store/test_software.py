@@ -145,7 +145,7 @@ def test_a_template_needs_its_images(tx: Tx) -> None:
     with pytest.raises(Refused, match="is ingesting"):
         template_row(tx)
     images.finish(tx, image_id=image.id, ingested=MADE)
-    assert templates.check(tx, document=DOCUMENT).name == "web"
+    templates.check(tx, configuration=templates.read(DOCUMENT))
     assert templates.every(tx) == []
     template_row(tx)
 
