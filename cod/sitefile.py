@@ -349,8 +349,7 @@ class PowerTable(Table):
 
 
 class KeepTable(Table):
-    """Disks that COD neither writes nor erases, beside those marked on their nodes. Repeat for more. Re-read on SIGHUP.
-    """
+    """Disks that COD neither writes nor erases, beside those marked on nodes. Repeat for more. Re-read on SIGHUP."""
 
     match: str = Field("*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'")
     disk: str = Field(description="serial:SERIAL, path:/dev/NAME or model:PATTERN")
