@@ -1,7 +1,7 @@
 """Runs the machine shapes and writes docs/hardware.md: ``python -m tests.system.matrix [--jobs N] [NAME...]``.
 
 Each job is a process with a server of its own, whose machines run one after another. A machine leaves
-build/matrix/NAME.json. The page is made from all the results there are, so shapes can be run again one by one;
+build/matrix/NAME.json. Shapes can be run again one by one: the page keeps the rows of those without a result;
 ``--page`` makes only the page.
 """
 
@@ -86,13 +86,15 @@ def _in_process(wanted: Sequence[Shape]) -> int:
 
 
 def write_page(results: dict[str, dict[str, Any]]) -> None:
-    """Replace the table between the page's marks."""
+    """Replace the table between the page's marks; a shape without a result keeps its row."""
+    text = PAGE.read_text()
+    known = {tuple(line.split(" | ")[:4]): line for line in text.splitlines()}
     rows = [BEGIN, "", "| Firmware | Network cards | Disks | | Inactive | Primed | Active |",
             "|---|---|---|---|---|---|---|"]
-    rows += [_row(shape, results.get(shape.name)) for shape in SHAPES]
-    active = sum(results.get(shape.name, {}).get("active") is not None for shape in SHAPES)
-    rows += ["", f"{active} of {len(SHAPES)} shapes become active.", "", END]
-    text = PAGE.read_text()
+    table = [_row(shape, results.get(shape.name)) for shape in SHAPES]
+    table = [known.get(tuple(row.split(" | ")[:4]), row) if "not tried" in row else row for row in table]
+    active = sum(row.endswith(" s |") for row in table)
+    rows += [*table, "", f"{active} of {len(SHAPES)} shapes become active.", "", END]
     before, after = text[:text.index(BEGIN)], text[text.index(END) + len(END):]
     PAGE.write_text(before + "\n".join(rows) + after)
 
