@@ -26,7 +26,7 @@ from cod.lab.spec import LabDisk, LabNetwork, LabNic, LabNode, LabSpec
 LAB = "demo"
 MACHINES = (
     LabNode("bios1", "bios", disks=(LabDisk(2 << 30, "virtio"),)),
-    LabNode("bios2", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(2 << 30, "ahci"),)),
+    LabNode("bios2", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(2 << 30, "virtio"), LabDisk(2 << 30, "ahci"))),
     LabNode("uefi1", "uefi", memory=768, disks=(LabDisk(2 << 30, "virtio"),)),
 )
 SITE = """\

@@ -33,6 +33,7 @@ def test_every_kind_of_disk_and_several_of_each_are_there() -> None:
     disks = {disk for row in ROWS for disk in row[2].split(", ")}
     assert {"virtio", "AHCI", "NVMe", "NVMe with 4096-byte sectors", "virtio-scsi", "megasas", "USB"} <= disks
     for firmware in ("BIOS", "UEFI"):
+        assert any(row[0] == firmware and row[3] == "the firmware tries the second disk first" for row in ROWS)
         assert any(row[0] == firmware and row[1].count(", ") == 2 for row in ROWS), "three cards"
 
 
