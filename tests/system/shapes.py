@@ -155,7 +155,8 @@ def _standing(stand: Rack, shape: Shape) -> str:
 
 
 def _refusal(stand: Rack, vcluster: str) -> str:
-    """Return why the vcluster's request waits, once the manager has looked at it; '' before, and when it is granted."""
+    """Return what the machine lacks for the vcluster's request, or why else the request waits, once the manager has
+    looked at it; '' before, and when it is granted."""
     with stand.client() as api:
         waiting = [row for row in api.every("/requests")
                    if row["vcluster"] == vcluster and row["state"] in ("pending", "rejected") and row["reason"]]
@@ -163,4 +164,4 @@ def _refusal(stand: Rack, vcluster: str) -> str:
             return ""
         why = api.get(f"/requests/{waiting[0]['id']}/explain")
     phrases = [phrase for kind in why["types"] for lack in kind["lacks"] for phrase in lack["phrases"]]
-    return "; ".join([why["sentence"], *phrases])
+    return "; ".join(phrases) or str(why["sentence"])
