@@ -68,7 +68,7 @@ class Order:
     verify   read back and compare what was written
     table    partition table to write first: 'gpt' or 'mbr' with `partitions`; 'keep': none (the image brings its own)
     seed     files of the NoCloud seed partition by name; empty for none
-    keep     disks that are never touched: 'serial:X' / 'path:X'
+    keep     disks that are never touched: 'serial:X' / 'path:X' / 'model:PATTERN'
     sector   size in bytes of the logical sectors that the target must have; 0: any will do
     deposit  of a capture
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
@@ -16,10 +17,12 @@ def erasable(disks: Iterable[Disk], keep: Iterable[str]) -> list[Disk]:
 
 
 def fits(rule: str, disk: Disk) -> bool:
-    """Does 'serial:X' or 'path:X' name this disk?"""
+    """Does 'serial:X', 'path:X' or 'model:PATTERN' name this disk?"""
     kind, _, value = rule.partition(":")
     if kind == "serial":
         return disk.serial == value
+    if kind == "model":
+        return fnmatchcase(disk.model, value)
     return kind == "path" and os.path.realpath(value) == os.path.realpath(disk.path)
 
 

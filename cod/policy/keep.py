@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from cod.model import KeepRule, Refused
 
 KEPT = 'keep="yes"'  # in reports
-_MARK = re.compile(r"serial:[^\s].{0,99}|path:/dev/[A-Za-z0-9_!-]{1,64}|model:[^\s].{0,99}")
+_MARK = re.compile(r"serial:[^\s].{0,99}|path:/dev/[A-Za-z0-9_!-]{1,64}(?:/[A-Za-z0-9_!-]{1,64})?|model:[^\s].{0,99}")
 
 
 def check(mark: str) -> str:
@@ -64,13 +64,13 @@ def unkept(before_xml: str | None, after_xml: str) -> tuple[str, ...]:
 
 
 def for_order(report_xml: str | None, marks: Iterable[str]) -> tuple[str, ...]:
-    """Return what the agent is told: marks that it knows, which also hold for disks that show up late, and the disks
-    that the others mean."""
-    marks = tuple(marks)
-    told = [mark for mark in marks if not mark.startswith("model:")]
-    if report_xml and len(told) < len(marks):
+    """Return what the agent is told: the marks, which also hold for disks that show up late, and the disks of the
+    report that patterns of models mean, should the agent read another model from them now."""
+    told = [_as_path(mark) if mark.startswith("path:") else mark for mark in marks]
+    patterns = [mark for mark in told if mark.startswith("model:")]
+    if report_xml and patterns:
         told += [_named(disk) for disk in ElementTree.fromstring(report_xml).iter("disk")
-                 if any(_fits(mark, disk) for mark in marks)]
+                 if any(_fits(mark, disk) for mark in patterns)]
     return tuple(dict.fromkeys(told))
 
 
@@ -91,13 +91,18 @@ def _fits(mark: str, disk: Element) -> bool:
     if kind == "serial":
         return disk.get("serial") == value
     if kind == "path":
-        return f"/dev/{disk.get('name')}" == value
+        return _as_path(f"/dev/{disk.get('name')}") == _as_path(value)
     return kind == "model" and fnmatchcase(disk.get("model", ""), value)
+
+
+def _as_path(name: str) -> str:
+    """Return the name as paths have it: the kernel's name of /dev/cciss/c0d0 is cciss!c0d0."""
+    return name.replace("!", "/")
 
 
 def _named(disk: Element) -> str:
     serial = disk.get("serial")
-    return f"serial:{serial}" if serial else f"path:/dev/{disk.get('name')}"
+    return f"serial:{serial}" if serial else _as_path(f"path:/dev/{disk.get('name')}")
 
 
 def _called(disk: Element) -> str:

@@ -53,10 +53,30 @@ def test_what_is_no_mark(mark: str) -> None:
 
 def test_the_agent_spares_what_is_meant_and_what_shows_up_late() -> None:
     told = keep.for_order(REPORT, ("serial:LATE", "model:INTEL*", "model:TOSHIBA"))
-    assert told == ("serial:LATE", "serial:A1", "path:/dev/sdb")
+    assert told == ("serial:LATE", "model:INTEL*", "model:TOSHIBA", "serial:A1", "path:/dev/sdb")
     found = [Disk(name, f"/dev/{name}", 1000, "ata", serial=serial)
              for name, serial in (("sda", "A1"), ("sdb", ""), ("sdd", "LATE"), ("sde", "E5"))]
     assert [disk.name for disk in agent.erasable(found, told)] == ["sde"]
+
+
+def test_a_mark_of_a_model_spares_a_disk_that_shows_up_after_the_report() -> None:
+    told = keep.for_order(REPORT, ("model:INTEL*",))
+    found = [Disk(name, f"/dev/{name}", 1000, "ata", serial=serial, model=model)
+             for name, serial, model in (("sda", "A1", "INTEL S4500"), ("sdd", "LATE", "INTEL S4510"),
+                                         ("sde", "E5", "Intel"), ("sdf", "F6", ""))]
+    assert [disk.name for disk in agent.erasable(found, told)] == ["sde", "sdf"]
+    assert [disk.name for disk in agent.erasable(found[1:], keep.for_order(None, ("model:INTEL*",)))] == ["sde", "sdf"]
+
+
+@pytest.mark.parametrize("path", ["path:/dev/cciss!c0d0", "path:/dev/cciss/c0d0"])
+def test_a_path_with_a_folder_may_be_written_as_the_kernels_name(path: str) -> None:
+    there = report(("cciss!c0d0", "", "P400", "yes"), ("sda", "A1", "x", "yes"))
+    assert keep.kept(keep.marked(there, (keep.check(path),))) == ("cciss!c0d0",)
+    assert keep.in_the_way("path:/dev/cciss/c0d0", keep.marked(there, (path,)))
+    for marks in ((path,), ("model:P400",)):
+        told = keep.for_order(there, marks)
+        assert [disk.name for disk in agent.erasable([Disk("cciss!c0d0", "/dev/cciss/c0d0", 1000, "scsi"),
+                                                      Disk("sda", "/dev/sda", 1000, "ata")], told)] == ["sda"]
 
 
 @pytest.mark.parametrize(("marks", "select", "words"), [
