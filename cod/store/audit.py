@@ -1,4 +1,4 @@
-"""Who changed what: rows are written and read, never changed."""
+"""Who changed what: rows are written and read; of what they say nothing is changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import eq, ge, lt
 from typing import Any
 
-from sqlalchemy import insert, or_, select
+from sqlalchemy import insert, or_, select, update
 
 from cod.model import ALL, AuditRow, Listed, Page, Who
 from cod.store import tables as t
@@ -57,6 +57,11 @@ def every(
         query = query.where(_a.action.startswith(action, autoescape=True))
     found = page_of(tx, query, page, {"id": _a.id}, "-id", _a.id)
     return found.each(lambda row: AuditRow(*row))
+
+
+def disown(tx: Tx, group_id: int) -> None:
+    """Make the rows of a group that is removed the site's, which administrators alone are shown."""
+    tx.execute(update(t.audit).where(_a.group_id == group_id).values(group_id=None))
 
 
 def was_deleted(tx: Tx, user: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields
 from typing import Any
 
-from sqlalchemy import case, delete, func, insert, or_, select
+from sqlalchemy import case, delete, func, insert, or_, select, update
 
 from cod.model import EnergyUse
 from cod.states import Disk, NodeState
@@ -65,6 +65,18 @@ def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
     tx.execute(delete(t.energy_use).where(between))
     names = [column.name for column in _COLUMNS]
     tx.execute(insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()])
+
+
+def fold(tx: Tx, group_id: int, into: int) -> None:
+    """Make the accounts of a group those of the group `into`; of a day and type that both have, the sum."""
+    for use in [EnergyUse(*row) for row in tx.execute(select(*_COLUMNS).where(_e.group_id == group_id))]:
+        both = (_e.day == use.day, _e.type_id == use.type_id)
+        added = tx.execute(update(t.energy_use).where(*both, _e.group_id == into).values(
+            seconds=_e.seconds + use.seconds, joules=_e.joules + use.joules, always_on=_e.always_on + use.always_on))
+        if added.rowcount:
+            tx.execute(delete(t.energy_use).where(*both, _e.group_id == group_id))
+        else:
+            tx.execute(update(t.energy_use).where(*both, _e.group_id == group_id).values(group_id=into))
 
 
 def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select, update
 
 from cod.model import Group, Refused
+from cod.store import audit, energy
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -85,8 +86,11 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
     """Remove a group that owns nothing any more, its members' roles, and links and tokens into it.
 
     Its ended vclusters and retired templates become those of the group `site_id`, and not the site's own, which
-    everybody may see: nodes' histories go on naming them.
+    everybody may see: nodes' histories go on naming them. The energy that it used becomes that group's, too, and its
+    audit is for administrators: SQLite gives its id to the next group, which must not inherit them.
     """
+    audit.disown(tx, group_id)
+    energy.fold(tx, group_id, site_id)
     v, c, n = t.vclusters.c, t.config_templates.c, t.nodes.c
     tx.execute(update(t.vclusters).where(v.group_id == group_id).values(group_id=site_id))
     tx.execute(update(t.config_templates).where(c.group_id == group_id).values(group_id=site_id))

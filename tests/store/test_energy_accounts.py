@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from cod.flows import energy as flow
-from cod.model import Energy, Node, Refused
+from cod.flows import groups as group_flow
+from cod.model import Energy, EnergyUse, Node, Refused
 from cod.policy.accounts import DAY
 from cod.states import Disk
-from cod.store import groups, marks, nodes, types, vclusters
+from cod.store import audit, energy, groups, marks, nodes, types, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from tests.store.manager_world import add_node, add_template
@@ -81,6 +82,19 @@ def test_one_group_with_two_vclusters_has_one_account(tx: Tx) -> None:
     counted(tx, NOON)
     counted(tx, NOON + 1)
     assert accounts(tx) == {(0, group): (2.0, 400.0, 400.0)}
+
+
+def test_a_new_group_inherits_nothing_of_one_that_was_deleted(tx: Tx) -> None:
+    """SQLite gives a new group the id of the last one, if that was deleted."""
+    site, gone = groups.ensure(tx, groups.SITE, NOON), groups.add(tx, "gone", NOON)
+    audit.add(tx, actor="user:eve", action="group change", thing="gone", group_id=gone.id, now=NOON)
+    energy.add(tx, [EnergyUse(20_000, gone.id, 1, 1.0, 2.0, 3.0), EnergyUse(20_000, site.id, 1, 10.0, 20.0, 30.0),
+                    EnergyUse(20_001, gone.id, 1, 4.0, 5.0, 6.0), EnergyUse(20_001, 0, 1, 7.0, 7.0, 7.0)])
+    group_flow.delete(tx, "gone")
+    new = groups.add(tx, "new", NOON)
+    assert accounts(tx) == {(0, site.id): (11.0, 22.0, 33.0), (1, site.id): (4.0, 5.0, 6.0), (1, 0): (7.0, 7.0, 7.0)}
+    assert audit.every(tx, groups=frozenset({new.id, gone.id, site.id})) == []
+    assert [(row.thing, row.group) for row in audit.every(tx)] == [("gone", None)], "administrators still see it"
 
 
 def test_minutes_add_up_and_other_rows_of_the_day_stay(tx: Tx) -> None:
