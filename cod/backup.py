@@ -90,6 +90,9 @@ class Done:
 def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
     """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises `Refused`, OSError."""
     site, settings = config.load(site_file)
+    if folder.resolve().is_relative_to(settings.data.resolve()):
+        raise Refused(f"{folder} is in the data folder {settings.data}, and each backup would hold those before it: "
+                      "name a folder outside")
     engine = connect(settings.database)
     try:
         schema.check(engine)

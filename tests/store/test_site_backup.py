@@ -288,6 +288,15 @@ def test_only_an_empty_folder_or_the_sites_own_backups_are_written_to(small: Fou
     assert "has no set '1999'; it has 20" in run(small, "restore", str(tmp_path / "backups"), "--set", "1999").stderr
 
 
+def test_a_folder_in_the_data_folder_would_be_backed_up_itself(small: Founded, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(small.settings.data)
+    for folder in (small.settings.data / "backups", small.settings.data / "cache/backups", tmp_path / "link/backups"):
+        done = run(small, "backup", str(folder))
+        assert done.exit_code == 1
+        assert f"{folder} is in the data folder" in done.stderr
+        assert not folder.exists()
+
+
 def test_a_backup_that_is_killed_is_no_set_and_the_next_one_goes_on(small: Founded, tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     first = site_backup.backup(small.file, backups, NOW).set
