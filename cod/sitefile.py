@@ -211,9 +211,9 @@ class TypesTable(Table):
     @classmethod
     def _needed(cls, ignore: tuple[str, ...]) -> tuple[str, ...]:
         for path in ignore:
-            if path in ("disk", "disk/local"):
-                raise ValueError(f"{path} cannot be left out: templates need a local disk; name what shall not count, "
-                                 "such as disk/model or disk/size")
+            if path in ("disk", "disk/local", "disk/keep", "disk/sector", "disk/bootable"):
+                raise ValueError(f"{path} cannot be left out: it says which disk a template can be written to; name "
+                                 "what shall not count, such as disk/model or disk/size")
         return ignore
 
 

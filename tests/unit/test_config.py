@@ -147,6 +147,8 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
     (("[policy]", "[types]\nignore = ['disk/modle']\n[policy]"), "types.ignore.0", "did you mean 'disk/model'?"),
     (("[policy]", "[types]\nignore = ['gpu']\n[policy]"), "types.ignore.0", "'gpu' is no attribute of a node"),
+    *((("[policy]", f"[types]\nignore = ['disk{each}']\n[policy]"), "types.ignore", f"disk{each} cannot be left out")
+      for each in ("", "/local", "/keep", "/sector", "/bootable")),
     (("[policy]", "[types]\nmemory_parts = 0\n[policy]"), "types.memory_parts", "greater than or equal to 1"),
     (("[policy]", "[types]\nclock_step = -50\n[policy]"), "types.clock_step", "greater than or equal to 1"),
     (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
