@@ -157,6 +157,7 @@ class _Made:
 
 def _plain(job: _Job) -> _Made:
     _check_limits(job, job.added.size, job.added.size)
+    _check_room(job, job.added.size, "the file")
     with (job.folder / "file").open("w+b") as target:
         while data := job.added.read(CHUNK):
             target.write(data)
@@ -202,8 +203,13 @@ def _check_conversion(job: _Job, size: int, taken: int = 0) -> None:
     if size > (most := job.may_stand_for(_TEMPORARY)):
         raise Refused("invalid", f"the qcow2 file of {job.added.size} bytes would take {size} bytes of the server's "
                       f"disk; at most {most} are granted", "file")
-    if shutil.disk_usage(job.folder).free < ROOM + size - taken:
-        raise Refused("invalid", "the server's disk has no room for what the qcow2 file becomes", "file")
+    _check_room(job, size - taken, "what the qcow2 file becomes")
+
+
+def _check_room(job: _Job, more: int, what: str) -> None:
+    """Raise Refused where the disk would not have `ROOM` left after `more` bytes."""
+    if shutil.disk_usage(job.folder).free < ROOM + more:
+        raise Refused("invalid", f"the server's disk has no room for {what}", "file")
 
 
 _FORMS: dict[str, Callable[[_Job], _Made]] = {
@@ -263,7 +269,7 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
     first = next(coming, b"")
     content = _content(first[:_HEAD], job.raw)
     size = offset = in_use = 0
-    looked_at = 0  # how much was written when the disk's room was looked at last
+    look_at = 0  # how much is written when the disk's room is looked at next
     with (job.folder / "data.zst").open("wb") as data:
         for length, frame, digest in _frames(chain([first], coming), job.threads):
             if digest:
@@ -274,10 +280,9 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
             size, offset = size + length, offset + len(frame)
             _check_limits(job, size, offset, in_use)
             job.added.still()
-            if offset - looked_at > _LOOK:
-                looked_at = offset
-                if shutil.disk_usage(job.folder).free < ROOM:
-                    raise Refused("invalid", "the server's disk has no room for the image", "file")
+            if offset >= look_at:
+                look_at = offset + _LOOK
+                _check_room(job, 0, "the image")
         data.write(seekable.seek_table(frames))
         stored = data.tell()
     _check_limits(job, size, stored)

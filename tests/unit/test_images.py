@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -584,6 +585,23 @@ def test_a_small_file_that_becomes_a_large_disk_leaves_others_their_room(
     assert "no room" in refused(tmp_path / "image", tmp_path / "root")
     assert started, "not before the room went"
     assert list((tmp_path / "root").glob("**/raw")) == [], "what was unpacked is gone"
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_small_file_leaves_others_their_room_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bool
+) -> None:
+    """Small files were taken in until nothing of the room was left: the first look came after 64 MiB, or never."""
+    content = sparse(tmp_path / "image")
+    left = (1 << 30) + (len(content) if plain else 0)
+
+    def free(room: int) -> None:
+        monkeypatch.setattr("cod.images.ingest.shutil.disk_usage", lambda path: SimpleNamespace(free=room))
+
+    free(left - 1)
+    assert "no room" in refused(tmp_path / "image", tmp_path / "root", plain=plain)
+    free(left)
+    assert ingest(tmp_path / "image", tmp_path / "root", plain=plain).size == len(content)
 
 
 def test_the_folder_of_images_is_its_owner_s_and_group_s(tmp_path: Path) -> None:
