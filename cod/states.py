@@ -224,7 +224,8 @@ class ReclaimState(StrEnum):
 class Disk(StrEnum):
     """What a node's local disks hold, as far as COD knows. Only CLEAN and CACHED may be handed on without a wipe."""
 
-    FOREIGN = "foreign"  # content COD never wrote: not touched before approval; wiped when first primed
+    FOREIGN = "foreign"  # content COD never wrote: not touched before approval; wiped when first primed. Under a
+    # running system: other disks are marked keep than when it was written, so all is wiped when it is released
     DIRTY = "dirty"  # may hold data of a vcluster: wiped before anything else
     CLEAN = "clean"  # wiped, nothing written since
     CACHED = "cached"  # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`

@@ -30,7 +30,7 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     configuration = _configuration(tx, node)
     named = images.named(tx, template.image_names(configuration)) if configuration else {}
     plan = boot.plan(node.state, configuration, named, mac, subnet, site,
-                     boot.OwnDisk(node.disk_signature, node.disk == Disk.DIRTY))
+                     boot.OwnDisk(node.disk_signature, node.disk in (Disk.DIRTY, Disk.FOREIGN)))
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, configuration, site, now)
     return plan

@@ -139,14 +139,12 @@ def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple
     report = policy.marked(node.attributes, policy.marks(node.keep, site.keep, node.name, node.boot_mac))
     if report == node.attributes:
         return ()
-    dirty = lifecycle.unkept(node, report)
-    if node.disk == Disk.CACHED and not dirty:  # the cached template may be on a disk that is kept now
-        dirty = {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+    changed = lifecycle.marks_changed(node, report)
     kind = types.of(tx, equal.canonical(report, site.types), now)
     if kind.id != node.type_id:
         reservations.drop(tx, [node.id])
-    node = nodes.change(tx, node, attributes=report, type_id=kind.id, **dirty)
-    if not dirty or node.state != NodeState.INACTIVE:
+    node = nodes.change(tx, node, attributes=report, type_id=kind.id, **changed)
+    if not changed or node.state != NodeState.INACTIVE:
         return ()
     step = Step(NodeEvent.WIPE_ORDERED, "a disk of it is kept no longer: it may hold anybody's data")
     return steps.wakes(node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))

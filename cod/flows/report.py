@@ -37,7 +37,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
         return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
     stored = nodes.change(
-        tx, node, **lifecycle.unkept(node, document), attributes=document, reported_at=now, last_seen=now,
+        tx, node, **lifecycle.marks_changed(node, document), attributes=document, reported_at=now, last_seen=now,
         uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=_subnet(tx, node, site),
         boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
     if kind.id != node.type_id:  # whom it was kept for may have no use for it now

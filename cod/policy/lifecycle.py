@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from cod.model import Assignment, Node, Policy
 from cod.policy import fitting, keep, template
-from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
+from cod.states import NODE_RULES, OWN_SYSTEM, Disk, NodeEvent, NodeState, Step
 
 FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
 LONGEST_REST = 120.0
@@ -66,16 +66,26 @@ def cached_fits(node: Node, wanted: Assignment) -> bool:
 
 
 def may_keep_disk(node: Node, document: str) -> bool:
-    """May a node that leaves its vcluster, whose template is `document`, keep its disk for the group's next use?"""
-    return node.state == NodeState.ACTIVE and template.parse(document).cache
+    """May a node that leaves its vcluster, whose template is `document`, keep its disk for the group's next use? Only
+    one that ran what was primed, with the same disks marked keep all the time, and was not captured."""
+    primed = node.disk in (Disk.DIRTY, Disk.CACHED)
+    return node.state == NodeState.ACTIVE and primed and template.parse(document).cache
 
 
-def unkept(node: Node, report_xml: str) -> dict[str, object]:
-    """Return the columns that change because disks of a node are no longer kept, in its new marked report: what is on
-    them is nobody's to read, so they are wiped before anybody gets the node."""
-    if node.disk not in (Disk.CLEAN, Disk.CACHED) or not keep.unkept(node.attributes, report_xml):
+def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
+    """Return the columns that change because other disks are kept in the node's new marked report.
+
+    What is on a disk that is kept no longer is nobody's to read, and a cached template may be on one that is kept now:
+    a free node's disks are wiped before anybody gets it. Under a running system they count as foreign, so that they are
+    wiped, not cached, when the node is released. A system that comes back from a capture stays.
+    """
+    if keep.kept(node.attributes) == keep.kept(report_xml):
         return {}
-    return {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+    columns: dict[str, object] = {"cached_template_id": None, "cached_group_id": None}
+    if node.state in OWN_SYSTEM and node.disk != Disk.SYSTEM:
+        return columns | {"disk": Disk.FOREIGN}
+    exposed = node.disk == Disk.CLEAN and bool(keep.unkept(node.attributes, report_xml))
+    return columns | {"disk": Disk.DIRTY} if exposed or node.disk == Disk.CACHED else {}
 
 
 def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:

@@ -11,6 +11,9 @@ from cod.flows import nodes as flow
 from cod.flows import report as reporting
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order
+from cod.policy import lifecycle
+from cod.states import NodeEvent, Step
+from cod.store import steps
 from cod.store.engine import Tx
 from tests.store import agentlab
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
@@ -83,9 +86,46 @@ def test_a_disk_that_is_kept_no_longer_is_wiped_before_the_next_holder(lab: Lab,
     keep(lab, 1, "serial:B2")
     lab.tx.execute(agentlab.t.nodes.update().values(state=state))
     node = keep(lab, 1)
-    assert (node.state, node.disk, node.keep) == (then, "dirty", "")
+    assert (node.state, node.disk, node.keep) == (then, "foreign" if state == "active" else "dirty", "")
     if then == "wipe":
         assert lab.order(1).keep == ()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(("before", "after"), [(("serial:B2",), ()), ((), ("serial:A1",))])
+@pytest.mark.parametrize("by", ["node", "site file"])
+def test_what_a_holder_leaves_is_wiped_if_the_marks_changed_meanwhile(
+    lab: Lab, before: tuple[str, ...], after: tuple[str, ...], cached: bool, by: str
+) -> None:
+    """Even where its template says cache="yes"."""
+    lab.machine(1, "trampoline")
+    peer = boots(lab, 1)
+    mark(lab, by, before)
+    template = lab.template("yes")
+    vcluster = lab.vcluster(template)
+    if cached:
+        lab.tx.execute(agentlab.t.nodes.update().values(
+            disk="cached", cached_template_id=template, cached_group_id=vcluster.group_id))
+    lab.assign(1, vcluster)
+    if not cached:
+        lab.done(peer, lab.order(1).id)
+    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    assert (lab.node(1).state, lab.node(1).disk) == ("active", "cached" if cached else "dirty")
+    mark(lab, by, after)
+    mark(lab, by, after)  # the second time nothing changes
+    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+                  policy=lab.site.policy)
+    assert (lab.node(1).disk, lab.node(1).cached_template_id) == ("dirty", None)
+    boots(lab, 1)
+    assert (lab.node(1).state, lab.order(1).action, lab.order(1).keep) == ("wipe", "wipe", after)
+
+
+def mark(lab: Lab, by: str, marks: tuple[str, ...]) -> None:
+    if by == "node":
+        keep(lab, 1, *marks)
+    else:
+        lab.site = replace(lab.site, keep=tuple(KeepRule("*", each) for each in marks))
+        look(lab)
 
 
 def test_marks_stay_while_disks_are_at_work(lab: Lab) -> None:

@@ -81,4 +81,7 @@ def test_rests_grow_and_end_before_the_deadline() -> None:
     ("active", "yes", True), ("active", "no", False), ("boot", "yes", False), ("prime", "yes", False)])
 def test_only_a_disk_that_ran_is_kept(state: str, cache: str, may: bool) -> None:
     document = LOCAL.document.replace('"yes"', f'"{cache}"')
-    assert lifecycle.may_keep_disk(replace(BLANK, state=state), document) is may
+    assert lifecycle.may_keep_disk(replace(BLANK, state=state, disk=Disk.DIRTY), document) is may
+    assert lifecycle.may_keep_disk(replace(BLANK, state=state, disk=Disk.CACHED), document) is may
+    for disk in (Disk.FOREIGN, Disk.CLEAN, Disk.SYSTEM):
+        assert not lifecycle.may_keep_disk(replace(BLANK, state=state, disk=disk), document)
