@@ -14,7 +14,7 @@ from cod.store import groups, nodes, types
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 
-REPORT = '<node><firmware kind="bios" /><memory mib="{mib}" /></node>'
+REPORT = '<node><disk local="yes" size="4000000000" /><firmware kind="bios" /><memory mib="{mib}" /></node>'
 DOCUMENT = '<template{cache}><image target="disk" name="debian"/></template>'
 OWNER = "user:ann"
 MOVING = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT)
