@@ -14,7 +14,6 @@ from cod.store import power as wishes
 from cod.store.engine import Tx
 
 BATCH = 100  # nodes that one transaction looks at
-MOST_MARKS = 1000  # characters of a node's marks of kept disks
 SHOWN = 20  # power wishes of a node that are shown
 
 
@@ -127,8 +126,8 @@ def _keep(tx: Tx, node: Node, marks: Sequence[str], site: Site, now: float, acto
         raise Refused("conflict", f"node {node.name} is in state {node.state}: its disks are at work, by the marks "
                       "that they had; change them when that is over", "keep")
     own = "\n".join(dict.fromkeys(map(policy.check, marks)))
-    if len(own) > MOST_MARKS:
-        raise Refused("invalid", f"the marks have {len(own)} characters; at most {MOST_MARKS} are kept", "keep")
+    if len(own) > policy.MOST:
+        raise Refused("invalid", f"the marks have {len(own)} characters; at most {policy.MOST} are kept", "keep")
     return _look_again(tx, nodes.change(tx, node, keep=own), site, now, actor)
 
 

@@ -29,7 +29,9 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
         _record_conflict(tx, peer.mac, joining.refused, now)
         return Result(joining.refused)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
-    marks = keep.marks(owner.keep, site.keep, owner.name, owner.boot_mac)
+    shadows = [shadow for shadow in (nodes.get(tx, node_id) for node_id in joining.absorb) if shadow is not None]
+    own = keep.together((owner.keep, *(shadow.keep for shadow in shadows)))
+    marks = keep.marks(own, site.keep, owner.name, owner.boot_mac)
     document = keep.marked(equal.steady(document, node.attributes), marks)
     try:
         kind = types.of(tx, equal.canonical(document, site.types), now)
@@ -38,7 +40,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
     node, peer = _unite(tx, node, peer, joining, site, now)
     stored = nodes.change(
         tx, node, **lifecycle.marks_changed(node, document), attributes=document, reported_at=now, last_seen=now,
-        uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=_subnet(tx, node, site),
+        uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=_subnet(tx, node, site), keep=own,
         boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
     if kind.id != node.type_id:  # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])

@@ -16,6 +16,7 @@ from xml.etree.ElementTree import Element
 from cod.model import KeepRule, Refused
 
 KEPT = 'keep="yes"'  # in reports
+MOST = 1000  # characters of a node's own marks
 _MARK = re.compile(r"serial:[^\s].{0,99}|path:/dev/[A-Za-z0-9_!-]{1,64}(?:/[A-Za-z0-9_!-]{1,64})?|model:[^\s].{0,99}")
 
 
@@ -30,6 +31,15 @@ def marks(own: str, rules: Iterable[KeepRule], name: str, mac: str) -> tuple[str
     """Return all marks for the disks of a node. `own`: the node's, with newlines between."""
     ruled = (rule.disk for rule in rules if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower()))
     return tuple(dict.fromkeys([*own.split("\n"), *ruled] if own else ruled))
+
+
+def together(owns: Iterable[str]) -> str:
+    """Return the marks of nodes that turn out to be one machine, as many as a node may have."""
+    found = ""
+    for mark in dict.fromkeys(mark for own in owns for mark in own.split("\n") if mark):
+        longer = f"{found}\n{mark}" if found else mark
+        found = longer if len(longer) <= MOST else found
+    return found
 
 
 def marked(report_xml: str, marks: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, delete, exists, func, insert, select, update
+from sqlalchemy import Select, and_, delete, exists, func, insert, literal, select, update
 
 from cod import states
 from cod.model import Node, PowerAction, Refused
@@ -168,15 +168,23 @@ def unapproved(tx: Tx) -> int:
 
 
 def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:
-    """Return the ids of machines that were first seen before a time and have never reported, the oldest first.
+    """Return the ids of machines that were first seen before a time and have never reported, the oldest first; nobody
+    else changes them until this transaction ends. Those that somebody has named, put in a block or marked disks of are
+    left out.
 
     quiet  without those that have had an address since
     """
     n, b = t.nodes.c, t.bindings.c
-    query = select(n.id).where(n.state == NodeState.NEW, n.since < before)
+    untouched = and_(n.state == NodeState.NEW, n.keep == "", n.block_id.is_(None),
+                     n.name == literal("node-") + func.replace(n.boot_mac, ":", ""))
+    query = select(n.id).where(untouched, n.since < before)
     if quiet:
         query = query.where(~exists().where(b.node_id == n.id, b.expires_at > before))
-    return list(tx.scalars(query.order_by(n.since, n.id).limit(limit)))
+    found = list(tx.scalars(query.order_by(n.since, n.id).limit(limit)))
+    still: set[int] = set()  # one may be reporting just now
+    for part in slices(sorted(found)):
+        still.update(tx.scalars(select(n.id).where(n.id.in_(part), untouched).order_by(n.id).with_for_update()))
+    return [node_id for node_id in found if node_id in still]
 
 
 def forget(tx: Tx, node_ids: Sequence[int]) -> None:

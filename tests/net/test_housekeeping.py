@@ -172,8 +172,8 @@ def test_a_site_may_keep_everything(hour: Hour) -> None:
 
 def test_machines_that_never_reported_are_forgotten(hour: Hour, caplog: pytest.LogCaptureFixture) -> None:
     def seen(tx: Tx, number: int) -> None:
-        nodes.add(tx, name=f"new{number}", boot_mac=f"52:54:00:00:01:{number:02x}", now=hour.clock.seconds(),
-                  cause="seen", actor="dhcp")
+        nodes.add(tx, name=f"node-5254000001{number:02x}", boot_mac=f"52:54:00:00:01:{number:02x}",
+                  now=hour.clock.seconds(), cause="seen", actor="dhcp")
 
     for number in range(20):
         in_tx(hour.pool.engine, seen, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -13,7 +14,7 @@ from cod.flows import pruning
 from cod.model import DhcpAnswer, DhcpQuery, Site, dotted, ipv4
 from cod.policy.newcomers import Newcomers
 from cod.states import NodeState
-from cod.store import bindings, conflicts, nodes
+from cod.store import bindings, blocks, conflicts, nodes
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -210,6 +211,19 @@ def test_one_machine_cannot_decline_the_whole_pool(wire: Wire) -> None:
         wire.ask(DhcpQuery("DECLINE", one, 7, "lab", "firmware", requested=address, server_id=SERVER))
     assert len(conflicts.every(wire.tx)) == 2, "one record a minute and machine"
     assert wire.boots(mac(2)), "addresses that were declined are given, the oldest first, when no other is left"
+
+
+@pytest.mark.parametrize("said", [{"keep": "serial:B2"}, {"name": "rack1-7"}, {"block_id": 1}])
+def test_a_new_machine_of_which_something_was_said_is_not_forgotten(wire: Wire, said: dict[str, Any]) -> None:
+    wire.boots(mac(1))
+    wire.boots(mac(2))
+    if "block_id" in said:
+        said = {"block_id": blocks.ensure(wire.tx, "rack1")}
+    nodes.change(wire.tx, nodes.every(wire.tx)[0], **said)
+    wire.now += 2 * 86_400
+    assert len(nodes.never_reported(wire.tx, wire.now, 10)) == 1
+    assert pruning.forget_machines(wire.tx, wire.now - 3600.0, 100) == 1
+    assert [node.boot_mac for node in nodes.every(wire.tx)] == [mac(1)]
 
 
 def test_machines_that_never_reported_are_forgotten_after_a_day(wire: Wire) -> None:

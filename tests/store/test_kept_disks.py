@@ -165,6 +165,15 @@ def test_the_sites_rules_are_followed_when_they_change(lab: Lab) -> None:
     assert (lab.node(1).state, lab.node(1).disk, lab.node(2).state) == ("wipe", "dirty", "inactive")
 
 
+def test_marks_of_a_nic_that_was_taken_for_a_machine_come_along(lab: Lab) -> None:
+    lab.machine(1, keep="serial:C3")
+    lab.machine(2, keep="serial:B2")
+    document = hardware(mac(1), mac(2)).replace("</node>", f"{DISKS}</node>")
+    reporting.report(lab.tx, lab.open(1), document, lab.site, lab.now)
+    assert lab.node(1) == lab.node(2)
+    assert (lab.node(1).keep, flow.kept(lab.node(1))) == ("serial:C3\nserial:B2", ("sdb (serial B2)",))
+
+
 def look(lab: Lab) -> None:
     after: Any = 0
     while after is not None:

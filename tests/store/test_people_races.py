@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.flows import people, signin
+from cod.flows import people, pruning, signin
 from cod.model import Refused, Role
-from cod.store import groups, signins, tables
+from cod.states import NodeEvent
+from cod.store import groups, nodes, signins, tables
 from cod.store import people as rows
 from cod.store.engine import Tx
 from tests.store.test_uploads_flow import APART, waiting
@@ -92,3 +93,14 @@ def test_of_two_first_attempts_at_once_both_count(two: Engine) -> None:
     thread.join(60)
     with two.begin() as tx:
         assert (len(outcome), signins.counts(tx, [place])[place][0]) == (1, 2)
+
+
+@pytest.mark.mariadb
+def test_a_machine_that_reports_just_now_is_not_forgotten(two: Engine) -> None:
+    with two.begin() as tx:
+        node = nodes.add(tx, name="node-525400000001", boot_mac="52:54:00:00:00:01", now=1.0, cause="x", actor="x")
+    assert at_once(
+        two, lambda tx: nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="its first report", actor="x"),
+        lambda tx: pruning.forget_machines(tx, NOW)) == ""
+    with two.begin() as tx:
+        assert nodes.named(tx, "node-525400000001").state == "registering"
