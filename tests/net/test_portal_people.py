@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from email import message_from_bytes
+from email.policy import default
 
-from cod.model import Role, Site, Who
+from cod.model import Mail, Role, Site, Who
 from cod.store import groups, people
+from tests.net import receivers
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import Browser, signed_in
 
@@ -45,6 +48,22 @@ def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> 
         link = page.tree.xpath("//pre")[0].text_content()
         assert link.startswith(f"{wanted}invitation#"), (named, host)
         assert ":".join(["AB"] * 32) in page.words, "the certificate's fingerprint"
+
+
+def test_a_letter_leads_to_the_site_whatever_the_host_header_says(served: Served, site: Site) -> None:
+    """An owner had the site itself send a letter with a link to a machine of theirs: any address passes as a host."""
+    api, browser = served.server._apis[1], signed_in(served, owner(served))
+    browser.host = "203.0.113.9:8443"
+    with receivers.serving() as box:
+        mail = Mail(host="127.0.0.1", port=box.port, tls="none", sender="cod@example.org")
+        api.site = replace(site, mail=mail, signin=replace(site.signin, url="https://inner", named=False))
+        page = browser.get("/groups/physics").send("/groups/physics/invite", email="bob@example.org", mail="true")
+    assert page.status == 200, page.words
+    link = page.tree.xpath("//pre")[0].text_content()
+    assert link.startswith("https://inner/invitation#")
+    ((_, _, content),) = box.got
+    letter = message_from_bytes(content, policy=default).get_content()  # type: ignore[attr-defined]
+    assert (link in letter, "203.0.113.9" in letter) == (True, False)
 
 
 def test_a_private_key_is_not_shown_again(served: Served) -> None:

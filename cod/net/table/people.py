@@ -51,10 +51,14 @@ def _linked(make: Any, ask: Ask, **wanted: Any) -> Flow:
 
 def _reached(ask: Ask) -> str:
     """Return where others reach the portal: as the site file says, else as the browser of who invites has reached it.
-    The host's own name, which nobody else may know, is the last resort."""
+    The host's own name, which nobody else may know, is the last resort.
+
+    A letter is the site's own word: no part of it is taken from the question, whose Host anybody can write.
+    """
     rules = ask.site.signin
     here = ask.host.partition(":")[0].strip("[]") if not ask.host.startswith("[") else ask.host[1:].partition("]")[0]
-    if rules.named or not here or here == "localhost" or here == "::1" or here.startswith("127."):
+    sent = ask.body.mail and rules.url  # where `url` is not known nothing is sent
+    if rules.named or sent or not here or here == "localhost" or here == "::1" or here.startswith("127."):
         return rules.url
     return f"https://{ask.host}"
 
