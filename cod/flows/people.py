@@ -118,10 +118,17 @@ def members(tx: Tx, group: str) -> list[Member]:
 
 def member(tx: Tx, *, group: str, user: str) -> Member:
     """What `user` is in a group. Raises `Refused`."""
-    found = people.members(tx, group_id=groups.named(tx, group).id, user_id=people.named(tx, user).id)
-    if not found:
+    into, person = _in_group(tx, group, user)
+    return people.members(tx, group_id=into.id, user_id=person.id)[0]
+
+
+def _in_group(tx: Tx, group: str, user: str) -> tuple[Group, User]:
+    """The group and who is in it. Raises `Refused`, with the same words whether there is such a user or not: those in
+    a group are not told who has an account."""
+    into, person = groups.named(tx, group), people.by_name(tx, user)
+    if person is None or into.id not in people.roles(tx, person.id):
         raise Refused("not_found", f"{user} is not in group {group}", "user")
-    return found[0]
+    return into, person
 
 
 def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, force: bool = False) -> Member:
@@ -131,10 +138,11 @@ def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, f
             address are shown to a group that they did not choose to join
     force   the group may be left without an owner, by an administrator
     """
-    into, person = groups.named(tx, group), people.named(tx, user)
-    if not enlist and into.id not in people.roles(tx, person.id):
+    into, person = groups.named(tx, group), people.by_name(tx, user)
+    if not enlist and (person is None or into.id not in people.roles(tx, person.id)):
         raise Refused("forbidden", f"{user} is not in group {group}. Invite them: an invitation's link takes in "
                                    "somebody who has an account, too", "user")
+    person = person or people.named(tx, user)
     if role != Role.OWNER:
         _keeps_an_owner(tx, into, person, force)
         _take_back_links(tx, into, person)
@@ -144,9 +152,7 @@ def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, f
 
 def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
     """From now on `user` is nothing in the group. Raises `Refused`."""
-    into, person = groups.named(tx, group), people.named(tx, user)
-    if into.id not in people.roles(tx, person.id):
-        raise Refused("not_found", f"{user} is not in group {group}", "user")
+    into, person = _in_group(tx, group, user)
     _keeps_an_owner(tx, into, person, force)
     _take_back_links(tx, into, person)
     people.set_role(tx, into.id, person.id, None)

@@ -93,6 +93,10 @@ def test_an_owner_invites_a_member_who_comes(served: Served, ann: Client) -> Non
     assert (enlisted.status, enlisted.code) == (403, "forbidden")
     assert "Invite them" in str(enlisted)
     assert refused(ann.get, "/users/eve").status == 404, "and so her address stays hers"
+    for method, body in (("PUT", {"role": "viewer"}), ("GET", None), ("DELETE", None)):
+        known, unknown = (refused(ann.call, method, f"/groups/physics/members/{name}", body) for name in ("eve", "nil"))
+        assert (known.status, known.code, str(known).replace("eve", "nil")) == (
+            unknown.status, unknown.code, str(unknown)), "an owner cannot tell who has an account"
     served.local.call("PUT", "/groups/physics/members/eve", {"role": "viewer"})
     ann.call("PUT", "/groups/physics/members/eve", {"role": "member"})
     served.local.delete("/groups/physics/members/eve")
