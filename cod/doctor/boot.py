@@ -51,14 +51,10 @@ def trampoline(context: Context) -> Iterator[Finding]:
     elif facts.get("sources") != wanted:
         yield Finding("trampoline", WARNING, f"{words}: its agent is of another version than this server",
                       f"`{BUILD} {flavour}`, while the server runs; machines load it at their next boot")
-    elif remedy := facts.get("firmware", {}).get("remedy"):
-        yield Finding("trampoline", WARNING, f"{words}: {facts['firmware']['note']}", remedy)
     else:
         yield Finding("trampoline", GOOD, f"{words}, of this version")
-        carried = facts.get("firmware", {})
-        if carried.get("remedy"):
-            yield Finding("trampoline", WARNING, f"{words}: {carried['note']}", f"where a machine has such a card: "
-                          f"{carried['remedy']}")
+        if remedy := facts.get("firmware", {}).get("remedy"):
+            yield Finding("trampoline", WARNING, f"{words}: {facts['firmware']['note']}", remedy)
 
 
 def programs(context: Context) -> Iterator[Finding]:

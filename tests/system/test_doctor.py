@@ -250,6 +250,9 @@ def test_loaders_and_trampolines(host: Host) -> None:
     (folder / "facts.json").write_text(json.dumps(facts | lacking))
     found = host.one("trampoline", "warning")
     assert (found["found"], found["remedy"]) == ("generic, Linux 6.1: bnx2 lacks its firmware", "add non-free-firmware")
+    _, found_too = host.doctor("--only", "trampoline")
+    assert ("good", "generic, Linux 6.1, of this version") in [
+        (each["state"], each["found"]) for each in found_too["trampoline"]], "machines without such a card boot"
     (folder / "facts.json").write_text(json.dumps(facts | {"sources": "0" * 64}))
     assert "of another version" in host.one("trampoline", "warning")["found"]
     (folder / "ramdisk").write_bytes(b"x" * 50)
