@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trampoline import partitions
+from trampoline.errors import PrimeError
 from trampoline.filesystems import fatnames
 from trampoline.partitions import Disk, EspPlace
 
@@ -45,7 +46,7 @@ def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
         if wanted != before:
             path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))  # whole, in one write
         return f"boot order: {len(network)} of the network, then {NAME if own else 'as it was'}"
-    except (OSError, struct.error) as error:
+    except (OSError, struct.error, ValueError, OverflowError, PrimeError) as error:  # what is on the disk is anybody's
         return f"boot order: not changed ({error})"
 
 

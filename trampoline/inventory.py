@@ -201,6 +201,8 @@ def disks(root: Path) -> tuple[Disk, ...]:
     names = sorted(block.iterdir(), key=_by_number) if block.is_dir() else []
     bios = None if (root / "sys/firmware/efi").is_dir() else biosdisks.listed(root)
     found = [_disk(path, bios) for path in names if _is_disk(path)]
+    if not any(disk.local and disk.bootable for disk in found):  # a BIOS that names wrong devices is believed nothing
+        found = [replace(disk, bootable=True) for disk in found]
     paths = Counter(disk.wwid for disk in found if disk.wwid)
     return tuple(replace(disk, local=disk.local and paths[disk.wwid] < 2) for disk in found)
 

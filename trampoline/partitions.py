@@ -281,15 +281,18 @@ class EspPlace:
 
 
 def esp(disk: Disk) -> EspPlace | None:
-    """Return the first EFI system partition; None where the disk has none."""
+    """Return the first EFI system partition that lies on the disk; None where there is none."""
     if table := read_gpt(disk):
-        return next((EspPlace(number, entry.first, entry.last - entry.first + 1, entry.guid, b"")
-                     for number, entry in sorted(table.entries.items()) if type_name(entry.type) == "esp"), None)
-    if not has_mbr(disk):
+        places = [EspPlace(number, entry.first, entry.last - entry.first + 1, entry.guid, b"")
+                  for number, entry in sorted(table.entries.items()) if type_name(entry.type) == "esp"]
+    elif has_mbr(disk):
+        signed = disk.read(444, 0)[440:].ljust(16, b"\0")
+        places = [EspPlace(number, entry.first, entry.count, b"", signed)
+                  for number, entry in enumerate(read_mbr(disk), 1) if entry.type == TYPES["esp"][1]]
+    else:
         return None
-    signed = disk.read(444, 0)[440:].ljust(16, b"\0")
-    return next((EspPlace(number, entry.first, entry.count, b"", signed)
-                 for number, entry in enumerate(read_mbr(disk), 1) if entry.type == TYPES["esp"][1]), None)
+    sectors = disk.size // disk.sector
+    return next((place for place in places if place.first > 0 < place.count <= sectors - place.first), None)
 
 
 def signature(sector0: bytes) -> int:

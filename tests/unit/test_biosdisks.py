@@ -62,9 +62,15 @@ def test_a_bios_with_more_disks_than_the_kernel_keeps_rules_none_out(root: Path)
     assert bootable(root) == set(SLOTS)
 
 
+def test_a_bios_that_has_none_of_the_local_disks_rules_none_out(root: Path) -> None:
+    says(root, 0x80, 4 * GIB, "0000:00:1f.0")
+    says(root, 0x81, 8 * GIB, "0000:00:1e.0")
+    assert bootable(root) == set(SLOTS)
+
+
 def test_uefi_is_not_asked(root: Path) -> None:
-    says(root, 0x80, GIB, "0000:00:1f.0")
-    assert bootable(root) == set()
+    says(root, 0x80, 4 * GIB, "0000:00:03.0")
+    assert bootable(root) == {"vda"}
     (root / "sys/firmware/efi").mkdir()
     assert bootable(root) == set(SLOTS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trampoline import efiboot, partitions
+from trampoline.errors import PrimeError
 from trampoline.filesystems import fatnames
 from trampoline.target import Target
 
@@ -115,6 +117,55 @@ def test_the_systems_own_loader_where_there_is_no_other(tmp_path: Path, files: t
     assert efiboot.loader(target, place).lower() == loader.lower(), "FAT knows no case"
     names = fatnames.below(lambda length, at: target.read(length, 2 * MIB + at), "efi", 3)
     assert sorted(name.lower() for name in names) == sorted(name.lower() for name in files)
+
+
+@pytest.mark.parametrize(("first", "last"), [
+    (4096, 1 << 63), (1 << 60, (1 << 60) + 99), (1 << 63, (1 << 64) - 1), (4096, 100), (0, 20), (4096, 32768)])
+def test_a_system_partition_that_is_not_on_the_disk_is_none(
+    tmp_path: Path, efivars: Path, first: int, last: int
+) -> None:
+    set_order(efivars, 0, 1)
+    target = disk(tmp_path, "gpt")
+    table = partitions.read_gpt(target)
+    assert table is not None
+    hostile = replace(table, entries={2: replace(table.entries[2], first=first, last=last)})
+    array = hostile._array()
+    target.write(memoryview(array), 2 * 512)
+    target.write(memoryview(hostile._header(1, 32767, 2, 34, 32734, array, 512)), 512)
+    read = partitions.read_gpt(target)
+    assert read is not None
+    assert read.entries[2].last == last, "its sums are right"
+    assert partitions.esp(target) is None
+    assert efiboot.arrange(target, efivars) == "boot order: 1 of the network, then as it was"
+
+
+@pytest.mark.parametrize("error", [OverflowError("x"), ValueError("x"), PrimeError("x"), struct.error("x")])
+def test_what_cannot_be_read_fails_no_priming(
+    tmp_path: Path, efivars: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def raises(*_args: object) -> str:
+        raise error
+
+    monkeypatch.setattr(efiboot, "loader", raises)
+    assert efiboot.arrange(disk(tmp_path, "gpt"), efivars) == "boot order: not changed (x)"
+
+
+def test_a_folder_that_holds_itself_is_not_walked_without_end() -> None:
+    """Three levels of 127 folders that are all the same one have 16 thousand files."""
+    boot = bytearray(512)
+    struct.pack_into("<HBHBHHxH", boot, 11, 512, 8, 1, 1, 16, 2000, 8)
+    boot[0], boot[510:] = 0xEB, b"\x55\xaa"
+    entry = struct.pack("<11sB8xHxxxxHI", b"EFI        ", 0x10, 0, 2, 0)
+    content = bytes(boot) + bytes(8 * 512) + entry.ljust(512, b"\0") + entry * 127
+    content += struct.pack("<11sB8xHxxxxHI", b"A       EFI", 0, 0, 2, 0)
+    reads: list[int] = []
+
+    def read(length: int, at: int) -> bytes:
+        reads.append(at)
+        return content[at : at + length]
+
+    assert 0 < len(fatnames.below(read, "EFI", 3)) < 4096
+    assert len(reads) < 20_000
 
 
 def test_no_uefi_no_boot_order(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from trampoline.filesystems.content import Read
 _FAT12_MOST, _FAT16_MOST = 4084, 65524  # clusters
 _FOLDER, _LONG_NAME, _LABEL = 0x10, 0x0F, 0x08
 _LARGEST = 1 << 20  # bytes of a folder that are looked at
+_MOST = 4096  # files and folders that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,18 @@ def below(read: Read, folder: str, depth: int) -> list[str]:
         return []
     offset, length = fat.root
     root = fat.chain(length) if not offset else read(length, offset)
+    left = iter(range(_MOST))
     return [path for name, first, is_folder in _entries(root) if is_folder and name.lower() == folder.lower()
-            for path in _walk(fat, name, first, depth)]
+            for path in _walk(fat, name, first, depth, left)]
 
 
-def _walk(fat: _Fat, path: str, first: int, depth: int) -> Iterator[str]:
-    for name, cluster, is_folder in _entries(fat.chain(first)):
+def _walk(fat: _Fat, path: str, first: int, depth: int, left: Iterator[int]) -> Iterator[str]:
+    """Yield the files below a folder, until nothing is left of `left`."""
+    for (name, cluster, is_folder), _ in zip(_entries(fat.chain(first)), left, strict=False):
         if not is_folder:
             yield f"{path}/{name}"
         elif depth > 1 and name not in (".", ".."):
-            yield from _walk(fat, f"{path}/{name}", cluster, depth - 1)
+            yield from _walk(fat, f"{path}/{name}", cluster, depth - 1, left)
 
 
 def _open(read: Read) -> _Fat | None:
