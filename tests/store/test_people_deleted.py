@@ -78,7 +78,7 @@ def test_of_others_nothing_goes(tx: Tx, ann: User) -> None:
 
 
 def test_a_groups_last_owner_stays(tx: Tx, ann: User) -> None:
-    with pytest.raises(Refused, match="last owner of physics: make somebody else one first") as refused:
+    with pytest.raises(Refused, match="last owner of physics: make somebody else an owner first") as refused:
         people.delete(tx, "ann")
     assert (refused.value.code, rows.by_name(tx, "ann") is None) == ("conflict", False)
     people.set_role(tx, group="physics", user="bob", role=Role.MEMBER)

@@ -74,7 +74,7 @@ def test_any_bytes_are_a_document_or_refused(document: bytes) -> None:
     ('<template name="a"\n cache="perhaps"><image target="disk" name="a"/></template>', 2,
      'cache="perhaps" of <template> should be one of yes, no'),
     ('<template name="a">\n <image target="disk" name="a" cash="1"/></template>', 2,
-     "<image> has no attribute cash; it may have target, name, url, size, sha256, compression"),
+     "<image> has no attribute cash; it may have target, sector, name, url, size, sha256, compression"),
     ('<template name="a">\n <image/></template>', 2, "<image> lacks the attribute target"),
     ('<template name="a">\n <flavour/></template>', 2, "<flavour> is not allowed in <template>; it may have <"),
     ('<template name="a">text</template>', 1, 'the text "text" of <template> is not allowed'),
