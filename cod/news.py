@@ -164,8 +164,9 @@ def hardware_changed(
 
 def cannot_boot(about: str) -> News:
     """Describe the first machine of the day that COD has no boot loader for; `about` says which and why."""
+    told = _sentence("Machine " + about)
     return _news("architecture", "a machine cannot be booted",
-                 f"{_sentence(about)} COD does not answer it. Others of the same day are listed on the page Nodes.")
+                 f"{told} COD does not answer it. Others of the same day are listed on the page Nodes.")
 
 
 def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> News:

@@ -32,7 +32,7 @@ def every_news() -> list[notices.News]:
         notices.capture_failed("n7", long, "no room"), notices.test("physics", "token:ci"),
         notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False), notices.authority_ends(1e9),
         notices.new_machines_refused("lab", "new machines on subnet lab are refused: too many asked"),
-        notices.cannot_boot("the machine 52:54:00:00:00:01 is of an architecture without a loader"),
+        notices.cannot_boot("52:54:00:00:00:01 is of an architecture without a loader"),
     ]
 
 
