@@ -227,9 +227,9 @@ def test_a_nodes_states_in_time_are_drawn(site_of: Served) -> None:
 def test_an_administrator_says_which_disks_are_kept(site_of: Served) -> None:
     browser = signed_in(site_of)
     page = browser.get("/nodes/node35")
-    done = page.send("/nodes/node35/keep", keep="serial:A1\r\nmodel:INTEL*")
+    done = page.send("/nodes/node35/keep", keep="serial:A1\r\nmodel:INTEL SSD*")
     assert "Which disks node35 keeps is changed." in done.words, done.words
-    assert node(site_of, "node35").keep == "serial:A1\nmodel:INTEL*"
+    assert node(site_of, "node35").keep == "serial:A1\nmodel:INTEL SSD*"
     refused = done.send("/nodes/node35/keep", keep="sdb")
     assert refused.status == 422
     assert "should be serial:SERIAL, path:/dev/NAME or model:PATTERN" in refused.words
