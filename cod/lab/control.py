@@ -59,7 +59,9 @@ def down(name: str) -> None:
     while left := [process for each in network.all_of(namespace) for process in processes.inside(each)]:
         processes.end(left)
     network.remove(namespace)
-    shutil.rmtree(folder)
+    while folder.is_dir():
+        with suppress(FileNotFoundError):  # the cleaner of a killed owner may be at the same work
+            shutil.rmtree(folder)
 
 
 def down_all() -> list[str]:

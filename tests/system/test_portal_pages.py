@@ -145,7 +145,7 @@ def test_what_is_typed_is_looked_at(portal: Portal, browser: Browser) -> None:
     page.get_by_label("Memory").select_option(label="1024 GiB or more")
     forecast.get_by_text("3 of 33 nodes match").wait_for()
     page.get_by_label("Nodes", exact=True).fill("4")
-    forecast.get_by_text("It can never be met").wait_for()
+    forecast.get_by_text("Not possible").wait_for()
     assert faults(page) == []
     page.goto(f"{portal.url}/templates/new?view=xml")
     page.get_by_label("Document").fill('<template name="x">\n<nonsense/>\n</template>')
