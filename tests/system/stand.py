@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 COD = Path(sys.executable).with_name("cod")
 _numbers = itertools.count()
+SUBNET = """[[subnet]]
+name = "lab"
+network = "10.77.0.0/16"
+server = "10.77.0.1"
+interface = "br0"
+router = "10.77.0.1"
+boot_pool = ["10.77.1.0", "10.77.4.255"]
+block_pool = ["10.77.128.0", "10.77.255.254"]
+"""
 
 
 def ip(*words: str) -> None:
@@ -215,15 +224,7 @@ database = "{database}"
 auto_approve = true
 patience = {self.patience}
 {self.policy}
-[[subnet]]
-name = "lab"
-network = "10.77.0.0/16"
-server = "10.77.0.1"
-interface = "br0"
-router = "10.77.0.1"
-boot_pool = ["10.77.1.0", "10.77.4.255"]
-block_pool = ["10.77.128.0", "10.77.255.254"]
-[[power]]
+{SUBNET}[[power]]
 match = "*"
 driver = "lab"
 address = "{self.socket_folder}/switches#{{name}}"

@@ -16,6 +16,7 @@ import pytest
 
 from cod.client import Client
 from cod.lab import network, record
+from tests.system.stand import SUBNET
 from tests.waiting import until
 
 COD = Path(sys.executable).with_name("cod")
@@ -29,15 +30,7 @@ domain = "cod.test"
 data_dir = "{folder}/data"
 [policy]
 auto_approve = true
-[[subnet]]
-name = "lab"
-network = "10.77.0.0/16"
-server = "10.77.0.1"
-interface = "br0"
-router = "10.77.0.1"
-boot_pool = ["10.77.1.0", "10.77.4.255"]
-block_pool = ["10.77.128.0", "10.77.255.254"]
-[[power]]
+{subnet}[[power]]
 match = "*"
 driver = "lab"
 address = "{switches}#{{mac}}"
@@ -83,7 +76,7 @@ def test_a_server_takes_them_for_machines_and_nothing_is_left(folder: Path) -> N
         there = agents.lines()[0]
         assert len({each["mac"] for each in there["agents"]}) == 3
         site = folder / "site.toml"
-        site.write_text(SITE.format(folder=folder, switches=there["switches"]))
+        site.write_text(SITE.format(folder=folder, subnet=SUBNET, switches=there["switches"]))
         subprocess.run([str(COD), "--site", str(site), "init", "--no-check"], check=True, capture_output=True)
         with open(folder / "server.log", "wb") as log:
             server = subprocess.Popen([*network.inside(there["namespace"], [str(COD), "--site", str(site), "serve"])],

@@ -4,6 +4,7 @@
 "use strict";
 
 const PAUSE = 400; // milliseconds without typing
+const AGAIN = 1500; // milliseconds after a check that was refused because too many were asked
 
 function watch(form) {
   const place = document.querySelector(`[data-part="${form.dataset.checkPart}"]`);
@@ -18,7 +19,8 @@ function watch(form) {
       const answer = await fetch(`${form.dataset.check}?part=${form.dataset.checkPart}`,
         { method: "POST", body, signal: asking.signal, headers: { Accept: "text/html" } });
       const text = await answer.text();
-      if ((answer.ok || answer.status === 409 || answer.status === 422) && !text.includes("<html")) show(text);
+      if (answer.status === 429) timer = setTimeout(look, AGAIN); // checks are rationed: the last one typed must be answered
+      else if ((answer.ok || answer.status === 409 || answer.status === 422) && !text.includes("<html")) show(text);
     } catch (error) {
       if (error.name !== "AbortError") place.removeAttribute("aria-busy");
     }
