@@ -81,7 +81,7 @@ class Ca:
         return not renewed
 
     def der(self) -> bytes:
-        """Its certificate in binary form."""
+        """Return the authority's certificate in binary form (DER)."""
         return self._own.public_bytes(serialization.Encoding.DER)
 
     @property

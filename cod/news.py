@@ -63,7 +63,7 @@ class News(TypedDict):
 
 
 def lease_began(vcluster: Vcluster) -> News:
-    """Its request was granted: nodes are on their way."""
+    """Describe a granted request: nodes are on their way."""
     return _news("lease-began", f"{vcluster.name}: {_nodes(vcluster.size)} granted",
                  f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}; they are being made ready. Its lease ends "
                  f"{_at(vcluster.expires_at)}.", _page(vcluster))
@@ -77,7 +77,7 @@ def vcluster_ready(vcluster: Vcluster, nodes: int) -> News:
 
 
 def lease_warning(vcluster: Vcluster, seconds: float) -> News:
-    """Its lease ends in about `seconds`."""
+    """Describe a lease that ends in about `seconds`."""
     return _news("lease-warning", f"{vcluster.name}: lease ends in {span(seconds)}",
                  f"The lease of vcluster {vcluster.name} ends {_at(vcluster.expires_at)}. Its nodes are then drained "
                  f"and taken back, and what is on their disks is lost. Extend the lease to keep them, or save what "
@@ -85,13 +85,13 @@ def lease_warning(vcluster: Vcluster, seconds: float) -> News:
 
 
 def extended(vcluster: Vcluster) -> News:
-    """Its lease ends later than before."""
+    """Describe a lease that was extended."""
     return _news("lease-extended", f"{vcluster.name}: lease extended",
                  f"The lease of vcluster {vcluster.name} now ends {_at(vcluster.expires_at)}.", _page(vcluster))
 
 
 def lease_ended(vcluster: Vcluster) -> News:
-    """Its lease is over: its nodes are drained until `drain_until`."""
+    """Describe a lease that is over: the nodes are drained until `drain_until`."""
     return _news("lease-ended", f"{vcluster.name}: lease has ended",
                  f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until {_at(vcluster.drain_until)} "
                  f"and are then switched off and taken back, and what is on their disks is lost. Save what you need, "
@@ -136,7 +136,7 @@ def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> News:
 
 
 def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> News:
-    """Its request is rejected for `reason` (a sentence)."""
+    """Describe a request that is rejected for `reason` (a sentence)."""
     return _news("rejected", f"{vcluster.name}: request {request_id} rejected",
                  f"Request {request_id} of vcluster {vcluster.name} was rejected: {_sentence(reason)}",
                  f"/requests/{request_id}")

@@ -86,7 +86,7 @@ def _known(out: Path, name: str) -> dict[str, Any]:
 
 
 def _stamp(wanted: list[packages.Package], sources: Iterable[str]) -> str:
-    """Of everything that goes in: the packages and the recipes (files, or folders of them)."""
+    """Return a digest of everything that goes in: packages and recipes (files, or folders of them)."""
     whole = hashlib.sha256(repr(wanted).encode())
     for source in sources:
         place = CHECKOUT / source

@@ -101,14 +101,14 @@ def vcm_table(values: list[Any]) -> Any:
 
 
 def _end(vcm: Any) -> str:
-    """Of its certificate."""
+    """Return when the VCM's certificate ends or ended, for people."""
     if vcm["ends_at"] is None:
         return "-"
     return f"ends {ago(vcm['ends_at'])}" if vcm["ends_at"] > time.time() else f"ENDED {ago(vcm['ends_at'])} ago"
 
 
 def _warn(values: list[Any]) -> None:
-    """Of certificates that end and were not renewed, on standard error."""
+    """Warn on standard error of certificates that end soon and were not renewed."""
     for vcm in values:
         if vcm["ends_at"] is not None and vcm["ends_at"] < time.time() + NEAR:
             click.echo(f"warning: the certificate of {vcm['vcluster']}'s VCM {_end(vcm)} and was not renewed; see that "

@@ -126,7 +126,7 @@ def _key(lot: Lot) -> census.FreeKey:
 def _set_going(
     tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
 ) -> tuple[Effect, ...]:
-    """Its holder's software is primed or booted if the node is awake; it is woken if it is off."""
+    """Have the holder's software primed or booted on a node that is awake; wake a node that is off."""
     wanted = steps.wanted(tx, held)
     assert wanted is not None
     if node.state == NodeState.OFF:
@@ -226,7 +226,7 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
 
 
 def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float) -> list[Node]:
-    """As many as are open and may still be taken: those chosen, and others in the place of such as have gone."""
+    """Return as many nodes as may still be taken: the chosen ones, and others in place of those that have gone."""
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
@@ -242,13 +242,13 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
 
 
 def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result:
-    """Its lease ends within `seconds`: its group is told, once."""
+    """Tell the group, once, that the vcluster's lease ends within `seconds`."""
     claims.confirm(tx, claim, now)
     return Result(int(lease_rows.warn(tx, vcluster_id, seconds, now)))
 
 
 def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
-    """Its lease has run out: it has a while to save what it needs."""
+    """Begin to drain a vcluster whose lease has run out: its owner has a while to save what is needed."""
     claims.confirm(tx, claim, now)
     return Result(int(lease_rows.drain(tx, vcluster_id, site.policy.drain_grace, now)))
 

@@ -369,8 +369,10 @@ def _happened(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> 
 
 
 def _booted(batch: _Batch, client: DhcpClient) -> None:
-    """Its system has its address. Where the template has a readiness check, that check decides (the binding's state
-    says that it is time to look); else the node is active."""
+    """Note that a node's own system has its address: the node is active, unless its template has a readiness check.
+
+    That check decides then; the binding's state says that it is time to look.
+    """
     row = templates.get(batch.tx, client.template_id) if client.template_id else None
     if row is None or template.parse(row.document).ready != template.Ready():
         return

@@ -63,7 +63,7 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules 
 
 
 def new_secret(tx: Tx, name: str) -> Group:
-    """From now on its webhook's posts are signed by another secret. Raises `Refused`."""
+    """Change the secret that signs the posts of a group's webhook. Raises `Refused`."""
     group = one(tx, name)
     groups.change(tx, group.id, webhook_turn=group.webhook_turn + 1)
     return one(tx, name)

@@ -60,12 +60,12 @@ def _turn(tx: Tx, notice: Notice) -> int:
 
 
 def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:
-    """It was delivered; `remark`: to whom not ('': to all)."""
+    """Record that a notice was delivered; `remark`: to whom not ('': to all)."""
     store.close(tx, delivery.send, now, True, remark)
 
 
 def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, now: float) -> float | None:
-    """It failed with `error`: when it is tried again, or None when it is given up.
+    """Record a failed delivery; return when the next try is, or None when the notice is given up.
 
     lasting   trying again is of no use
     dead      nobody answers there: whatever else goes to the webhook (or through the mail server) rests as long

@@ -25,7 +25,7 @@ def one(tx: Tx, name: str, groups: frozenset[int] | None = None) -> tuple[User, 
 
 
 def me(tx: Tx, who: Who) -> tuple[User | None, list[Member]]:
-    """The same of the one who asks; no user where that is no person."""
+    """Return the user who asks, with roles; no user where no person asks."""
     user = None if who.user_id is None else people.get(tx, who.user_id)
     return user, [] if user is None else people.members(tx, user_id=user.id, groups=who.groups)
 
@@ -132,7 +132,7 @@ def _in_group(tx: Tx, group: str, user: str) -> tuple[Group, User]:
 
 
 def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, force: bool = False) -> Member:
-    """From now on `user` is `role` in the group. Raises `Refused`.
+    """Give `user` the role `role` in the group. Raises `Refused`.
 
     enlist  somebody who is not in the group may be put into it: for administrators. Owners invite; nobody's name and
             address are shown to a group that they did not choose to join
@@ -151,7 +151,7 @@ def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, f
 
 
 def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
-    """From now on `user` is nothing in the group. Raises `Refused`."""
+    """Take `user` out of the group. Raises `Refused`."""
     into, person = _in_group(tx, group, user)
     _keeps_an_owner(tx, into, person, force)
     _take_back_links(tx, into, person)

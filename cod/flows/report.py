@@ -55,7 +55,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
 
 
 def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:
-    """Its hardware is not what it was: a conflict for the administrator, and a notice to them and to who holds it.
+    """Tell that a node's hardware has changed: a conflict, and a notice to administrators and to who holds it.
 
     Where only the site's rules of what makes a type have changed, the reports are equal by them, and nothing is told.
     """

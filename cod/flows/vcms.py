@@ -238,12 +238,12 @@ def fresh(
 
 
 def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
-    """As `store.vcms.progress`."""
+    """Call `store.vcms.progress`, which net may not."""
     return vcms.progress(tx, server)
 
 
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
-    """It has dealt with everything up to `sequence`."""
+    """Record that the VCM has dealt with everything up to `sequence`."""
     vcms.acknowledge(tx, vcluster_id, sequence)
 
 
@@ -284,7 +284,7 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
 
 
 def _address(tx: Tx, vcluster_id: int, hostname: str) -> str:
-    """Of the vcluster's node of that name; 'nowhere' where there is none."""
+    """Return the address of the vcluster's node of that name; 'nowhere' where there is none."""
     there = [node.id for node in nodes.every(tx, vcluster_id=vcluster_id) if node.hostname == hostname]
     return next(iter(dues.addresses(tx, there).values()), "nowhere")
 

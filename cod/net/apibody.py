@@ -84,7 +84,7 @@ class Arriving(http.Request, ABC):
         self.notifyFinish().addErrback(self._lost)
 
     def getHeader(self, key: Any) -> Any:
-        """As Twisted has it, but that bytes which are no UTF-8 are a header's text, too, and not an error."""
+        """Return a header as Twisted does, but take bytes that are not UTF-8 as text instead of raising."""
         if isinstance(key, bytes):
             return super().getHeader(key)
         values = self.requestHeaders.getRawHeaders(key.encode("ascii"))
@@ -138,7 +138,7 @@ class Arriving(http.Request, ABC):
 
     @abstractmethod
     async def _open_piece(self) -> None:
-        """It is a piece of an upload, if who sends it may: make `_piece`, or refuse it, and read on."""
+        """Begin a piece of an upload, if its sender may send it: make `_piece`, or refuse it, and read on."""
 
     async def _authenticate(self) -> None:
         try:

@@ -172,7 +172,7 @@ class ConfdServer(Service):
         self.strangers[connection.address] += 1
 
     def known(self, connection: AgentConnection) -> None:
-        """It is no stranger any more, or is closed."""
+        """Take a connection out of the strangers: its agent has proved itself, or it is closed."""
         if connection.is_stranger:
             connection.is_stranger = False
             self.strangers -= Counter({connection.address: 1})

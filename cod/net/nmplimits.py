@@ -29,7 +29,7 @@ class Ration:
         self._costly: dict[str, Bucket] = {}
 
     def heard(self, size: int, now: float) -> None:
-        """It has sent so many bytes."""
+        """Count bytes that a peer has sent."""
         self._bytes.spend(now, size)
 
     def is_spent(self, now: float) -> bool:
@@ -97,7 +97,7 @@ class QuietLog:
         self._say(logging.WARNING, thing, sentence)
 
     def info(self, thing: Thing, sentence: str) -> None:
-        """The same about what is as it should be."""
+        """Log an ordinary event, within the same limit."""
         self._say(logging.INFO, thing, sentence)
 
     def _say(self, level: int, thing: Thing, sentence: str) -> None:

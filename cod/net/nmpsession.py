@@ -79,7 +79,7 @@ class Session(Line):
         return self._speaker.vcluster if self._speaker else self.address
 
     def look_after(self, now: float) -> None:
-        """Its certificate was good when it came; it may have ended since."""
+        """End the connection if the certificate has ended since the handshake."""
         if self.is_open and not self._closing and self._server.clock() >= self._until:
             self._server.quiet.warning((self.name, "expired"), f"the certificate of the VCM of {self.name} has ended")
             self.leave("its certificate has ended")
@@ -245,7 +245,7 @@ class Session(Line):
         return self._full_since is None and self.sent - self.acked < WINDOW and not self._closing
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """It is gone."""
+        """Release what the lost connection held."""
         super().connectionLost(reason)
         speaker = self._speaker
         if speaker is not None:

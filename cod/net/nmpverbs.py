@@ -27,7 +27,7 @@ class Speaker:
 
     @property
     def actor(self) -> str:
-        """As histories show it."""
+        """Return the VCM's name as histories show it."""
         return f"vcm:{self.vcluster}"
 
 

@@ -31,7 +31,7 @@ class WebTls:
         self.reread()
 
     def reread(self) -> None:
-        """From now on new connections get the certificate as it is in the files now."""
+        """Read certificate and key from their files again, for new connections."""
         files = self._files()
         chain: Any  # what pyOpenSSL wants today; twisted's annotations name what it wanted before
         key: Any

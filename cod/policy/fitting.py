@@ -149,7 +149,7 @@ class Fitting:
                 for kind, size in fit.blocks.items()}
 
     def other_types(self, wish: Wish, fit: Fit) -> dict[int, int]:
-        """The same by type, all its blocks on the wish's subnet together."""
+        """Count by type what fits, all blocks of a type on the wish's subnet together."""
         return {type_id: max(0, min(count - wish.own.get(type_id, 0), self._of_type(type_id, wish)))
                 for type_id, count in fit.site_of.items()}
 

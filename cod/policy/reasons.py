@@ -43,7 +43,7 @@ def run_out(wish: Wish) -> No:
 
 
 def waiting(wish: Wish, coming: int, taking: int) -> No:
-    """It waits for nodes that are on their way, and for nodes that others lose."""
+    """Say that a request waits for nodes that are on their way, and for nodes that others lose."""
     parts = []
     if taking:
         parts.append(f"{nodes(taking)} that vclusters of lower priority give back")
@@ -53,7 +53,7 @@ def waiting(wish: Wish, coming: int, taking: int) -> No:
 
 
 def why_not(want: Want, fitting: Fitting, held: bool = False) -> No:
-    """It can have nothing now: will it ever? `held`: nodes are held back for it."""
+    """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back for it."""
     impossible = _impossible(want, fitting)
     if impossible:
         return No(want.wish.id, "impossible", impossible)

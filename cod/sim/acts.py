@@ -136,7 +136,7 @@ def _take(world: World, take: Take) -> None:
 
 
 def _ease(world: World, ease: Ease) -> None:
-    """Of the machines that were chosen the last may stay."""
+    """Let the last of the chosen machines stay."""
     reclaim = world.reclaims[ease.reclaim_id]
     chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
     if len(chosen) != ease.left + ease.count:

@@ -61,24 +61,24 @@ class Cluster:
 
     @property
     def group_id(self) -> int:
-        """Of its group."""
+        """Return the id of the cluster's group."""
         return self.group.id
 
     def changed(self) -> None:
-        """Its machines, its size or its lease are not what they were."""
+        """Note that the cluster's machines, size or lease have changed."""
         self.seen = self.holder = None
         for ask in self.pending.values():
             ask.wish = None
 
     def as_holder(self) -> Holder:
-        """As the manager sees it."""
+        """Return the cluster as the holder of its nodes, in the form that the manager sees."""
         if self.holder is None:
             self.holder = Holder(self.id, self.name, self.group.priority, len(self.held), self.creation_size,
                                  self.leaving, self.expires_at, self.drain_until)
         return self.holder
 
     def holdings(self, policy: Policy, now: float) -> tuple[Holding, ...]:
-        """Its machines as the manager sees them."""
+        """Return the cluster's machines as the manager sees them."""
         if self.seen is None or now >= self.seen_until:
             self.seen, self.seen_until = self._holdings(policy, now)
         return self.seen
@@ -115,7 +115,7 @@ class Ask:
     wish: Wish | None = None
 
     def as_wish(self) -> Wish:
-        """As the manager sees it."""
+        """Return the request as the wish that the manager sees."""
         if self.wish is None:
             cluster = self.cluster
             self.wish = Wish(

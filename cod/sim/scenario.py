@@ -52,7 +52,7 @@ class Type:
 
     @property
     def canonical(self) -> str:
-        """Its attributes in the form that requests are matched against."""
+        """Return the type's attributes in the form that requests are matched against."""
         return match.canonical(self.attributes or f'<node><memory mib="{self.memory_mib}"/></node>')
 
 

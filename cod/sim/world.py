@@ -165,7 +165,7 @@ class World:
             del self.reclaims[reclaim.id]
 
     def decide(self, ask: Ask, state: RequestState) -> None:
-        """It is decided about: it waits no longer, and nothing is kept or taken for it any more."""
+        """Decide a request: it waits no longer, and nothing is kept or taken for it."""
         ask.state = state
         del self.pending[ask.id], ask.cluster.pending[ask.id]
         self.tally.decided(ask, self.clock.now)
@@ -175,7 +175,7 @@ class World:
             self.hall.reserve(machine, 0)
 
     def spare(self, machine: Machine) -> None:
-        """It need not be given back any more."""
+        """Withdraw the reclaim of a machine."""
         self._less(machine)
         self.hall.reserve(machine, 0)
 
@@ -188,7 +188,7 @@ class World:
         del self.reclaims[reclaim.id]
 
     def end(self, cluster: Cluster) -> None:
-        """It is over."""
+        """End a cluster."""
         cluster.state = VclusterState.ENDED
         del self.clusters[cluster.id]
         self.ended += 1

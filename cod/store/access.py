@@ -27,7 +27,7 @@ def theirs(column: ColumnElement[int | None], groups: frozenset[int] | None) -> 
 
 
 def theirs_or_shared(column: ColumnElement[int | None], groups: frozenset[int] | None) -> list[ColumnElement[bool]]:
-    """The same for images and templates: those of the site (null) are everybody's."""
+    """Return the condition for images and templates: those of the site (null) are everybody's."""
     return [] if groups is None else [column.is_(None) | column.in_(groups)]
 
 
@@ -40,7 +40,7 @@ def _of(tx: Tx, query: Select[Any]) -> Owned | None:
 
 
 def _shared(tx: Tx, query: Select[Any]) -> Owned | None:
-    """The same for images and templates: what is no group's is the site's, and everybody's to see."""
+    """Return who owns an image or template: what is no group's is the site's, and everybody may see it."""
     found = _of(tx, query)
     return Owned(shared=True) if found == Owned() else found
 

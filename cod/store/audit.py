@@ -29,7 +29,7 @@ def add(
 
 
 def by(tx: Tx, who: Who, action: str, thing: str, *, now: float, **rest: Any) -> None:
-    """The same for one who asks."""
+    """Add a row for what somebody who asks did."""
     add(tx, actor=who.name, address=who.address, action=action, thing=thing, now=now, **rest)
 
 

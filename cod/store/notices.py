@@ -103,7 +103,7 @@ def claim(tx: Tx, send_id: int, server: str, now: float, until: float) -> Send |
 
 
 def close(tx: Tx, send: Send, now: float, delivered: bool, error: str = "") -> bool:
-    """It is `delivered` or given up; False when `send`'s claim is no longer valid."""
+    """Close a notice as `delivered` or given up; return False when `send`'s claim is no longer valid."""
     return _set(tx, send, done_at=now, delivered=delivered, error=error)
 
 

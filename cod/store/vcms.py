@@ -78,7 +78,7 @@ def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
 
 
 def succeed(tx: Tx, vcm: Vcm) -> Vcm:
-    """It has shown the certificate that it got for its former one, which is worth nothing from now on."""
+    """Record that a VCM has shown its renewed certificate: the former one is worth nothing now."""
     columns = _shows(vcm.next_serial or "", vcm.next_ends_at)
     change(tx, vcm, **columns)
     return replace(vcm, **columns)
@@ -119,7 +119,7 @@ def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
 
 
 def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float | None, key: str, now: float) -> None:
-    """Its invitation is traded for that certificate, whose public key has the digest `key`."""
+    """Trade a VCM's invitation for that certificate, whose public key has the digest `key`."""
     tx.execute(update(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id).values(taken_by=key))
     change(tx, vcm, **_shows(serial, ends_at), epoch=vcm.epoch + 1, server=None, connected_at=now)
 

@@ -124,7 +124,7 @@ class Keeper(Service):
             self._reactor.callLater(pause, self._call)
 
     async def _renew(self) -> None:
-        """Its certificate, when it is time; a new one is shown by connecting anew."""
+        """Renew the VCM's certificate when it is time; a new one is shown by connecting anew."""
         if self._renewal is None or self._terms.dry_run or not self._open:
             return
         if await self._renewal.run(self._ask) and self._link is not None:

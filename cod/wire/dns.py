@@ -24,7 +24,7 @@ class DecodeError(ValueError):
 
 
 class Unanswerable(Exception):
-    """It is a question, but not one for this server; `reply` is the message to send."""
+    """A question that is not for this server; `reply` is the message to send."""
 
     def __init__(self, reply: bytes) -> None:
         super().__init__("refused")

@@ -71,7 +71,7 @@ class Paged(Query):
 
     @property
     def page(self) -> Page:
-        """As flows want it."""
+        """Return the page in the form that flows take."""
         return Page(self.limit, getattr(self, "sort", ""), self.after, self.q)
 
     @property
@@ -87,7 +87,7 @@ class Reply(BaseModel):
     closed: ClassVar[frozenset[str]] = frozenset()
 
     def for_others(self) -> Self:
-        """The same for those who are no administrators, with all that is in it."""
+        """Return the reply as people see it who are not administrators, nested replies included."""
         parts = {name: _for_others(getattr(self, name)) for name in _with_closed(type(self))}
         return self.model_copy(update=parts | dict.fromkeys(self.closed)) if parts or self.closed else self
 

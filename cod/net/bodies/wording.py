@@ -33,7 +33,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """Of one of a ValidationError's `errors`, with its context."""
+    """Return the sentence for one of a ValidationError's `errors`, with its context."""
     said = _SENTENCES.get(error["type"])
     try:
         return said(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ")

@@ -139,13 +139,13 @@ def _from_xml(fields: Fields) -> dict[str, Any]:
 
 
 async def _to_xml(portal: Any, asked: Asked, fields: Fields) -> Answer:
-    """The same as XML."""
+    """Show the form's template as XML."""
     typed = {"document": [templateform.document(fields)], "group": [fields.one("group")]}
     return await _viewed(portal, asked, AS_XML, Fields(typed))
 
 
 async def _to_form(portal: Any, asked: Asked, fields: Fields) -> Answer:
-    """The same as a form."""
+    """Show the XML's template as a form."""
     found = templateform.fields_of(fields.one("document"))
     if found is None:
         return await _viewed(portal, asked, AS_XML, fields, "This has more than the form has fields for, or is no XML.")

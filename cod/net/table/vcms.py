@@ -68,7 +68,7 @@ def _certified(ask: Ask, tx: Any, name: str) -> tuple[int, Issued, bytes]:
 
 
 def _plain(ask: Ask) -> tuple[int, Issued, bytes]:
-    """It shows nothing, so there is nothing to issue."""
+    """Return no certificate: a plain connection shows none."""
     if not ask.site.nmp_port or not ask.site.nmp_plain_port:
         raise Refused("conflict", "this site lets no VCM in without a certificate: [nmp] plain_port in the site file",
                       "plain")
