@@ -111,7 +111,11 @@ def all_of(namespace: str) -> list[str]:
 def remove(namespace: str) -> None:
     """Remove the lab's namespaces; their interfaces go with them. Nothing happens when there is none."""
     for each in all_of(namespace):
-        _ip("netns", "del", each)
+        try:
+            _ip("netns", "del", each)
+        except Refused:
+            if exists(each):  # else another command took the same lab down at this moment
+                raise
 
 
 def plug(namespace: str, new: str, port: str, mac: str) -> None:

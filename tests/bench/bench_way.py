@@ -33,7 +33,7 @@ PERIOD = 0.1  # seconds between looks
 PLOTS = ROOT / "docs/plots"
 # What a machine's console says when a stage has ended; the rest is known from the node's history.
 SAYS = {"firmware": b"for the iPXE command line", "loader": b"secret.cpio", "kernel": b"COD trampoline on Linux",
-        "reboot": b"Booting from SAN device"}
+        "reboot": b"/boot/disk/"}
 
 
 @dataclass

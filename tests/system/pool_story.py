@@ -38,7 +38,7 @@ PATIENCE = 900.0  # seconds for a step, on a busy host
 PERIOD = 0.25  # seconds between looks
 # What a machine's console says on its way; the same at each boot.
 SAYS = {"loader runs": "for the iPXE command line", "trampoline runs": "COD trampoline on Linux",
-        "disk boots": "Booting from SAN device", "system has its address": "execd: image="}
+        "disk boots": "/boot/disk/", "system has its address": "execd: image="}
 # What the queue shows of a host, in the order in which it comes about.
 IN_QUEUE = ("is in the queue", "has reported", "takes jobs", "runs a job")
 

@@ -108,7 +108,7 @@ def test_a_disk_in_use_is_not_opened(device: Disk) -> None:
 def test_a_layout_with_a_program_for_a_partition(server: Server, tmp_path: Path, device: Disk) -> None:
     root = os.urandom(3 * MIB) + bytes(2 * MIB) + os.urandom(512)
     (tmp_path / "image").write_bytes(root)
-    made = ingest(tmp_path / "image", server.root)
+    made = ingest(tmp_path / "image", server.root, raw=True)
     program = b"#!/bin/sh\nexec cat > $1\n"
     (server.root / "program").write_bytes(program)
     digest = hashlib.sha256(program).hexdigest()

@@ -51,14 +51,15 @@ def generic() -> Path:
     return build.build("generic", OUT, CACHE)
 
 
-def test_it_is_no_larger_than_the_papers(lab: Path) -> None:
+def test_it_is_little_larger_than_the_papers(lab: Path) -> None:
+    """The paper's had 6 MB, and 16 MB unpacked. The drivers of the lab's NICs and disk buses are 0.6 MB of this one."""
     facts = json.loads((lab / "facts.json").read_text())
     packed = (lab / "ramdisk").stat().st_size
     unpacked = subprocess.run(["zstd", "-dc"], input=(lab / "ramdisk").read_bytes(), capture_output=True).stdout
     assert (facts["packed"], facts["unpacked"]) == (packed, len(unpacked))
-    assert packed <= 6_000_000
+    assert packed <= 6_700_000
     assert packed % 4 == 0, "a second archive could not follow"
-    assert len(unpacked) <= 16_000_000
+    assert len(unpacked) <= 16_500_000
 
 
 def test_the_same_inputs_give_the_same_bytes(lab: Path, tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_it_primes_and_wipes(guest: Guest, tmp_path: Path) -> None:
     image, root = tmp_path / "image", tmp_path / "images"
     image.write_bytes(random.Random(2).randbytes(3 << 20) + bytes(2 << 20) + b"end".ljust(1 << 20, b"."))
     root.mkdir()
-    served = ingest(image, root)
+    served = ingest(image, root, raw=True)
     assert guest.connect().find("disk") is not None
     with serving(root) as server:
         url = f"http://10.0.2.2:{server.server_port}/{served.digest}"
