@@ -23,10 +23,11 @@ from cod.cli.show import (
     watching,
     when,
 )
-from cod.client import path
+from cod.client import ApiError, path
 
 COLORS = {"active": "green", "inactive": "cyan", "quarantined": "red", "prime": "yellow", "boot": "yellow",
           "wipe": "yellow", "trampoline": "yellow", "retired": "dim", "off": "dim"}
+ATTEMPTS = 8  # reads of a node before a change bound to its tag is given up
 name_argument = click.argument("name")
 names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 
@@ -227,12 +228,20 @@ def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as
     Example:
       cod node keep rack1-07 serial:S39YNX0K500123
     """
-    value = client(ctx).get(path("nodes", name))
-    if unknown := [mark for mark in marks if remove and mark not in value["keep"]]:
-        raise click.ClickException(f"{name} has no mark {unknown[0]}; see `cod node keep {name}`")
-    if marks:
+    api = client(ctx)
+    for attempt in range(ATTEMPTS):
+        value, seen = api.seen(path("nodes", name))
+        if unknown := [mark for mark in marks if remove and mark not in value["keep"]]:
+            raise click.ClickException(f"{name} has no mark {unknown[0]}; see `cod node keep {name}`")
+        if not marks:
+            break
         own = [mark for mark in value["keep"] if mark not in marks] + ([] if remove else list(marks))
-        value = client(ctx).patch(path("nodes", name), {"keep": own})
+        try:
+            value = api.patch(path("nodes", name), {"keep": own}, match=seen)
+            break
+        except ApiError as error:  # the node changed between the two requests, perhaps in other respects
+            if error.status != 412 or attempt == ATTEMPTS - 1:
+                raise
     said = {"name": name, "keep": value["keep"], "kept": value["kept"]}
     shown(ctx, said, lambda v: table(("NODE", "MARKED KEEP", "DISKS KEPT"),
                                      [(name, ", ".join(v["keep"]), ", ".join(v["kept"]))]), as_json)

@@ -97,11 +97,12 @@ def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor
 
 def change(
     tx: Tx, *, name: str, new_name: str | None = None, block: str | None = None, power_driver: str | None = None,
-    power_address: str | None = None, power_account: str | None = None, keep: Sequence[str] | None = None, site: Site,
-    now: float, actor: str,
+    power_address: str | None = None, power_account: str | None = None, keep: Sequence[str] | None = None,
+    keep_was: Sequence[str] | None = None, site: Site, now: float, actor: str,
 ) -> Result:
     """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its,
-    and `power_account` '' takes its account away. `keep`: all marks of disks that are never written."""
+    and `power_account` '' takes its account away. `keep`: all marks of disks that are never written; `keep_was`: the
+    marks that `keep` replaces. Raises `Refused`, also where the marks are others by now."""
     node = nodes.named(tx, name, lock=True)
     columns: dict[str, Any] = {}
     if new_name is not None and new_name != name:
@@ -117,17 +118,23 @@ def change(
         columns["power_account"] = _known_account(power_account, site)
     if columns:
         node = nodes.change(tx, node, **columns)
-    effects = _keep(tx, node, keep, site, now, actor) if keep is not None else ()
+    effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()
     return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"), *effects))
 
 
-def _keep(tx: Tx, node: Node, marks: Sequence[str], site: Site, now: float, actor: str) -> tuple[Effect, ...]:
+def _keep(
+    tx: Tx, node: Node, marks: Sequence[str], was: Sequence[str] | None, site: Site, now: float, actor: str,
+) -> tuple[Effect, ...]:
     if node.state in WORKING:
         raise Refused("conflict", f"node {node.name} is in state {node.state}: its disks are at work, by the marks "
                       "that they had; change them when that is over", "keep")
     own = "\n".join(dict.fromkeys(map(policy.check, marks)))
     if len(own) > policy.MOST:
         raise Refused("invalid", f"the marks have {len(own)} characters; at most {policy.MOST} are kept", "keep")
+    if was is not None and node.keep not in ("\n".join(was), own):
+        present = ", ".join(node.keep.split("\n")) if node.keep else "none"
+        raise Refused("conflict", f"somebody changed the marks of {node.name} meanwhile; the present marks are: "
+                      f"{present}. Send the list again to replace the present marks with it", "keep")
     return _look_again(tx, nodes.change(tx, node, keep=own), site, now, actor)
 
 

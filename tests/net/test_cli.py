@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -17,7 +18,7 @@ from cod import init
 from cod.cli import events, wait
 from cod.cli.root import COMMANDS, cod
 from cod.cli.show import SPAN, ago, size
-from cod.client import ApiError, Unreachable, _Unix, find_server, path
+from cod.client import ApiError, Client, Unreachable, _Unix, find_server, path
 from cod.model import ipv4
 from cod.store import conflicts, requests, templates
 from cod.store import tables as t
@@ -350,3 +351,22 @@ def test_disks_to_keep(served: Served) -> None:
     assert "should be serial:SERIAL" in run(served, "node", "keep", "n1", "sdb", code=1).stderr
     audit = served.local.get("/audit")["items"][0]
     assert "serial:A1" in str(audit["before"]), audit
+
+
+def test_a_mark_of_a_disk_to_keep_that_somebody_else_adds_meanwhile_stays(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_node(served, "n1", 1)
+    theirs = ["serial:T1", "serial:T2"]
+    genuine = Client.seen
+
+    def slowly(client: Client, path: str, **query: Any) -> tuple[Any, str]:
+        found = genuine(client, path, **query)
+        if path == "/nodes/n1" and theirs:  # somebody's change comes between the command's two requests
+            served.local.patch("/nodes/n1", {"keep": [*found[0]["keep"], theirs.pop(0)]})
+        return found
+
+    monkeypatch.setattr(Client, "seen", slowly)
+    assert as_json(served, "node", "keep", "n1", "serial:A1")["keep"] == ["serial:T1", "serial:T2", "serial:A1"]
+    theirs[:] = [f"serial:U{each}" for each in range(9)]
+    assert "not as it was" in run(served, "node", "keep", "n1", "serial:A2", code=1).stderr

@@ -21,7 +21,7 @@ from tests.waiting import until
 
 COD = Path(sys.executable).with_name("cod")
 NAME = f"ag{os.getpid()}"
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+pytestmark = [pytest.mark.system, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
 
 SITE = """
 name = "agents"

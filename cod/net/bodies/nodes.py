@@ -46,10 +46,13 @@ class NodePatch(Body):
     keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
         default=None, max_length=16, description="all its disks that are never written nor erased: serial:SERIAL, "
         "path:/dev/NAME or model:PATTERN")
+    keep_was: list[str] | None = Field(
+        default=None, max_length=16, description="the value of `keep` that the change is based on; the change is "
+        "refused if somebody changed the marks since")
 
     @model_validator(mode="after")
     def _something(self) -> NodePatch:
-        if not self.model_fields_set:
+        if not self.model_fields_set - {"keep_was"}:
             raise ValueError("names nothing to change")
         return self
 

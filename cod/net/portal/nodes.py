@@ -97,7 +97,8 @@ ACTIONS = (
            _done("{} is changed.")),
     Action("/nodes/{name}/keep", api("PATCH", _PAGE), _PAGE, to(_PAGE),
            _done("Which disks {} keeps is changed."),
-           body=lambda fields: {"keep": [line.strip() for line in fields.one("keep").splitlines() if line.strip()]}),
+           body=lambda fields: {name: [line.strip() for line in fields.one(name).splitlines() if line.strip()]
+                                for name in ("keep", "keep_was")}),
     Action("/nodes/{name}/approve", api("POST", "/nodes/{name}/approve"), _PAGE, to(_PAGE),
            _done("{} belongs to the site now.")),
     Action("/nodes/{name}/power", api("POST", "/nodes/{name}/power"), _PAGE, to(_PAGE),
