@@ -30,10 +30,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cod import config, secretfile
-from cod.config import Settings
+from cod import secretfile
 from cod.images import store as image_store
 from cod.images.verify import verify
+from cod.site import load
+from cod.site.load import Settings
 from cod.store import backup as rows
 from cod.store import images, schema
 from cod.store.engine import connect
@@ -89,7 +90,7 @@ class Done:
 
 def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
     """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises `Refused`, OSError."""
-    site, settings = config.load(site_file)
+    site, settings = load.load(site_file)
     if folder.resolve().is_relative_to(settings.data.resolve()):
         raise Refused(f"{folder} is in the data folder {settings.data}, and each backup would hold those before it: "
                       "name a folder outside")
@@ -208,7 +209,7 @@ def _copy_private(source: str, target: str) -> None:
 def _files(settings: Settings, target: Path) -> Iterator[Kept]:
     """Copy the site file, the files that it names, and those of the data folder; each once, by its digest."""
     yield Kept("site", str(settings.path), _kept(settings.path, target))
-    for path in _named(config.read(settings.path)):
+    for path in _named(load.read(settings.path)):
         if not path.is_relative_to(settings.data) and path.is_file() and path.stat().st_size <= LARGEST_NAMED:
             yield Kept("host", str(path), _kept(path, target))
     skipped = {Path(settings.database.removeprefix("sqlite:///") + end) for end in ("", "-wal", "-shm", "-journal")}
@@ -289,7 +290,7 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
         raise Refused(f"the backup {wanted.name} is damaged: {'; '.join(faults[:5])}. Nothing was restored")
     kept = {each.place: each for each in wanted.files}["site"]
     text = (site_file if site_file.exists() else folder / "files" / kept.sha256).read_text()
-    settings = config.settings(config.parse(text, site_file), site_file)
+    settings = load.settings(load.parse(text, site_file), site_file)
     if running := _running(settings.run):
         raise Refused(f"the server runs ({running}): stop it first")
     targets = {_target(each, settings): folder / "files" / each.sha256 for each in wanted.files if each.place != "site"}

@@ -13,12 +13,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cod import config, data, secretfile
+from cod import data, secretfile
 from cod.ca import Ca
 from cod.images import store
 from cod.pool import in_transaction
 from cod.proposal import EXAMPLE, pools
-from cod.sitefile import SiteFile
+from cod.site import load
+from cod.site.file import SiteFile
 from cod.store import groups, schema
 from cod.store.engine import connect
 
@@ -51,7 +52,7 @@ def found(
     else:
         write_site_file(site_file, folder, subnet, listen)
         done.append(f"wrote {site_file}: read it, the [[subnet]] table first")
-    site, settings = config.load(site_file)
+    site, settings = load.load(site_file)
     for path in (settings.boot / "trampoline", settings.images, settings.run):
         path.mkdir(parents=True, exist_ok=True)
     os.chmod(settings.run, 0o700)
@@ -74,7 +75,7 @@ def write_site_file(path: Path, folder: Path, subnet: Mapping[str, Any], listen:
     table = {**EXAMPLE, **pools(str(subnet.get("network", ""))), **subnet}
     text = annotated({"server": {"data_dir": str(folder.absolute())}, "api": {"listen": listen} if listen else {},
                       "subnet": {key: value for key, value in table.items() if value is not None}})
-    config.parse(text, path)  # an --option that cannot be is refused before anything is written
+    load.parse(text, path)  # an --option that cannot be is refused before anything is written
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)

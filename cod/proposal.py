@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
 from typing import Any
 
 from cod.host import Interface, listed
-from cod.sitevalues import address_and_port
+from cod.site.values import address_and_port
 
 EXAMPLE = {
     "name": "lab",

@@ -25,12 +25,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cod import ca, config, logs, secretfile, supervisor, webcert
+from cod import ca, logs, secretfile, supervisor, webcert
 from cod.ca import Ca
-from cod.config import ConfigError, Settings
 from cod.images import store
 from cod.model import Inviter, Site
 from cod.policy.subnets import listeners
+from cod.site import load
+from cod.site.load import ConfigError, Settings
 from cod.store.engine import connect
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
     alone = len(names) == 1
     supervisor.die_with_supervisor()
     try:
-        site, settings = config.load(site_file)
+        site, settings = load.load(site_file)
         logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
         _check_database(settings)
         _prepare(site, settings)
@@ -195,7 +196,7 @@ class Running:
     def reread(self) -> None:
         """Read the site file again and take over what can change while running."""
         try:
-            site, settings = config.load(self._ground.settings.path)
+            site, settings = load.load(self._ground.settings.path)
         except ConfigError as error:
             log.error("the site file has changed and cannot be used; the old settings stay: %s", error)
             return
@@ -240,6 +241,7 @@ def edge(ground: Ground) -> list[Any]:
     from twisted.internet.task import LoopingCall
 
     from cod.net import metrics
+    from cod.net.agents import AgentConnection
     from cod.net.confd import ConfdServer
     from cod.net.dhcp import DhcpServer
     from cod.net.dns import DnsServer
@@ -250,8 +252,9 @@ def edge(ground: Ground) -> list[Any]:
     interfaces = sorted({subnet.interface for subnet in g.site.subnets if subnet.interface})
     by_address = {subnet.server: subnet for subnet in g.site.subnets}
     authority = Ca(g.settings.authority, g.site.name)
-    confd = ConfdServer(g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port, g.clock,
-                        effects=g.wake.effects, inviter=Inviter(authority.certificate.decode(), authority.invitation))
+    confd = ConfdServer(AgentConnection, g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port,
+                        g.clock, effects=g.wake.effects,
+                        inviter=Inviter(authority.certificate.decode(), authority.invitation))
     g.wake.on("orders", confd.poll)
     nmp = [_nmp(g, list(by_address))] if g.site.nmp_port else []
     LoopingCall(metrics.Mirror(metrics.CONFD, confd.counts)).start(METRICS_EVERY)

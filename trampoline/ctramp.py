@@ -233,4 +233,4 @@ def leave(action: str, options: Options) -> None:
 if __name__ == "__main__":
     from trampoline.options import parse
 
-    sys.exit(main(parse()))
+    sys.exit(main(Options(**parse())))

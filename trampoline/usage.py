@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trampoline import partitions
-from trampoline.filesystems import content
-from trampoline.filesystems.content import Content, Extent
+from trampoline.filesystems import detect
+from trampoline.filesystems.content import Content, Extent, joined
 from trampoline.partitions import ALIGN, TYPES, Disk
 from trampoline.source import Overlay
 
@@ -68,7 +68,7 @@ def look(disk: Disk) -> Usage:
     for part in kept:
         for at, data in part.content.changes:
             copy.write(memoryview(data), part.start + at)
-    return Usage(tuple(kept), copy, content.joined(_used(parts, kept), copy.size, copy.size))
+    return Usage(tuple(kept), copy, joined(_used(parts, kept), copy.size, copy.size))
 
 
 def _size(disk: Disk, kept: Sequence[Part], has_backup: bool) -> int:
@@ -112,4 +112,4 @@ def _part(disk: Disk, number: int, start: int, size: int, kind: str, name: str) 
         length = min(length, size - offset)
         return disk.read(length, start + offset) if length > 0 and offset >= 0 else b""
 
-    return Part(number, start, size, kind, name, content.look(read, size))
+    return Part(number, start, size, kind, name, detect.look(read, size))

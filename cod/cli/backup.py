@@ -104,7 +104,7 @@ def _refusals() -> Iterator[None]:
     from sqlalchemy.exc import DBAPIError
 
     from cod.backup import Refused
-    from cod.config import ConfigError
+    from cod.site.load import ConfigError
     from cod.store.backup import BadBackup
     from cod.store.schema import SchemaMismatch
 

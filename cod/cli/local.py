@@ -21,13 +21,13 @@ def database(ctx: click.Context, *, checked: bool = True) -> Iterator[Engine]:
     """The site's database; its schema is `checked` to be this program's."""
     from sqlalchemy.exc import DBAPIError
 
-    from cod import config
+    from cod.site import load
     from cod.store import schema
     from cod.store.engine import connect
 
     try:
-        _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
-    except config.ConfigError as error:
+        _, settings = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
+    except load.ConfigError as error:
         raise click.ClickException(str(error)) from None
     engine = connect(settings.database)
     try:

@@ -48,8 +48,8 @@ def init(
       cod init --relay 10.80.0.1 --network 10.80.0.0/16 --address 192.0.2.10    # a rack behind a router
     """
     from cod import host, proposal
-    from cod.config import ConfigError
     from cod.init import found
+    from cod.site.load import ConfigError
 
     data = Path(folder or DATA)
     said = ctx.find_root().obj  # --dir goes before $COD_SITE

@@ -158,7 +158,7 @@ def _pairs(key: str, value: str) -> list[tuple[str, str]]:
 
 def _rules_of(site_file: str) -> dict[str, Any]:
     """The tables policy and energy of a site file, in place of the scenario's."""
-    from cod.config import ConfigError, read
+    from cod.site.load import ConfigError, read
 
     try:
         file = read(Path(site_file))

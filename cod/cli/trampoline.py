@@ -40,15 +40,15 @@ def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
     Example:
       cod --site /srv/cod/site.toml trampoline build lab
     """
-    from cod import config
+    from cod.site import load
 
     try:
-        _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
+        _, settings = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
         cache = settings.data / "cache/trampoline"
         made(flavour, cache, sys.stderr if as_json else None)
         for name in ("vmlinuz", "ramdisk", "facts.json"):
             put(cache / flavour / name, settings.boot / "trampoline" / name)
-    except (config.ConfigError, OSError) as error:
+    except (load.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
     folder = settings.boot / "trampoline"
     said({"flavour": flavour, "folder": str(folder)}, f"{folder}: machines boot this from now on", as_json)
@@ -64,14 +64,14 @@ def show(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod trampoline show
     """
-    from cod import config
+    from cod.site import load
 
     try:
-        _, settings = config.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
+        _, settings = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
         facts = json.loads((settings.boot / "trampoline/facts.json").read_text())
     except FileNotFoundError:
         raise click.ClickException("there is no trampoline, or none that `cod trampoline build` made") from None
-    except (config.ConfigError, OSError, ValueError) as error:
+    except (load.ConfigError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     shown(ctx, facts, _told, as_json)
 

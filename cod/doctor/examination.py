@@ -7,10 +7,11 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from cod import config, host
-from cod.config import ConfigError
+from cod import host
 from cod.doctor.finding import BAD, GOOD, UNSEEN, Context, Finding
 from cod.host import Interface
+from cod.site import load
+from cod.site.load import ConfigError
 
 # Name: (module, function). Modules are loaded when their check is made: some bring the drivers, some the database.
 CHECKS = {
@@ -32,7 +33,7 @@ CHECKS = {
 def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator[Finding]:
     """Yield the findings of the checks `only` names, of all where it is empty. Nothing is changed by any of them."""
     try:
-        site, settings = config.load(site_file)
+        site, settings = load.load(site_file)
     except ConfigError as error:
         for problem in error.problems:
             yield Finding("site file", BAD, f"{site_file}: {problem}", "correct the site file; `cod init` writes one "

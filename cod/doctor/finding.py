@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cod.config import Settings
 from cod.host import Interface
 from cod.model import Site
+from cod.site.load import Settings
 
 GOOD, WARNING, BAD, UNSEEN = "good", "warning", "bad", "not seen"
 

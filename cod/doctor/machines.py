@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from twisted.internet.defer import DeferredList, DeferredSemaphore, TimeoutError
 
-from cod.config import Settings
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Node, Site
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerError, Target
 from cod.power.drivers import drivers
+from cod.site.load import Settings
 from cod.store import nodes, schema
 from cod.store.engine import connect
 

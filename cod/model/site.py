@@ -287,7 +287,7 @@ class Dns:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a flow may want to know about the site. Built once by `cod.config` from the site file.
+    """Everything a flow may want to know about the site. Built once by `cod.site.load` from the site file.
 
     domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
     nmp_port   where VCMs connect, on each subnet's `server` address; 0: nowhere

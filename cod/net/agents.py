@@ -6,19 +6,17 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.protocol import Protocol
 
 from cod.flows import progress, report, sessions
 from cod.model import BootSecret, Peer, Refused
+from cod.net.confd import ConfdServer
 from cod.pool import NODES
 from cod.wire import confd, xmldoc
 from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
-
-if TYPE_CHECKING:
-    from cod.net.confd import ConfdServer
 
 BEHIND = 32  # messages that may wait before the connection is not read from
 LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed

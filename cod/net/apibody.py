@@ -8,69 +8,45 @@ is refused on the way is answered when the request is all there, so that the cli
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from io import BytesIO
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
 
-from cod import states
-from cod.flows.replies import Changed
+from cod.flows import tokens
 from cod.flows.signin import Session
-from cod.model import Refused, SlowDown, Who
-from cod.pool import Pool
+from cod.model import Who
+from cod.net.context import Context
+from cod.net.errors import Wrong, unexpected
+from cod.net.piece import Piece
+from cod.net.portal import visits
 from cod.wire.tus import PIECE_TYPE
-
-if TYPE_CHECKING:
-    from cod.net.api import Api
-    from cod.net.piece import Piece
 
 JSON_LIMIT = 2**20
 STRANGERS = 2**16  # bytes of a body of who has not signed in
 SWALLOWED = 2**24  # bytes of a body that is refused, read on so that the client can hear why
 AT_A_TIME = 2**18  # bytes of a piece that are read from the network in one go; Twisted's 64 KiB cost a third more CPU
 SWALLOWED_PIECE = 2**26  # the same of a piece of an upload
-STATUS = {"invalid": 422, "not_found": 404, "conflict": 409, "forbidden": 403,
-          "unauthorised": 401, "slow_down": 429, "busy": 503, "quota": 413}
-READS_ONLY = "this token may only read"
 
 log = logging.getLogger("cod.api")
 
 
-class Wrong(Exception):
-    """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input that is meant; and
-    what is wrong with each part, where several are; `wait`: seconds after which it is worth asking again."""
-
-    def __init__(
-        self, status: int, code: str, detail: str, field: str | None = None, faults: dict[str, str] | None = None,
-        wait: int = 0,
-    ) -> None:
-        super().__init__(detail)
-        self.wait = wait
-        self.status, self.code, self.detail, self.field = status, code, detail, field
-        self.faults = faults or ({field: detail} if field else {})
-
-    def headers(self) -> dict[str, str]:
-        """Return what a client needs to know when to ask again (RFC 9110, 10.2.3; RateLimit-Reset, in seconds)."""
-        if not self.wait:
-            return {}
-        limited = {"RateLimit-Remaining": "0", "RateLimit-Reset": str(self.wait)} if self.status == 429 else {}
-        return {"Retry-After": str(self.wait)} | limited
-
-
 class Arriving(http.Request, ABC):
-    """A request on a connection of `api` until it is all there; then `_answer`, in `net.apirequest`, is called."""
+    """A request until it is all there; then `_answer`, in `net.apirequest`, is called."""
 
     channel: Any
     content: Any
 
-    def __init__(self, api: Api, channel: Any) -> None:
+    def __init__(self, context: Context, channel: Any) -> None:
         super().__init__(channel)
-        self.api = api
-        self._started = api.real_reactor.seconds()
+        self.context = context
+        self._started = context.reactor.seconds()
         self._piece: Piece | None = None
         self._length: int | None = None
         self._refusal: Wrong | None = None
@@ -96,7 +72,7 @@ class Arriving(http.Request, ABC):
         """
         peer = str(self.channel.transport.getPeer().host)
         told = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
-        if self.api.proxied and told:
+        if self.context.proxied and told:
             with suppress(ValueError):
                 return str(ip_address(told)) if ip_address(peer).is_loopback else peer
         return peer
@@ -142,7 +118,7 @@ class Arriving(http.Request, ABC):
 
     async def _authenticate(self) -> None:
         try:
-            self._who = await self.api.caller(self)
+            self._who = await self.caller()
         except Wrong as wrong:
             if wrong.status == 401 and self.getHeader("authorization") is None:
                 self._stranger = wrong  # who may see the pages for signing in, and send their forms
@@ -151,6 +127,31 @@ class Arriving(http.Request, ABC):
                 self._refuse(wrong)
         except Exception as error:
             self._refuse(unexpected(error))
+
+    async def caller(self) -> Who:
+        """Return who sent it. Raises `Wrong` (401)."""
+        if self.context.local:
+            return Who(f"user:{_peer_name(self.channel)}", admin=True, local=True)
+        shown = self.getHeader("authorization")
+        cookie = visits.cookies(self.getHeader("cookie")).get(visits.SESSION)
+        if shown is None and cookie:
+            return await self._by_cookie(cookie)
+        kind, _, token = (shown or "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise Wrong(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
+        who: Who | None = await self.context.pool.read(tokens.caller, token.strip(), self.address, self.context.clock(),
+                                               self.context.site.signin)
+        if who is None:
+            raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user has to "
+                        "sign in first")
+        return who
+
+    async def _by_cookie(self, cookie: str) -> Who:
+        self.session = await self.context.signin.session(
+            cookie, address=self.address, by_itself=_by_itself(getattr(self.channel, "_path", b"/events")))
+        if self.session is None:
+            raise Wrong(401, "unauthorised", "you are not signed in any more")
+        return self.session.who
 
     def handleContentChunk(self, data: bytes) -> None:
         """A piece of the body."""
@@ -207,20 +208,14 @@ def _too_large() -> Wrong:
     return Wrong(413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}")
 
 
-def unexpected(error: Exception) -> Wrong:
-    """What a flow raised, as the client sees it: a rule's sentence; a late event; the database away; a bug."""
-    if isinstance(error, SlowDown):
-        return Wrong(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
-    if isinstance(error, Refused):
-        return Wrong(STATUS.get(error.code, 422), error.code, error.sentence, error.field or None)
-    if isinstance(error, Changed):
-        return Wrong(412, "changed", "it is not as it was when you saw it: look again")
-    if isinstance(error, states.WrongEvent):
-        return Wrong(409, "conflict", str(error))
-    if Pool.is_away(error):
-        return Wrong(503, "unavailable", "the database does not answer; try again")
-    if Pool.is_race(error):
-        log.warning("two requests at once: %s", error)
-        return Wrong(409, "conflict", "somebody else changed the same thing at this moment; look again")
-    log.error("a bug: %s", error, exc_info=error)
-    return Wrong(500, "internal", "a bug in COD; the server's log has the details")
+def _by_itself(uri: bytes) -> bool:
+    """Does a page ask for that, whether or not anybody looks at it: events, its live parts?"""
+    path, _, query = uri.partition(b"?")
+    return path.endswith(b"/events") or b"part=" in query
+
+
+def _peer_name(channel: Any) -> str:
+    """The user at the other end of the UNIX socket, by number: the kernel says (SO_PEERCRED)."""
+    peer = channel.transport.getHandle().getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    uid = struct.unpack("3i", peer)[1]
+    return "root" if uid == 0 else f"uid{uid}"

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from cod.flows import replies
 from cod.model import Result, Who
-from cod.net.apibody import Wrong
+from cod.net.errors import Wrong
 from cod.net.routes import Ask, Route
 from cod.net.table import ROUTES
 

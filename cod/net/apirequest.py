@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from cod.flows.replies import Repeated
 from cod.model import Upload, Who
 from cod.net import openapi, tus
-from cod.net.apibody import Wrong, shown
+from cod.net.apibody import shown
 from cod.net.apicondition import (
     CSV,
     TEXT,
@@ -39,10 +39,13 @@ from cod.net.apicondition import (
 from cod.net.apirun import carry_out, checked, permit, reply
 from cod.net.apithing import place
 from cod.net.bodies import EventQuery, NoQuery, Nothing
+from cod.net.context import Context
+from cod.net.errors import Wrong
 from cod.net.events import EventStream
 from cod.net.formupload import FormRequest
 from cod.net.portal import visits
 from cod.net.portal.answers import SECURITY, Answer, Asked, check_host, same_origin
+from cod.net.portal.front import Portal
 from cod.net.routes import Route, find, number, unquoted
 from cod.net.table import ROUTES
 
@@ -53,13 +56,17 @@ log = logging.getLogger("cod.api")
 
 
 class ApiRequest(FormRequest):
-    """One request, answered when it is all there."""
+    """One request, answered when it is all there. `portal`: of pages and forms; None: there are none on this port."""
+
+    def __init__(self, context: Context, portal: Portal | None, channel: Any) -> None:
+        super().__init__(context, channel)
+        self.portal = portal
 
     async def _answer(self) -> None:
-        if self.api.portal and self._is_form():
+        if self.portal and self._is_form():
             return self._send_page(await self._form_answer(self._asked()))
-        if self.api.portal and is_page(self.path) and self.getHeader("authorization") is None:
-            return self._send_page(await self.api.portal.answer(self._asked(), self._refusal))
+        if self.portal and is_page(self.path) and self.getHeader("authorization") is None:
+            return self._send_page(await self.portal.answer(self._asked(), self._refusal))
         try:
             if wrong := self._refusal or (self._stranger if not self._is_open() else None):
                 raise wrong
@@ -73,7 +80,7 @@ class ApiRequest(FormRequest):
         if self.session:
             self._check_script()
         path, method = unquoted(self.path.decode("latin-1")), self._verb()
-        is_metrics = path == "/metrics" and self.api.metrics is not None
+        is_metrics = path == "/metrics"
         if not path.startswith(openapi.PREFIX + "/") and not is_metrics:
             raise Wrong(404, "not_found", f"there is nothing here; the API is below {openapi.PREFIX}/")
         path = path.removeprefix(openapi.PREFIX)
@@ -95,17 +102,15 @@ class ApiRequest(FormRequest):
     def _others(self, who: Who) -> dict[str, Callable[[], Awaitable[None]]]:
         """What can be read and is no route of the table, by path."""
         found: dict[str, Callable[[], Awaitable[None]]] = {
-            "/openapi.json": self._document, "/events": partial(self._events, who)}
-        if self.api.metrics:
-            found["/metrics"] = partial(self._metrics, who)
+            "/openapi.json": self._document, "/events": partial(self._events, who),
+            "/metrics": partial(self._metrics, who)}
         return found
 
     async def _metrics(self, who: Who) -> None:
         if not who.admin:
             raise Wrong(403, "forbidden", "only the site's administrators may do that")
         self._query(None)
-        assert self.api.metrics is not None
-        self._send_text(200, await self.api.metrics(), "text/plain; version=0.0.4; charset=utf-8")
+        self._send_text(200, await self.context.metrics(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def _document(self) -> None:
         self._query(None)
@@ -119,7 +124,7 @@ class ApiRequest(FormRequest):
 
     def _check_script(self) -> None:
         """Raise `Wrong` unless what a browser asks for by its cookie comes from a page of ours."""
-        check_host(self.getHeader("host"), self.api.names)
+        check_host(self.getHeader("host"), self.context.names)
         visit = visits.visit(self.session, self.getHeader("cookie"))
         genuine = same_origin(self.getHeader) and visit.proves(self.getHeader("x-csrf-token") or "")
         if self._verb() != "GET" and not genuine:
@@ -129,20 +134,20 @@ class ApiRequest(FormRequest):
         if self._piece is not None:
             return await self._end_piece(self._piece, who)
         permit(route, who)
-        api = self.api
+        context = self.context
         conditions = self._conditions(who)
         body = self._body(route)
         if route.upload:
             self._check_upload(route, body)
         ask = self._ask(who, names, body, self._query(route.query), conditions.key)
-        value = await carry_out(api, route, ask, conditions)
+        value = await carry_out(context, route, ask, conditions)
         if isinstance(value, Repeated):
             return self._repeat(route, names, value)
         if isinstance(value, Tagged):
             value = self._note_tag(value)
         if isinstance(value, Upload):
             value = await self._about_upload(route, value)
-        said = await reply(api, route, ask, value)
+        said = await reply(context, route, ask, value)
         self._locate(route, names, said)
         if said is None:
             return self._send(204, b"")
@@ -196,10 +201,10 @@ class ApiRequest(FormRequest):
         query = self._query(EventQuery)
         if self.method == b"HEAD":
             return self._send(200, b"", "text/event-stream")
-        if refusal := self.api.hub.refusal(who):
+        if refusal := self.context.hub.refusal(who):
             raise Wrong(503, "busy", refusal)
         last = self.getHeader("last-event-id") or ""
-        return await EventStream(self.api.hub, self, who, lambda: self.api.caller(self)).start(
+        return await EventStream(self.context.hub, self, who, self.caller).start(
             number(last) if query.after is None and last else query.after)
 
     # ------------------------------------------------ pages
@@ -284,7 +289,7 @@ class ApiRequest(FormRequest):
         log.log(
             logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
             self._who.name if self._who else "nobody", self.method.decode("latin-1"), shown(self.path), status,
-            1000 * (self.api.real_reactor.seconds() - self._started), f": {why}" if why else "")
+            1000 * (self.context.reactor.seconds() - self._started), f": {why}" if why else "")
 
 
 def phrase(status: int) -> str:

@@ -7,47 +7,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
-from cod.ca import Ca
 from cod.flows.access import guarded, noted
-from cod.model import Result, Site, Who
+from cod.model import Result, Who
 from cod.net import routes
-from cod.net.apibody import READS_ONLY, Wrong
 from cod.net.apicondition import Conditions
 from cod.net.apithing import tagged
 from cod.net.bodies.wording import sentence
 from cod.net.changes import change
-from cod.net.events import Hub
-from cod.net.rations import Rations
+from cod.net.context import Context
+from cod.net.errors import READS_ONLY, Wrong
 from cod.net.routes import Ask, Route
-from cod.net.signin import SignIn
-from cod.pool import Pool
-
-
-class Ground(Protocol):
-    """What questions are answered on: `net.api.Api` says what each is."""
-
-    pool: Pool
-    site: Site
-    clock: Callable[[], float]
-    wake: Callable[[Any], object]
-    images: Path
-    webhook_key: bytes
-    authority: Ca | None
-    consoles: Path | None
-    fingerprint: Callable[[], str]
-    real_reactor: Any
-    signin: SignIn
-    names: frozenset[str]
-    hub: Hub
-    rations: Rations
-
 
 NONE = Conditions()
 
@@ -73,38 +48,38 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
         raise Wrong(422, "invalid", faults[first], first or None, faults) from None
 
 
-async def carry_out(ground: Ground, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
+async def carry_out(context: Context, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
     """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
     was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
     if route.dear:
-        ground.rations.spend(ask.who)
+        context.rations.spend(ask.who)
     if route.act is not None:
-        return await route.act(ground.signin, ask)
+        return await route.act(context.signin, ask)
     if route.before is not None:
-        ask = replace(ask, prepared=await ground.rations.turn.run(in_thread, ground, route.before, ask))
+        ask = replace(ask, prepared=await context.rations.turn.run(in_thread, context, route.before, ask))
     flow = route.call(ask)
     if route.changes and not route.quiet:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
     if conditions.tells and route.changes and not route.upload:
         flow = tagged(route, ask, flow)
     flow = conditions.around(route, ask, flow)
-    value = await (ground.pool.run if route.changes else ground.pool.read)(
+    value = await (context.pool.run if route.changes else context.pool.read)(
         partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask)))
     if isinstance(value, Result):
-        ground.wake(value.effects)
+        context.wake(value.effects)
         value = value.value
     return value
 
 
-async def reply(ground: Ground, route: Route, ask: Ask, value: Any) -> BaseModel | None:
+async def reply(context: Context, route: Route, ask: Ask, value: Any) -> BaseModel | None:
     """The reply for the flow's value; None where there is nothing to say."""
     if route.work is not None:
-        worked: BaseModel = await in_thread(ground, route.work, ask, value)
+        worked: BaseModel = await in_thread(context, route.work, ask, value)
         return routes.open_to(worked, ask.who)
     return route.shown(value, ask.who)
 
 
-def in_thread(ground: Ground, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
+def in_thread(context: Context, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
     """Do something slow outside of the reactor."""
-    reactor = ground.real_reactor
+    reactor = context.reactor
     return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)

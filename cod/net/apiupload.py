@@ -13,10 +13,11 @@ from pydantic import BaseModel
 from cod.flows.access import guarded
 from cod.model import Image, Upload, Who
 from cod.net import openapi, tus
-from cod.net.apibody import Arriving, Wrong
+from cod.net.apibody import Arriving
 from cod.net.apicondition import encoded
 from cod.net.apirun import carry_out, checked, permit
 from cod.net.bodies import UploadReply
+from cod.net.errors import Wrong
 from cod.net.piece import Connection, Piece
 from cod.net.routes import Ask, Route, find, unquoted
 from cod.net.table import ROUTES
@@ -32,7 +33,7 @@ class UploadRequest(Arriving):
         super()._take_line(command, uri)
         if tus.is_here(self._api_path()):
             self.method = tus.verb(command, self.getHeader)
-            self._headers |= tus.options(self.api.upload_limit) if command == b"OPTIONS" else tus.SPOKEN
+            self._headers |= tus.options(self.context.upload_limit) if command == b"OPTIONS" else tus.SPOKEN
 
     def _api_path(self) -> str:
         path = unquoted(self.path.decode("latin-1"))
@@ -46,9 +47,9 @@ class UploadRequest(Arriving):
         """Raise `Wrong` where a foreign page's script asks."""
 
     def _ask(self, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None) -> Ask:
-        api = self.api
-        return Ask(api.site, api.clock(), who, api.images, names, body, query, key or secrets.token_hex(16),
-                   api.webhook_key, api.authority, api.consoles, fingerprint=api.fingerprint())
+        context = self.context
+        return Ask(context.site, context.clock(), who, context.images, names, body, query, key or secrets.token_hex(16),
+                   context.webhook_key, context.authority, context.consoles, fingerprint=context.fingerprint())
 
     # ------------------------------------------------ a piece
 
@@ -79,7 +80,7 @@ class UploadRequest(Arriving):
         tus.check_version(self.getHeader)
         checksum, given = tus.checksum(self.getHeader), 0 if route.method == "POST" else tus.offset(self.getHeader)
         self._upload = await self._upload_of(route, names, who)
-        piece = await self.api.intake.begin(self._upload, checksum, _Flow(self))
+        piece = await self.context.intake.begin(self._upload, checksum, _Flow(self))
         try:
             tus.check_offset(piece.upload, given, self._length)
         except Wrong:
@@ -92,11 +93,11 @@ class UploadRequest(Arriving):
         if route.method == "POST":
             body = self._creation(route)
             self._check_upload(route, body)
-            made: Upload = await carry_out(self.api, route, self._ask(who, names, body, None))
+            made: Upload = await carry_out(self.context, route, self._ask(who, names, body, None))
             return made
         ask = self._ask(who, names, None, None)
         flow = partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask))
-        found: Upload = await self.api.pool.read(flow)
+        found: Upload = await self.context.pool.read(flow)
         return found
 
     async def _end_piece(self, piece: Piece, who: Who) -> None:
@@ -121,7 +122,7 @@ class UploadRequest(Arriving):
         if route.method == "PATCH" and not self._is_piece():
             raise Wrong(415, "unsupported_media_type", f"a piece should be {PIECE_TYPE}")
         if route.method == "POST":
-            tus.check_size(body.size, self.api.upload_limit, self.api.intake.check_room)
+            tus.check_size(body.size, self.context.upload_limit, self.context.intake.check_room)
 
     def _told_by_headers(self, route: Route) -> bool:
         return route.upload and route.method == "POST" and tus.creation(self.getHeader) is not None
@@ -134,10 +135,10 @@ class UploadRequest(Arriving):
     async def _about_upload(self, route: Route, upload: Upload) -> Upload:
         """What is to be done and told beside the flow, once it is committed."""
         if route.method == "DELETE":
-            await self.api.intake.cancel(upload)
+            await self.context.intake.cancel(upload)
             return upload
         if route.method == "GET":
-            upload = await self.api.intake.look(upload)
+            upload = await self.context.intake.look(upload)
         else:
             self._headers["Location"] = tus.location(upload.id)
         self._headers |= tus.told(upload)

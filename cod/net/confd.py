@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
+from typing import Protocol as Interface
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks, succeed
@@ -24,9 +25,9 @@ from twisted.internet.task import LoopingCall
 
 from cod.flows import orders, sessions
 from cod.model import Effect, Inviter, Peer, Result, Site
-from cod.net.agents import AgentConnection
 from cod.orders import Order
 from cod.pool import NODES, Pool
+from cod.wire.confdxml import Message
 
 POLL = 0.5  # seconds between looks for orders
 BATCH = 15.0  # seconds between writes of `last_seen`
@@ -77,9 +78,30 @@ class StrangerLines:
         return True
 
 
+class Connection(Interface):
+    """One agent's connection, as its server sees it: `net.agents.AgentConnection`."""
+
+    address: str
+    name: str
+    peer: Peer | None
+    heard_at: float
+    dead: bool
+    is_stranger: bool
+
+    def send(self, message: Message) -> None:
+        """Send an order."""
+
+    def end(self, code: str, reason: str) -> None:
+        """Say why, and close."""
+
+    def drop(self, reason: str) -> None:
+        """Close at once."""
+
+
 class ConfdServer(Service):
     """Serves agents on `addresses`, as `server`: a name of its own in the database, the same after a restart.
 
+    connect  makes the protocol of a new connection (`net.agents.AgentConnection`)
     clock    wall time for the flows; `reactor` gives the time for everything that is not written down
     effects  carries out the wake-ups that flows return
     port     0 takes any free one (tests); `port` then says which
@@ -87,10 +109,12 @@ class ConfdServer(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, server: str, addresses: Iterable[str], port: int,
+        self, connect: Callable[[ConfdServer], Any], reactor: Any, pool: Pool, site: Site, server: str,
+        addresses: Iterable[str], port: int,
         clock: Callable[[], float] = time.time, *, effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
         limits: Limits = USUAL, inviter: Inviter | None = None,
     ) -> None:
+        self._connect = connect
         self.reactor = reactor
         self.pool = pool
         self.site = site
@@ -101,10 +125,10 @@ class ConfdServer(Service):
         self.limits = limits
         self._inviter = inviter
         self.counts: Counter[str] = Counter()  # opened, refused, broken, lost, orders: for the metrics
-        self.open: set[AgentConnection] = set()
+        self.open: set[Connection] = set()
         self.stranger_lines = StrangerLines(reactor.seconds)
         self.strangers: Counter[str] = Counter()  # connections that have not proven themselves, by address
-        self.nodes: dict[int, AgentConnection] = {}
+        self.nodes: dict[int, Connection] = {}
         self.seen: dict[int, float] = {}  # node -> wall time of its last heartbeat that is not written yet
         self._orphans: dict[tuple[int, int], float] = {}  # (node, epoch) of sessions without a connection, since when
         self._addresses = list(addresses)
@@ -119,7 +143,7 @@ class ConfdServer(Service):
     def startService(self) -> None:
         """Listen, and give the agents of a dead predecessor the usual time to come back. Raises CannotListenError."""
         super().startService()  # type: ignore[no-untyped-call]
-        factory = Factory.forProtocol(lambda: AgentConnection(self))
+        factory = Factory.forProtocol(lambda: self._connect(self))
         for address in self._addresses:
             listening = self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
             self.port = listening.getHost().port
@@ -157,7 +181,7 @@ class ConfdServer(Service):
                 and len(self.open) - len(self.nodes) < self.limits.unproven
                 and self.strangers[address] < self.limits.unproven_each)
 
-    def adopt(self, connection: AgentConnection, peer: Peer) -> None:
+    def adopt(self, connection: Connection, peer: Peer) -> None:
         """`connection` is `peer`'s now; an older one of the same node is closed."""
         self.known(connection)
         older = self.nodes.get(peer.node_id)
@@ -165,19 +189,19 @@ class ConfdServer(Service):
         if older and older is not connection:
             older.end("replaced", "the node has a newer connection")
 
-    def stranger(self, connection: AgentConnection) -> None:
+    def stranger(self, connection: Connection) -> None:
         """A new connection."""
         connection.is_stranger = True
         self.open.add(connection)
         self.strangers[connection.address] += 1
 
-    def known(self, connection: AgentConnection) -> None:
+    def known(self, connection: Connection) -> None:
         """Take a connection out of the strangers: its agent has proved itself, or it is closed."""
         if connection.is_stranger:
             connection.is_stranger = False
             self.strangers -= Counter({connection.address: 1})
 
-    def gone(self, connection: AgentConnection) -> None:
+    def gone(self, connection: Connection) -> None:
         """A connection is closed. Its agent gets some time to come back before it counts as lost."""
         self.open.discard(connection)
         self.known(connection)

@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from cod.flows import views
 from cod.model import Who
-from cod.net.apibody import Wrong
+from cod.net.errors import Wrong
 from cod.net.happenings import Following, Groups, Happening, happenings, progress
 from cod.pool import Pool
 

@@ -12,13 +12,14 @@ from twisted.internet.defer import ensureDeferred
 
 from cod.model import Refused, Upload, Who
 from cod.net import tus
-from cod.net.apibody import Wrong
 from cod.net.apirun import carry_out, checked, permit
 from cod.net.apiupload import UploadRequest, _Flow
+from cod.net.errors import Wrong
 from cod.net.piece import Piece
 from cod.net.portal import visits
 from cod.net.portal.answers import Answer, Asked, check_host, redirect, same_origin
 from cod.net.portal.forms import Fields, Form
+from cod.net.portal.front import Portal
 from cod.net.portal.links import url
 from cod.net.routes import find
 from cod.net.table import ROUTES
@@ -33,6 +34,7 @@ log = logging.getLogger("cod.uploads")
 class FormRequest(UploadRequest):
     """What such forms add to a request."""
 
+    portal: Portal | None
     _form: FileForm | None = None
     _early: list[bytes]
     _begun = False
@@ -99,13 +101,13 @@ class FormRequest(UploadRequest):
             "size": self._form.size, "plain": fields.get("plain") == "true",
             "raw": fields.get("raw") == "true"})
         self._check_upload(_ROUTE, body)
-        self._upload = made = await carry_out(self.api, _ROUTE, self._ask(who, {}, body, None))
+        self._upload = made = await carry_out(self.context, _ROUTE, self._ask(who, {}, body, None))
         assert isinstance(made, Upload)
-        return await self.api.intake.begin(made, None, _Flow(self))
+        return await self.context.intake.begin(made, None, _Flow(self))
 
     def _sender(self) -> Who:
         """Who sends the form, from a page of ours. Raises `Wrong` (403)."""
-        check_host(self.getHeader("host"), self.api.names)
+        check_host(self.getHeader("host"), self.context.names)
         assert self._form is not None
         visit = visits.visit(self.session, self.getHeader("cookie"))
         genuine = same_origin(self.getHeader) and visit.proves(self._form.fields.get("csrf", ""))
@@ -116,7 +118,7 @@ class FormRequest(UploadRequest):
 
     async def _form_answer(self, asked: Asked) -> Answer:
         """On to the image, or the form again with what is wrong."""
-        portal = self.api.portal
+        portal = self.portal
         assert portal is not None
         try:
             if self._refusal is not None:
@@ -152,7 +154,7 @@ class FormRequest(UploadRequest):
             return
         await piece.leave()
         try:
-            await self.api.intake.drop(piece.upload)
+            await self.context.intake.drop(piece.upload)
         except Refused:
             pass  # the refusal itself has given it up
         except Exception as error:

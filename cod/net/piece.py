@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from cod.images.incoming import HEAD, Incoming
 from cod.model import Image, Refused, Upload, Who
 
-if TYPE_CHECKING:
-    from cod.net.intake import Intake
-
 GATHER = 1 << 20  # bytes that are written in one go, and as many may gather meanwhile
 PUT_DOWN = 1 << 28  # bytes after which what is there is flushed and put down in between
 AT_LEAST = 60.0  # seconds after which that is done where little comes
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 log = logging.getLogger("cod.uploads")
 
@@ -46,6 +47,27 @@ class Connection:
         """Break it off."""
 
 
+class Storage(Protocol):
+    """Where a piece goes: `net.intake.Intake`."""
+
+    reactor: Any
+
+    def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """Do what blocks."""
+
+    async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
+        """Return format and size of what the file begins with. Raises `Refused`."""
+
+    async def grown(self, upload: Upload, file: Incoming) -> Upload:
+        """Have on disk what is written, and record how much that is."""
+
+    async def complete(self, upload: Upload, file: Incoming, who: Who | None = None) -> Image:
+        """End the upload: all of it is there."""
+
+    def let_go(self, upload: Upload, file: Incoming) -> None:
+        """Close the file; another connection may go on with it."""
+
+
 class Piece:
     """The bytes of one request, for the upload's file from `upload.offset` on.
 
@@ -54,7 +76,7 @@ class Piece:
     """
 
     def __init__(
-        self, intake: Intake, upload: Upload, file: Incoming, checksum: tuple[str, bytes] | None,
+        self, intake: Storage, upload: Upload, file: Incoming, checksum: tuple[str, bytes] | None,
         connection: Connection,
     ) -> None:
         self.upload = upload

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from twisted.internet.defer import DeferredSemaphore
 
 from cod.model import Who
-from cod.net.apibody import Wrong
 from cod.net.bucket import Bucket
+from cod.net.errors import Wrong
 
 RATE, BURST = 1.0, 30.0  # dear questions of one person: a second, at once
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from cod.model import Image, Upload
 from cod.net import openapi
-from cod.net.apibody import Wrong, unexpected
+from cod.net.errors import Wrong, unexpected
 from cod.net.intake import Full, Locked
 from cod.net.piece import Mismatch, TooLong
 from cod.wire import tus

@@ -6,16 +6,13 @@ raises `Impossible`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from cod.policy import leases
 from cod.policy.world import WARM, Ease, Grant, No, Plan, PowerChange, Take
-from cod.sim.cluster import Ask, Cluster, Reclaim
-from cod.sim.machines import Machine
+from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
+from cod.sim.world import World
 from cod.states import RequestState, VclusterState
-
-if TYPE_CHECKING:
-    from cod.sim.world import World
 
 
 class Impossible(Exception):

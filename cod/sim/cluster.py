@@ -1,15 +1,53 @@
-"""Virtual clusters, their requests and reclaims: what the database's rows of those names would hold."""
+"""Machines, virtual clusters, their requests and reclaims: what the database's rows of those names would hold."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Protocol
+from random import Random
+from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
-from cod.policy.world import Holder, Holding, Kind, Wish
-from cod.sim.machines import Machine
-from cod.states import RequestState, VclusterState
+from cod.policy.world import Cache, Holder, Holding, Kind, Wish
+from cod.sim import scenario as sc
+from cod.states import Disk, NodeState, RequestState, VclusterState
+
+
+class Spot(NamedTuple):
+    """What makes free nodes a lot."""
+
+    kind: Kind
+    readiness: int
+    cache: Cache | None
+    reserved: int
+
+
+class Way(NamedTuple):
+    """What makes nodes on their way back alike."""
+
+    kind: Kind
+    reserved: int
+    waking: bool
+
+
+class Machine:
+    """One node; names as in the table `nodes`. `spot`: what it counts as; `counted`: until when it is added up."""
+
+    __slots__ = ("assigned_at", "attempts", "cache", "cluster", "counted", "disk", "generation", "id", "kind", "name",
+                 "random", "reclaim", "released", "request_id", "reserved", "since", "spec", "spot", "state",
+                 "template_id", "waking")
+
+    def __init__(self, number: int, spec: sc.Type, kind: Kind, random: Random) -> None:
+        self.id, self.name, self.spec, self.kind, self.random = number, f"{spec.name}-{number}", spec, kind, random
+        self.state, self.since, self.generation, self.attempts = NodeState.INACTIVE, 0.0, 0, 0
+        self.disk: Disk = Disk.CLEAN
+        self.cache: Cache | None = None
+        self.cluster: Cluster | None = None
+        self.assigned_at: float | None = None
+        self.request_id = self.template_id = self.reserved = self.reclaim = self.released = 0
+        self.waking = False
+        self.counted = 0.0
+        self.spot: Spot | Way | None = None
 
 
 class Owner(Protocol):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from cod.model import Group
-from cod.sim.cluster import Ask, Cluster, Reclaim
+from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
 from cod.sim.draws import wave
-from cod.sim.machines import Machine
 from cod.sim.owners import FOREVER, Standing, parts, still_due
 from cod.sim.scenario import Farm
 from cod.sim.world import World

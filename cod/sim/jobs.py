@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cod.model import Group
-from cod.sim.cluster import Ask, Cluster
-from cod.sim.machines import Machine
+from cod.sim.cluster import Ask, Cluster, Machine
 from cod.sim.owners import MARGIN, Quiet
 from cod.sim.scenario import Jobs
 from cod.sim.world import World

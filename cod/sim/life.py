@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from cod.model import Energy
 from cod.policy.world import Cache
 from cod.sim.clock import Clock
+from cod.sim.cluster import Machine
 from cod.sim.draws import HOUR, about
-from cod.sim.machines import Hall, Machine
+from cod.sim.machines import Hall
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState
 
 if TYPE_CHECKING:

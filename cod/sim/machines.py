@@ -7,56 +7,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from random import Random
-from typing import TYPE_CHECKING, NamedTuple
 
 from cod.model import Energy, NodeType
 from cod.policy import energy as power
-from cod.policy.world import COLD, WARM, Cache, Coming, Kind, Lot
+from cod.policy.world import COLD, WARM, Coming, Kind, Lot
 from cod.sim import scenario as sc
 from cod.sim.clock import Clock
+from cod.sim.cluster import Machine, Spot, Way
 from cod.sim.draws import stream
-from cod.states import Disk, NodeEvent, NodeState, after
-
-if TYPE_CHECKING:
-    from cod.sim.cluster import Cluster
-
-
-class Spot(NamedTuple):
-    """What makes free nodes a lot."""
-
-    kind: Kind
-    readiness: int
-    cache: Cache | None
-    reserved: int
-
-
-class Way(NamedTuple):
-    """What makes nodes on their way back alike."""
-
-    kind: Kind
-    reserved: int
-    waking: bool
-
-
-class Machine:
-    """One node; names as in the table `nodes`. `spot`: what it counts as; `counted`: until when it is added up."""
-
-    __slots__ = ("assigned_at", "attempts", "cache", "cluster", "counted", "disk", "generation", "id", "kind", "name",
-                 "random", "reclaim", "released", "request_id", "reserved", "since", "spec", "spot", "state",
-                 "template_id", "waking")
-
-    def __init__(self, number: int, spec: sc.Type, kind: Kind, random: Random) -> None:
-        self.id, self.name, self.spec, self.kind, self.random = number, f"{spec.name}-{number}", spec, kind, random
-        self.state, self.since, self.generation, self.attempts = NodeState.INACTIVE, 0.0, 0, 0
-        self.disk: Disk = Disk.CLEAN
-        self.cache: Cache | None = None
-        self.cluster: Cluster | None = None
-        self.assigned_at: float | None = None
-        self.request_id = self.template_id = self.reserved = self.reclaim = self.released = 0
-        self.waking = False
-        self.counted = 0.0
-        self.spot: Spot | Way | None = None
+from cod.states import NodeEvent, NodeState, after
 
 
 class Hall:

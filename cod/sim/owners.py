@@ -6,8 +6,7 @@ from typing import Any, cast
 
 from cod.model import Group
 from cod.policy import leases
-from cod.sim.cluster import Ask, Cluster, Reclaim
-from cod.sim.machines import Machine
+from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
 from cod.sim.scenario import Farm, Jobs, Queue
 from cod.sim.world import World
 from cod.states import VclusterState

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Iterator
 
 from cod.model import Group
-from cod.sim.cluster import Ask, Cluster, Reclaim
+from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
 from cod.sim.jobs import Job
-from cod.sim.machines import Machine
 from cod.sim.owners import FOREVER, Standing, parts, still_due
 from cod.sim.scenario import Queue
 from cod.sim.world import World

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from cod.policy.match import satisfies
-from cod.sim import swf
+from cod.sim import acts, swf
 from cod.sim.draws import DAY, arrivals, runtime, stream
 from cod.sim.farm import FarmOwner
 from cod.sim.jobs import Job, JobOwner
@@ -26,7 +26,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, watch: Watch | None = None) -> None:
         self.scenario, self.end = scenario, scenario.days * DAY
-        self.world = World(scenario, scenario.seed, watch)
+        self.world = World(scenario, scenario.seed, acts.apply, watch)
         self.series: list[dict[str, float]] = []
         self._farms: list[FarmOwner] = []
         groups = {one.name: self.world.group(one.name, one.priority, one.default_lease, one.max_lease)

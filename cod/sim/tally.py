@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cod.states import RequestState
 
 if TYPE_CHECKING:
-    from cod.sim.cluster import Ask
-    from cod.sim.machines import Machine
+    from cod.sim.cluster import Ask, Machine
 
 
 class Tally:

@@ -13,11 +13,10 @@ from cod.model import Energy, Group, Policy
 from cod.policy import leases
 from cod.policy.plan import plan
 from cod.policy.world import OpenReclaim, Plan, Snapshot
-from cod.sim import acts
 from cod.sim.clock import Clock
-from cod.sim.cluster import Ask, Cluster, Owner, Reclaim
+from cod.sim.cluster import Ask, Cluster, Machine, Owner, Reclaim
 from cod.sim.life import Life
-from cod.sim.machines import Hall, Machine
+from cod.sim.machines import Hall
 from cod.sim.scenario import Scenario
 from cod.sim.tally import Tally
 from cod.states import NodeState, RequestState, VclusterState
@@ -26,12 +25,16 @@ DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's
 MINUTE = 60.0
 
 Watch = Callable[[Snapshot, Plan, float], None]
+Act = Callable[["World", Plan], None]
 
 
 class World:
-    """Everything there is. `watch` is called with each pass's snapshot and plan before the plan is applied."""
+    """Everything there is. `act` carries out a plan (`sim.acts.apply`).
 
-    def __init__(self, scenario: Scenario, seed: int, watch: Watch | None = None) -> None:
+    `watch` is called with each pass's snapshot and plan before the plan is applied.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, act: Act, watch: Watch | None = None) -> None:
         self.policy: Policy = scenario.policy
         self.energy: Energy = scenario.energy
         self.clock = Clock()
@@ -44,7 +47,7 @@ class World:
         self.clusters: dict[int, Cluster] = {}
         self.pending: dict[int, Ask] = {}
         self.reclaims: dict[int, Reclaim] = {}
-        self._watch, self._period = watch, scenario.period
+        self._act, self._watch, self._period = act, watch, scenario.period
         self._look_at = float("inf")
         self._minutes: set[float] = set()
         self.ended = self._ids = 0
@@ -265,7 +268,7 @@ class World:
         self.tally.passes += 1
         if self._watch is not None:
             self._watch(seen, planned, self.clock.now)
-        acts.apply(self, planned)
+        self._act(self, planned)
         moved = (planned.grants or planned.takes or planned.eases or planned.power_changes or planned.expired
                  or planned.overdue)
         if moved and self.pending:

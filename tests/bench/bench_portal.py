@@ -31,7 +31,7 @@ from sqlalchemy import insert
 
 from cod.flows.signin import digest
 from cod.model import Role
-from cod.net.portal import PAGES
+from cod.net.portal.registry import PAGES
 from cod.store import people, signins
 from cod.store import tables as t
 from cod.store.engine import Tx, connect

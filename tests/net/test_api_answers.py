@@ -13,10 +13,10 @@ import pytest
 
 from cod.model import SlowDown
 from cod.net import openapi
-from cod.net.apibody import unexpected
 from cod.net.apicondition import gzips
 from cod.net.apithing import pattern
 from cod.net.bodies.base import OneOrSeveral
+from cod.net.errors import unexpected
 from cod.net.routes import Route, find, unquoted
 from cod.net.table import ROUTES
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState

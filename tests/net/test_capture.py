@@ -25,6 +25,7 @@ from cod.flows import boot, captures
 from cod.images import deposit, store
 from cod.images.verify import verify
 from cod.model import Binding, ImageRules, Node, Policy, Refused, Site, ipv4
+from cod.net.agents import AgentConnection
 from cod.net.captures import Captures
 from cod.net.confd import ConfdServer
 from cod.net.http import HttpServer
@@ -62,7 +63,7 @@ class World:
         self.site = replace(site, images=ImageRules(open=True))
         self.serve()
         self.site = replace(self.site, http_port=self.port)
-        self.confd = ConfdServer(reactor, pool, self.site, "one", ["127.0.0.1"], 0)
+        self.confd = ConfdServer(AgentConnection, reactor, pool, self.site, "one", ["127.0.0.1"], 0)
         in_reactor(self.confd.startService)
         self.running: threading.Thread | None = None
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")

@@ -11,9 +11,10 @@ from sqlalchemy import Engine, select
 from twisted.internet.task import Clock
 
 from cod import ca as authority
-from cod import config, init, service
+from cod import init, service
 from cod.ca import Ca
 from cod.net.certificates import PERIOD, CertificateWatch
+from cod.site import load
 from cod.store import tables as t
 from tests.net.test_housekeeping import Pools
 
@@ -81,7 +82,7 @@ def test_a_server_s_start_puts_the_authority_s_end_off(
 ) -> None:
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")  # what it sets is undone with the test
     init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0)
-    site, settings = config.load(tmp_path / "site.toml")
+    site, settings = load.load(tmp_path / "site.toml")
     rmtree(settings.authority, ignore_errors=True)
     Ca(settings.authority, site.name, datetime.now(UTC) - timedelta(days=6500))
     before = authority.ends_at(settings.authority)

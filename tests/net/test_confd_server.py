@@ -18,6 +18,7 @@ from twisted.internet.task import Clock
 
 from cod.flows import boot
 from cod.model import Binding, Node, Policy, RequestTuple, Site, ipv4
+from cod.net.agents import AgentConnection
 from cod.net.confd import BATCH, ConfdServer, Limits
 from cod.orders import Order
 from cod.policy import lifecycle
@@ -182,7 +183,7 @@ def start(timed: Timed, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Cal
     servers: list[ConfdServer] = []
 
     def start(name: str = "one", **options: Any) -> ConfdServer:
-        server = ConfdServer(timed, pool, site, name, ["127.0.0.1"], 0, clock=lambda: NOW, **options)
+        server = ConfdServer(AgentConnection, timed, pool, site, name, ["127.0.0.1"], 0, clock=lambda: NOW, **options)
         in_reactor(server.startService)
         servers.append(server)
         return server

@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 
 from cod.flows import boot
 from cod.model import Binding, Node, Policy, Site, ipv4
+from cod.net.agents import AgentConnection
 from cod.net.confd import ConfdServer
 from cod.pool import Pool, in_transaction
 from cod.states import NodeEvent
@@ -37,7 +38,7 @@ class World:
         self.folder, self.engine, self.pool, self.reactor, self.in_reactor = folder, engine, pool, reactor, in_reactor
         self.site = site
         self.status: list[int] = []
-        self.server = ConfdServer(reactor, pool, site, "one", ["127.0.0.1"], 0)
+        self.server = ConfdServer(AgentConnection, reactor, pool, site, "one", ["127.0.0.1"], 0)
         in_reactor(self.server.startService)
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
         self.disk = folder / "disk"
@@ -59,10 +60,10 @@ class World:
         return secret
 
     def options(self) -> ctramp.Options:
-        return parse([
+        return ctramp.Options(**parse([
             "--confd", f"127.0.0.1:{self.server.port}", "--mac", MAC, "--secret", str(self.folder / "secret"),
             "--root", str(self.folder / "root"), "--disk", str(self.disk),
-            "--reboot-command", f"touch {self.folder}/rebooted", "--poweroff-command", f"touch {self.folder}/off"])
+            "--reboot-command", f"touch {self.folder}/rebooted", "--poweroff-command", f"touch {self.folder}/off"]))
 
     def agent(self) -> threading.Thread:
         thread = threading.Thread(target=lambda: self.status.append(ctramp.main(self.options())), daemon=True)
@@ -73,7 +74,8 @@ class World:
         self.in_reactor(self.server.stopService)
 
     def restart(self) -> None:
-        self.server = ConfdServer(self.reactor, self.pool, self.site, "one", ["127.0.0.1"], self.server.port)
+        self.server = ConfdServer(AgentConnection, self.reactor, self.pool, self.site, "one", ["127.0.0.1"],
+                                  self.server.port)
         self.in_reactor(self.server.startService)
 
     def node(self) -> Node:

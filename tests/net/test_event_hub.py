@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from cod.model import Role, Who
 from cod.net import events, happenings
-from cod.net.apibody import Wrong
+from cod.net.errors import Wrong
 from cod.net.events import Hub
 from cod.net.happenings import OVERLAP, Following, Happening
 from cod.store import nodes

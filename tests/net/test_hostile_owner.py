@@ -17,7 +17,7 @@ import pytest
 from cod.client import ApiError, Client
 from cod.flows import invitations, signin, tokens
 from cod.model import Identity, Refused, SignInRules, Who
-from cod.net.portal import ACTIONS, PAGES
+from cod.net.portal.registry import ACTIONS, PAGES
 from cod.store import people as rows
 from cod.store.engine import Tx
 from tests.net.apiserver import NOW, Served

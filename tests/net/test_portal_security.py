@@ -21,7 +21,7 @@ from twisted.internet.defer import fail
 
 from cod import webcert
 from cod.model import Role, Site, Who
-from cod.net.portal import PAGES
+from cod.net.portal.registry import PAGES
 from cod.net.portal.visits import Visit
 from cod.net.webtls import WebTls
 from cod.pool import Pool

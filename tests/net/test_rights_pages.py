@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
-from cod.net.portal import ACTIONS, PAGES
 from cod.net.portal.front import Portal
 from cod.net.portal.pages import Page
+from cod.net.portal.registry import ACTIONS, PAGES
 from cod.net.routes import ANYBODY
 from tests.net.apiserver import Served
 from tests.net.rights_world import MARK, OURS, Asker, World, standing

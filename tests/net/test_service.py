@@ -22,11 +22,12 @@ import prometheus_client
 import pytest
 from sqlalchemy import text
 
-from cod import config, init, logs, supervisor
+from cod import init, logs, supervisor
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import Policy, PowerRule, Site
 from cod.net.metrics import Mirror
 from cod.service import Running, take_over
+from cod.site import load
 from cod.store.engine import connect
 from tests.waiting import until
 
@@ -178,7 +179,7 @@ def test_sighup_reads_the_site_file_again_and_a_bad_one_changes_nothing(serving:
 class Rereading:
     """What `Running` needs of its ground to read the site file again."""
 
-    def __init__(self, site: Site, settings: config.Settings) -> None:
+    def __init__(self, site: Site, settings: load.Settings) -> None:
         self.site, self.settings, self.reactor = site, settings, None
 
 
@@ -187,7 +188,7 @@ class Rereading:
 def test_a_contradictory_policy_changes_nothing_on_reread(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, line: str, why: str) -> None:
     init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0)
-    site, settings = config.load(tmp_path / "site.toml")
+    site, settings = load.load(tmp_path / "site.toml")
     running = Running("manager", Rereading(site, settings), [])  # type: ignore[arg-type]
     good = settings.path.read_text()
     before = site.policy, site.energy

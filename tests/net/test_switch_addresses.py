@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from cod.model import Site
 from cod.net import bodies
 from cod.net.bodies.base import Reply, _with_closed
-from cod.net.portal import PAGES
+from cod.net.portal.registry import PAGES
 from cod.net.table import ROUTES
 from cod.policy.audit import for_owners
 from cod.policy.power import told

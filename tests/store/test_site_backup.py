@@ -12,15 +12,16 @@ from click.testing import CliRunner, Result
 from sqlalchemy import Engine, select
 
 from cod import backup as site_backup
-from cod import config, init, secretfile
+from cod import init, secretfile
 from cod.ca import Ca
 from cod.cli.root import cod
-from cod.config import Settings
 from cod.flows import boot as boot_flow
 from cod.flows import images as image_flows
 from cod.flows import people
 from cod.images import store as image_store
 from cod.images.ingest import ingest
+from cod.site import load
+from cod.site.load import Settings
 from cod.states import NodeState
 from cod.store import nodes
 from cod.store import tables as t
@@ -46,7 +47,7 @@ class Founded:
         text = self.file.read_text().replace('# database = ""', f'database = "{database}"')
         self.file.write_text(text + account)
         init.found(folder, self.file, {}, NOW)
-        self.settings: Settings = config.load(self.file)[1]
+        self.settings: Settings = load.load(self.file)[1]
         Ca(self.settings.authority, "site")
         self.settings.consoles.mkdir(exist_ok=True)
         (self.settings.consoles / "log").write_text("not kept")
@@ -145,7 +146,7 @@ def test_a_destroyed_site_is_restored_as_it_was(there: Founded, tmp_path: Path) 
 def test_a_restored_site_boots_its_nodes(small: Founded, tmp_path: Path) -> None:
     """A node in use boots from its disk; a free one loads the trampoline, where it reports and is wiped."""
     small.empty()
-    site = config.load(small.file)[0]
+    site = load.load(small.file)[0]
     with small.engine.begin() as tx:
         held_node(tx, site, state="active")
         nodes.add(tx, name="n2", boot_mac="52:54:00:00:00:02", now=NOW, cause="test", actor="test",

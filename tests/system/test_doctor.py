@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from cod import config, init, webcert
+from cod import init, webcert
 from cod.client import Client, Unreachable
 from cod.doctor import clock
 from cod.doctor.finding import Context
 from cod.model import Site
+from cod.site import load
 from cod.store.engine import connect
 from tests.waiting import until
 from trampoline import build
@@ -356,7 +357,7 @@ def test_a_site_file_with_an_error(host: Host) -> None:
 def test_a_clock_that_nobody_sets(tmp_path: Path, answer: tuple[int, int], state: str, site: Site) -> None:
     """The kernel's answer alone is made up: this host's clock is not touched."""
     init.write_site_file(tmp_path / "site.toml", tmp_path, {})
-    settings: Any = replace(config.load(tmp_path / "site.toml")[1])
+    settings: Any = replace(load.load(tmp_path / "site.toml")[1])
     found = list(clock.findings(Context(site, settings, {}, 0.0, True), lambda: answer))
     assert [each.state for each in found] == [state]
     assert bool(found[0].remedy) == (state != "good")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cod import config
 from cod.model import Refused, TypeRules
 from cod.policy import quantity, wording
 from cod.policy.attributes import ATTRIBUTES, MHZ, MIB, PARTICULAR, PARTS, RATE
 from cod.policy.equal import canonical
 from cod.policy.match import check, satisfies
 from cod.policy.operators import PHRASES
+from cod.site import load
 from cod.wire import xmldoc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +94,6 @@ def test_the_site_files_example_is_one() -> None:
     [example] = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
     subnet = '[[subnet]]\nname = "a"\nnetwork = "10.0.0.0/24"\nserver = "10.0.0.1"\ninterface = "x"\n' \
              'boot_pool = ["10.0.0.2", "10.0.0.9"]\nblock_pool = ["10.0.0.64", "10.0.0.127"]\n'
-    file = config.parse(example + subnet, Path("site.toml"))
+    file = load.parse(example + subnet, Path("site.toml"))
     assert file.types.model_dump() == tomllib.loads(example)["types"] | {"ignore": tuple(file.types.ignore)}
     assert TypeRules().ignore == ("firmware/version",)

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.json_schema import models_json_schema
 
-from cod.net.apibody import Wrong
 from cod.net.apirequest import phrase
 from cod.net.apirun import checked
 from cod.net.bodies import wording
 from cod.net.bodies.base import DnsLabel
+from cod.net.errors import Wrong
 from cod.net.table import ROUTES
 
 

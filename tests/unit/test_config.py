@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod import config, init, model, proposal
-from cod.config import ConfigError
+from cod import init, model, proposal
 from cod.policy.power import rule_for
 from cod.service import PARTS
-from cod.sitefile import SiteFile
+from cod.site import load
+from cod.site.file import SiteFile
+from cod.site.load import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
@@ -46,15 +47,15 @@ SUBNET = GOOD[GOOD.index("[[subnet]]"):GOOD.index("[[power]]")]
 
 def problems(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        config.parse(text, Path("site.toml"))
+        load.parse(text, Path("site.toml"))
     assert all(line.startswith("site.toml: ") for line in str(caught.value).splitlines())
     return caught.value.problems
 
 
-def loaded(tmp_path: Path, text: str) -> tuple[model.Site, config.Settings]:
+def loaded(tmp_path: Path, text: str) -> tuple[model.Site, load.Settings]:
     path = tmp_path / "site.toml"
     path.write_text(text)
-    return config.load(path)
+    return load.load(path)
 
 
 def test_a_good_file_becomes_a_site_and_settings(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, words: str) 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=words):
-        config.load(path)
+        load.load(path)
 
 
 def test_a_socket_path_that_no_socket_can_have_is_refused(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_socket_path_that_no_socket_can_have_is_refused(tmp_path: Path) -> Non
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reader(text: str) -> None:
     with pytest.raises(ConfigError):
-        config.parse(text, Path("x"))
+        load.parse(text, Path("x"))
 
 
 # ---------------------------------------------------------------- cod init's file
@@ -262,7 +263,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 
 def test_the_annotated_file_is_valid_and_names_every_key() -> None:
     text = init.annotated({"server": {"data_dir": "/x"}, "subnet": proposal.EXAMPLE})
-    config.parse(text, Path("x"))
+    load.parse(text, Path("x"))
     named = {line.lstrip("# ").partition(" =")[0] for line in text.splitlines() if " = " in line}
     for key, field in SiteFile.model_fields.items():
         table = init.table_class(field)
@@ -281,7 +282,7 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
         is_key = " = " in bare and bare.partition(" = ")[0].isidentifier()
         lines.append(bare if is_key and bare.partition(" = ")[0] not in required_or_null else line)
     assert "heartbeat = 5.0" in lines
-    assert config.parse("\n".join(lines), Path("x")) == config.parse(text, Path("x"))
+    assert load.parse("\n".join(lines), Path("x")) == load.parse(text, Path("x"))
 
 
 def test_what_groups_may_keep_of_images(tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0
     before = file.read_text()
     assert 'interface = "br7"' in before
-    assert config.load(file)[1].listen == (("127.0.0.1", 8443), ("10.77.0.1", 443))
+    assert load.load(file)[1].listen == (("127.0.0.1", 8443), ("10.77.0.1", 443))
     again = init.found(tmp_path, file, {"interface": "br8"}, 2000.0)
     assert f"kept {file}: what the options say is for a new one" in again
     assert f"kept {file}" in init.found(tmp_path, file, {}, 2000.0)
@@ -325,7 +326,7 @@ def test_a_networks_pools(tmp_path: Path, network: str, server: str, boot: list[
     """Whoever names a network and an address in it has a site file that is right."""
     assert proposal.pools(network) == {"boot_pool": boot, "block_pool": block}
     init.write_site_file(tmp_path / "site.toml", tmp_path, {"network": network, "server": server})
-    assert config.load(tmp_path / "site.toml")[0].subnets[0].network == network
+    assert load.load(tmp_path / "site.toml")[0].subnets[0].network == network
 
 
 def test_no_pools_of_no_network() -> None:
@@ -385,7 +386,7 @@ def test_the_systemd_units_run_parts_that_there_are() -> None:
 ])
 def test_the_portals_tls(lines: str, what: str) -> None:
     assert what in problems(GOOD + f"[api]\n{lines}\n")[0]
-    config.parse(GOOD + '[api]\nlisten = ["127.0.0.1:1", "[::1]:1"]\nplain = true\n', Path("site.toml"))
+    load.parse(GOOD + '[api]\nlisten = ["127.0.0.1:1", "[::1]:1"]\nplain = true\n', Path("site.toml"))
 
 
 SIGNING = """[api]
@@ -421,6 +422,6 @@ def test_how_people_sign_in(tmp_path: Path) -> None:
     ('[oidc]\nissuer = "https://x"', "client_id and secret_file"),
     ('[oidc]\nissuer = "ftp://x"', "oidc.issuer")])
 def test_what_cannot_be_signed_in_by_is_refused(tmp_path: Path, table: str, problem: str) -> None:
-    with pytest.raises(config.ConfigError) as caught:
+    with pytest.raises(load.ConfigError) as caught:
         loaded(tmp_path, GOOD + table + "\n")
     assert problem in str(caught.value)

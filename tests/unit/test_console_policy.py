@@ -13,7 +13,7 @@ from cod.consolefiles import _NAME
 from cod.model import ConsoleRules
 from cod.policy import console
 from cod.power import drivers
-from cod.sitefile import PowerTable
+from cod.site.tables import PowerTable
 
 ON = ConsoleRules(record=True)
 HOLDERS = st.tuples(st.none() | st.integers(1, 2**40), st.floats(0, 4e9).map(lambda at: round(at, 3)))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from trampoline.filesystems import content, ext, jbd2
+from trampoline.filesystems import content, detect, ext, jbd2
 from trampoline.filesystems.content import Content
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Path:
 
 def look(path: Path) -> Content:
     data = path.read_bytes()
-    return content.look(lambda length, at: data[at : at + length] if at >= 0 else b"", len(data))
+    return detect.look(lambda length, at: data[at : at + length] if at >= 0 else b"", len(data))
 
 
 def strip(path: Path, found: Content) -> int:
@@ -208,7 +208,7 @@ def test_rubbish_never_breaks_a_reader(partition: Path, tree: Path) -> None:
             mine[rng.randrange(1024, 2048)] = rng.randrange(256)
             mine[rng.randrange(2048, 300_000)] = rng.randrange(256)
         mine[0x460] |= 4  # the journal is asked, too
-        content.look(lambda length, at, mine=mine: bytes(mine[at : at + length]), len(mine))  # type: ignore[misc]
+        detect.look(lambda length, at, mine=mine: bytes(mine[at : at + length]), len(mine))  # type: ignore[misc]
 
 
 def test_runs_of_bits() -> None:
@@ -281,7 +281,7 @@ def test_what_has_a_name_and_no_reader_is_in_use_as_a_whole(partition: Path, kin
 
 
 def test_a_partition_of_nothing() -> None:
-    assert content.look(lambda length, at: b"", 0) == Content("")
+    assert detect.look(lambda length, at: b"", 0) == Content("")
 
 
 def test_joined_extents() -> None:

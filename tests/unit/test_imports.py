@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.wire.nmptalk", "cod.wire.nmpxml", "cod.wire.nmpbodies", "cod.model"},
                 {"lxml", "twisted", "pydantic", "cryptography"}),
     "cod.recipes": ({"cod.data"}, set()),
-    "cod.doctor": ({"cod.doctor", "cod.config", "cod.host", "cod.recipes", "cod.secretfile", "cod.webcert", "cod.power",
+    "cod.doctor": ({"cod.doctor", "cod.site.load", "cod.host", "cod.recipes", "cod.secretfile", "cod.webcert", "cod.power",
                     "cod.store", "cod.wire.dhcp", "cod.model"}, {"cryptography", "sqlalchemy", "twisted"}),
     "cod.ca": ({"cod.secretfile"}, {"cryptography"}),
     "cod.webcert": ({"cod.secretfile"}, {"cryptography"}),
@@ -56,8 +57,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }
 # May import everything; nobody imports them.
-COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.config", "cod.sitefile", "cod.sitevalues",
-               "cod.siterules", "cod.sitesignin", "cod.init", "cod.proposal", "cod.backup", "cod.logs", "cod.__main__"}
+COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.site.load", "cod.site.tables", "cod.site.values",
+               "cod.site.file", "cod.site.signin", "cod.init", "cod.proposal", "cod.backup", "cod.logs", "cod.__main__"}
 # The local commands (init, serve, trampoline, db, token) compose too: they are the program's other way in.
 LOCAL = {"cod.cli.local", "cod.cli.server", "cod.cli.trampoline", "cod.cli.db", "cod.cli.token", "cod.cli.simulate",
          "cod.cli.vcm", "cod.cli.backup", "cod.cli.doctor", "cod.cli.recipe"}
@@ -133,6 +134,42 @@ def test_no_protocol_imports_another() -> None:
             for target in imported(name, path):
                 head = next((edge for edge in EDGES if target == edge or target.startswith(edge + ".")), name)
                 assert name == head or name in EDGES[head], f"{name} imports {target}"
+
+
+def test_no_circles() -> None:
+    """Modules import each other in one direction, type-only imports and packages on the way included."""
+    TopologicalSorter(arrows(dict(modules()))).prepare()
+
+
+def arrows(paths: dict[str, Path]) -> dict[str, set[str]]:
+    """Return what each module executes by its imports: modules, and the packages that hold them."""
+    found: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        targets = set()
+        for target in imported(name, path):
+            while target and target not in paths:
+                target = target.rpartition(".")[0]
+            while target:
+                if target in paths and target != name and not name.startswith(f"{target}."):
+                    targets.add(target)
+                target = target.rpartition(".")[0]
+        found[name] = targets
+    return found
+
+
+def test_the_check_sees_a_circle(tmp_path: Path) -> None:
+    one, two, package = tmp_path / "one.py", tmp_path / "two.py", tmp_path / "__init__.py"
+    one.write_text("from cod.room.two import thing\n")
+    two.write_text("if TYPE_CHECKING:\n    from cod.room import one\n")
+    package.write_text("")
+    with pytest.raises(CycleError):
+        TopologicalSorter(arrows({"cod.room": package, "cod.room.one": one, "cod.room.two": two})).prepare()
+    package.write_text("from cod.floor import door\n")
+    two.write_text("")
+    one.write_text("from cod.room.two import thing\n")
+    paths = {"cod.room": package, "cod.room.two": two, "cod.floor.door": one}
+    with pytest.raises(CycleError):  # who imports one module of a package runs all that the package imports
+        TopologicalSorter(arrows(paths)).prepare()
 
 
 def test_the_page_of_the_house_names_every_floor() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.net.apibody import Wrong
-from cod.net.portal import ACTIONS
+from cod.net.errors import Wrong
 from cod.net.portal.forms import Fields
 from cod.net.portal.groups import amount
 from cod.net.portal.pages import Action
+from cod.net.portal.registry import ACTIONS
 from cod.net.portal.templateform import fields_of
 
 MAKERS = [each for each in ACTIONS if isinstance(each, Action) and each.body is not None]

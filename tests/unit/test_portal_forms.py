@@ -12,9 +12,9 @@ from pydantic import Field
 
 from cod.model import Who
 from cod.net import bodies as b
-from cod.net.apibody import Wrong
 from cod.net.apirun import checked
 from cod.net.bodies.base import Body
+from cod.net.errors import Wrong
 from cod.net.portal import links, nav, shown
 from cod.net.portal.assets import Assets
 from cod.net.portal.forms import Fields, Form, body_of, seconds

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cod import config, host, init, proposal
+from cod import host, init, proposal
 from cod.cli.root import cod
 from cod.host import Interface
 from cod.proposal import Unfit
+from cod.site import load
 
 
 def interface(name: str, *addresses: str) -> Interface:
@@ -47,7 +48,7 @@ def test_what_the_options_leave_open_is_taken_from_the_host(
     found = proposal.subnet(said, HOST)
     assert found == wanted
     init.write_site_file(tmp_path / "site.toml", tmp_path, found)
-    subnet = config.load(tmp_path / "site.toml")[0].subnets[0]
+    subnet = load.load(tmp_path / "site.toml")[0].subnets[0]
     assert (subnet.name, subnet.interface, subnet.relay) == (
         wanted.get("name", "lab"), wanted.get("interface", "eth1"), wanted.get("relay"))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cod import config
 from cod.service import Ground, Running
+from cod.site import load
 from tests.unit.test_config import GOOD
 
 
@@ -26,7 +26,7 @@ class Service:
 def test_services_read_their_files_again_with_the_site_file(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(GOOD)
-    site, settings = config.load(path)
+    site, settings = load.load(path)
     nothing: Any = None
     running = Running("web", Ground(nothing, nothing, site, settings, nothing), [])
     service = Service()

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cod.policy.world import Grant, Plan, Share, Snapshot, Take
 from cod.sim import acts
-from cod.sim.cluster import Cluster
-from cod.sim.machines import Machine
+from cod.sim.cluster import Cluster, Machine
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.world import World

@@ -1,8 +1,4 @@
-"""What is in a partition, and which of its bytes are in use.
-
-Known are ext2, ext3 and ext4, FAT, and swap. Of everything else (and of a file system that is not quite what its reader
-knows) all is in use: what is empty there is found out by reading it.
-"""
+"""What readers of file systems tell about a partition."""
 
 from __future__ import annotations
 
@@ -16,11 +12,6 @@ Extent = tuple[int, int]
 """Bytes [start, end) of the partition."""
 
 _TAIL = 128 << 10  # bytes at a partition's end where md keeps its superblock (formats 0.90 and 1.0)
-_PAGE = 4096
-_SWAP = (b"SWAPSPACE2", b"SWAP-SPACE")
-_SUSPENDED = (b"S1SUSPEND\0", b"S2SUSPEND\0", b"ULSUSPEND\0", b"LINHIB0001")
-_NAMES = (("xfs", 0, b"XFSB"), ("ntfs", 3, b"NTFS    "), ("btrfs", 0x10040, b"_BHRfS_M"), ("lvm", 512, b"LABELONE"),
-          ("luks", 0, b"LUKS\xba\xbe"), ("exfat", 3, b"EXFAT   "), ("iso9660", 0x8001, b"CD001"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +28,6 @@ class Content:
     used: tuple[Extent, ...] | None = None
     label: str = ""
     changes: tuple[tuple[int, bytes], ...] = ()
-
-
-def look(read: Read, size: int) -> Content:
-    """What is in a partition of `size` bytes."""
-    from trampoline.filesystems import ext, fat
-
-    for reader in (_swap, ext.look, fat.look):
-        found = reader(read, size)
-        if found is not None:
-            return found
-    kind = next((name for name, at, magic in _NAMES if read(len(magic), at) == magic), "")
-    label = read(32, 0x8028).decode("ascii", "replace").strip().upper() if kind == "iso9660" else ""
-    return Content(kind, label=label)
-
-
-def _swap(read: Read, size: int) -> Content | None:
-    """Its first page says that it is one, and how it is called. What was swapped out died with the machine; so did what
-    a suspended machine left there, for which nobody must look."""
-    magic = read(10, _PAGE - 10)
-    if magic in _SWAP:
-        return Content("swap", ((0, _PAGE),))
-    if magic in _SUSPENDED:
-        return Content("swap", ((0, _PAGE),), changes=((_PAGE - 10, _SWAP[0]),))
-    return None
 
 
 def joined(extents: Iterable[Extent], end: int, size: int) -> tuple[Extent, ...]:

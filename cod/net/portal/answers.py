@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from cod.net.apibody import Wrong
+from cod.net.errors import Wrong
 from cod.net.portal.visits import Visit
 
 HTML = "text/html; charset=utf-8"

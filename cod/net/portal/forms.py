@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
 
-from cod.net.apibody import Wrong
 from cod.net.apirun import checked
+from cod.net.errors import Wrong
 
 OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000

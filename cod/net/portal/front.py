@@ -18,9 +18,10 @@ from cod.flows.access import guarded, offered
 from cod.flows.replies import Repeated
 from cod.model import Right, Who
 from cod.net import apirun, routes
-from cod.net.apibody import Wrong, unexpected
 from cod.net.apicondition import Conditions
-from cod.net.apirun import NONE, Ground
+from cod.net.apirun import NONE
+from cod.net.context import Context
+from cod.net.errors import Wrong, unexpected
 from cod.net.portal import links, nav, visits
 from cod.net.portal.answers import Answer, Asked, check_host, packed, redirect, same_origin
 from cod.net.portal.assets import Assets
@@ -38,10 +39,10 @@ log = logging.getLogger("cod.portal")
 
 
 class Portal:
-    """Pages and actions on `ground`."""
+    """Pages and actions on `context`."""
 
-    def __init__(self, ground: Ground, pages: tuple[Page, ...], actions: tuple[Action | Door, ...]) -> None:
-        self.ground, self.pages = ground, pages
+    def __init__(self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | Door, ...]) -> None:
+        self.context, self.pages = context, pages
         self.doors = [each for each in actions if isinstance(each, Door) and each.get]
         self.actions = tuple(each for each in actions if each not in self.doors)
         web = data.path("web")
@@ -54,7 +55,7 @@ class Portal:
         try:
             if refused:
                 raise refused
-            check_host(asked.header("host"), self.ground.names)
+            check_host(asked.header("host"), self.context.names)
             answer = await self._found(asked)
         except Wrong as wrong:
             answer = self._problem(asked, wrong)
@@ -112,7 +113,7 @@ class Portal:
         part = pairs.pop("part", "")
         query = None if page.query is None else apirun.checked(page.query, pairs if asked.method == "GET" else {})
         ask = self._ask(asked, names, query=query)
-        value = await self.ground.pool.read(
+        value = await self.context.pool.read(
             partial(guarded, flow=_dated(page.load(ask)), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         # Nothing is shown at the address that a form was sent to: live parts are fetched from the page's own.
@@ -132,10 +133,10 @@ class Portal:
                       headers={"X-Live-Apart": str(values["apart"])})
 
     def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
-        ground = self.ground
-        return Ask(ground.site, ground.clock(), asked.visit.who or NOBODY, ground.images, names, body, query,
-                   key or secrets.token_hex(16), ground.webhook_key, ground.authority,
-                   ground.consoles, asked.header("host") or "", ground.fingerprint())
+        context = self.context
+        return Ask(context.site, context.clock(), asked.visit.who or NOBODY, context.images, names, body, query,
+                   key or secrets.token_hex(16), context.webhook_key, context.authority,
+                   context.consoles, asked.header("host") or "", context.fingerprint())
 
     def _context(self, asked: Asked, place: str, form: Form | None = None) -> dict[str, Any]:
         """What every template is given; see `net.portal`."""
@@ -146,11 +147,11 @@ class Portal:
             return replace(made, mark=mark)
 
         return {
-            "me": visit.who, "user": visit.session and visit.session.user, "site": self.ground.site,
-            "now": self.ground.clock(), "path": asked.path, "place": place,
+            "me": visit.who, "user": visit.session and visit.session.user, "site": self.context.site,
+            "now": self.context.clock(), "path": asked.path, "place": place,
             "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
             "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
-            "home": "", "part": "", "apart": round(self.ground.hub.apart(), 1), "last_event": None,
+            "home": "", "part": "", "apart": round(self.context.hub.apart(), 1), "last_event": None,
             "can": partial(_can, visit.who), "reply": None,
         }
 
@@ -224,9 +225,9 @@ class Portal:
         conditions = NONE if action.again else Conditions(key, key)
         ask = self._ask(asked, action.names(names, fields), checked if route.body else None,
                         None if route.body else checked, key)
-        value = await apirun.carry_out(self.ground, route, ask, conditions)
+        value = await apirun.carry_out(self.context, route, ask, conditions)
         reply = _before(route, value) if isinstance(value, Repeated) else await apirun.reply(
-            self.ground, route, ask, value)
+            self.context, route, ask, value)
         if action.again:
             return await self._again(asked, action, names, fields, None, reply=reply)
         log.info("%s %s: %s", who.name, asked.method, route.summary)

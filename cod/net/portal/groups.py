@@ -10,7 +10,7 @@ from cod.flows.access import offered
 from cod.model import Page as Part
 from cod.model import Right
 from cod.net import bodies as b
-from cod.net.apibody import Wrong
+from cod.net.errors import Wrong
 from cod.net.portal import forms
 from cod.net.portal.forms import Fields
 from cod.net.portal.pages import Action, Page, api, to

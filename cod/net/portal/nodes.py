@@ -12,7 +12,7 @@ from cod.model import Page as ListPage
 from cod.model import Right
 from cod.net import bodies as b
 from cod.net import console
-from cod.net.apibody import Wrong
+from cod.net.errors import Wrong
 from cod.net.portal.forms import Fields
 from cod.net.portal.pages import Action, Page, api, to, together
 from cod.net.portal.timeline import life

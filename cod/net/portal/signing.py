@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from cod.model import Refused
-from cod.net.apibody import unexpected
 from cod.net.bodies.base import Query
+from cod.net.errors import unexpected
 from cod.net.portal import visits
 from cod.net.portal.answers import Answer, Asked, redirect
 from cod.net.portal.forms import Fields
@@ -31,14 +31,14 @@ def _sign_in_page(ask: Ask) -> Flow:
 
 
 async def _sign_in(portal: Any, asked: Asked, fields: Fields) -> Answer:
-    cookie = await portal.ground.signin.sign_in(
+    cookie = await portal.context.signin.sign_in(
         fields.one("name").strip(), fields.one("password"), address=asked.address, browser=_browser(asked))
     back = fields.one("back", "/")
     return _begun(cookie, back if is_local(back) else "/", "")
 
 
 async def _sign_out(portal: Any, asked: Asked, fields: Fields) -> Answer:
-    await portal.ground.signin.sign_out(asked.visit.cookie, address=asked.address)
+    await portal.context.signin.sign_out(asked.visit.cookie, address=asked.address)
     return _without_session(redirect("/sign-in", visits.flash(SIGNED_OUT)))
 
 
@@ -48,7 +48,7 @@ async def _sign_out(portal: Any, asked: Asked, fields: Fields) -> Answer:
 async def _leave(portal: Any, asked: Asked, fields: Fields) -> Answer:
     """To the provider. What is to be the same when the browser is back is in a cookie that comes along then."""
     back = fields.one("back", "/")
-    url, visit = await portal.ground.signin.oidc_begin(back if is_local(back) else "/")
+    url, visit = await portal.context.signin.oidc_begin(back if is_local(back) else "/")
     return redirect(url, visits.cookie(visits.AWAY, visit, 600, strict=False))
 
 
@@ -57,7 +57,7 @@ async def _return(portal: Any, asked: Asked, fields: Fields) -> Answer:
     strict, would stay behind."""
     found = visits.cookies(asked.header("cookie")).get(visits.AWAY, "")
     query = {name: values[0] for name, values in fields.values.items()}
-    cookie, back = await portal.ground.signin.oidc_finish(
+    cookie, back = await portal.context.signin.oidc_finish(
         query, found, address=asked.address, browser=_browser(asked))
     answer = _shown(portal, asked, "signed-in.html", back=back if is_local(back) else "/")
     answer.cookies += [visits.cookie(visits.SESSION, cookie), visits.cookie(visits.VISIT, "", 0),
@@ -71,7 +71,7 @@ async def _return(portal: Any, asked: Asked, fields: Fields) -> Answer:
 async def _look(portal: Any, asked: Asked, fields: Fields) -> Answer:
     """The code of a link, typed or put in by the script from the address's fragment, which is never sent."""
     code = fields.one("code").strip().rpartition("#")[2]
-    link = await portal.ground.signin.invitation(code)
+    link = await portal.context.signin.invitation(code)
     return _shown(portal, asked, "invited.html", link=link, code=code)
 
 
@@ -83,9 +83,9 @@ def _shown(portal: Any, asked: Asked, template: str, **values: Any) -> Answer:
 async def _accept(portal: Any, asked: Asked, fields: Fields) -> Answer:
     """Make the account, or set the new password; what is wrong is shown on the same page, with what was typed."""
     code = fields.one("code")
-    link = await portal.ground.signin.invitation(code)
+    link = await portal.context.signin.invitation(code)
     try:
-        cookie = await portal.ground.signin.accept(
+        cookie = await portal.context.signin.accept(
             code, password=fields.one("password"), name=fields.one("name").strip(),
             full_name=fields.one("full_name").strip(), email=fields.one("email").strip(), address=asked.address,
             browser=_browser(asked))
@@ -97,7 +97,7 @@ async def _accept(portal: Any, asked: Asked, fields: Fields) -> Answer:
 
 
 async def _join(portal: Any, asked: Asked, fields: Fields) -> Answer:
-    link = await portal.ground.signin.join(fields.one("code"), asked.visit.who)
+    link = await portal.context.signin.join(fields.one("code"), asked.visit.who)
     return redirect("/", visits.flash(f"You are now {link.role} of {link.group}."))
 
 

@@ -13,8 +13,8 @@ from cod.flows import groups, images, templates, types, views
 from cod.flows.access import Claim
 from cod.model import ImageView, Right, Template
 from cod.net import bodies as b
-from cod.net.apibody import Wrong
 from cod.net.bodies.base import Query
+from cod.net.errors import Wrong
 from cod.net.portal import attributes, templateform
 from cod.net.portal.answers import Answer, Asked
 from cod.net.portal.documents import described

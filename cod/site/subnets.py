@@ -1,18 +1,39 @@
-"""Rules of the site file that span keys: each function tells what is wrong, a sentence a problem."""
+"""The site file's table [[subnet]], and the rules that span its keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import IPv4Address
-from typing import TYPE_CHECKING
+from ipaddress import IPv4Address, IPv4Network
 
-from cod.sitevalues import Pool
+from pydantic import Field, model_validator
 
-if TYPE_CHECKING:
-    from cod.sitefile import SiteFile, SubnetTable
+from cod.site.values import LABEL, Pool, Table
 
 
-def subnet_problems(subnet: SubnetTable) -> Iterator[str]:
+class SubnetTable(Table):
+    """One IPv4 network that COD answers on. Repeat the table for more."""
+
+    name: str = Field(pattern=LABEL, description="its name in listings, a DNS label")
+    network: IPv4Network = Field(description="the network, ADDRESS/BITS")
+    server: IPv4Address = Field(description="COD's own address on it (behind a relay: the address that nodes reach)")
+    interface: str | None = Field(None, min_length=1, max_length=15, description="the server's interface on it; leave "
+                                  "out for a network behind a relay")
+    relay: IPv4Address | None = Field(None, description="address by which a DHCP relay names this network (giaddr)")
+    router: IPv4Address | None = Field(None, description="default router given to nodes")
+    dns: tuple[IPv4Address, ...] = Field((), description="name servers given to nodes; none: COD's own, if it is on")
+    boot_pool: Pool = Field(description="first and last address for firmware and trampoline")
+    block_pool: Pool = Field(description="first and last address from which vclusters get their blocks")
+    block_size: int = Field(64, ge=2, le=2**20, description="addresses in one vcluster's block, a power of two")
+
+    @model_validator(mode="after")
+    def _coherent(self) -> SubnetTable:
+        problems = list(_problems(self))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+
+def _problems(subnet: SubnetTable) -> Iterator[str]:
     """What of a subnet does not go together."""
     net = subnet.network
     on_it = {"router": subnet.router, "server": subnet.server if subnet.interface else None}
@@ -48,30 +69,3 @@ def _is_host(address: IPv4Address) -> bool:
 
 def _overlap(one: Pool, other: Pool) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
-
-
-def site_problems(file: SiteFile) -> Iterator[str]:
-    """What of different tables does not go together; each sentence begins with the key."""
-    if file.boot.http_port == file.boot.confd_port:
-        yield "boot.http_port and boot.confd_port should differ"
-    if not file.subnet:
-        yield "subnet: at least one [[subnet]] is needed"
-    yield from _account_problems(file)
-    for n, subnet in enumerate(file.subnet):
-        for other in file.subnet[:n]:
-            if subnet.name == other.name:
-                yield f"subnet.{n}.name: {subnet.name!r} is used twice"
-            if subnet.network.overlaps(other.network):
-                yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
-            if subnet.interface is not None and subnet.interface == other.interface and subnet.relay is None:
-                yield f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one needs a relay"
-
-
-def _account_problems(file: SiteFile) -> Iterator[str]:
-    names = [account.name for account in file.account]
-    for n, name in enumerate(names):
-        if name in names[:n]:
-            yield f"account.{n}.name: {name!r} is used twice"
-    for n, rule in enumerate(file.power):
-        if rule.account is not None and rule.account not in names:
-            yield f"power.{n}.account: there is no [[account]] named {rule.account!r}"

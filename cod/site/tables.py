@@ -1,7 +1,7 @@
 """The tables of the site file: what each key is, its limits, its default.
 
-This is the only description of the file: `cod.config` reads it with these tables, `cod init` writes it out of them.
-What a value may be is in `cod.sitevalues`, which rules span keys in `cod.siterules`.
+With `cod.site.subnets`, `cod.site.signin` and `cod.site.file` they are the only description of the file: `cod.site.load`
+reads it with them, `cod init` writes it out of them. What a value may be is in `cod.site.values`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from sqlalchemy.exc import ArgumentError
 
 from cod.model import Refused
 from cod.policy import keep
-from cod.siterules import site_problems, subnet_problems
-from cod.sitesignin import LdapTable, OidcTable, SignInTable
-from cod.sitevalues import (
+from cod.site.values import (
     DIALECTS,
-    DOMAIN,
     LABEL,
     AbsolutePath,
     Attribute,
@@ -30,7 +27,6 @@ from cod.sitevalues import (
     MailAddress,
     Mark,
     NotNegative,
-    Pool,
     Port,
     Positive,
     Priority,
@@ -287,29 +283,6 @@ class SmtpTable(Table):
         return self
 
 
-class SubnetTable(Table):
-    """One IPv4 network that COD answers on. Repeat the table for more."""
-
-    name: str = Field(pattern=LABEL, description="its name in listings, a DNS label")
-    network: IPv4Network = Field(description="the network, ADDRESS/BITS")
-    server: IPv4Address = Field(description="COD's own address on it (behind a relay: the address that nodes reach)")
-    interface: str | None = Field(None, min_length=1, max_length=15, description="the server's interface on it; leave "
-                                  "out for a network behind a relay")
-    relay: IPv4Address | None = Field(None, description="address by which a DHCP relay names this network (giaddr)")
-    router: IPv4Address | None = Field(None, description="default router given to nodes")
-    dns: tuple[IPv4Address, ...] = Field((), description="name servers given to nodes; none: COD's own, if it is on")
-    boot_pool: Pool = Field(description="first and last address for firmware and trampoline")
-    block_pool: Pool = Field(description="first and last address from which vclusters get their blocks")
-    block_size: int = Field(64, ge=2, le=2**20, description="addresses in one vcluster's block, a power of two")
-
-    @model_validator(mode="after")
-    def _coherent(self) -> SubnetTable:
-        problems = list(subnet_problems(self))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
-
-
 class AccountTable(Table):
     """What power drivers sign in to BMCs and outlets with. Repeat for more. Re-read on SIGHUP."""
 
@@ -361,37 +334,3 @@ class KeepTable(Table):
             return keep.check(disk)
         except Refused as refused:
             raise ValueError(refused.sentence) from None
-
-
-class SiteFile(Table):
-    """The whole file."""
-
-    name: str = Field("site", min_length=1, max_length=63, description="the site's name, for people")
-    domain: str = Field("cod.internal", pattern=DOMAIN, max_length=200,
-                        description="DNS suffix: a vcluster's nodes are NODE.VCLUSTER.DOMAIN")
-    server: ServerTable = ServerTable.model_validate({})
-    api: ApiTable = ApiTable.model_validate({})
-    boot: BootTable = BootTable.model_validate({})
-    nmp: NmpTable = NmpTable.model_validate({})
-    dns: DnsTable = DnsTable.model_validate({})
-    policy: PolicyTable = PolicyTable.model_validate({})
-    energy: EnergyTable = EnergyTable.model_validate({})
-    types: TypesTable = TypesTable.model_validate({})
-    images: ImagesTable = ImagesTable.model_validate({})
-    console: ConsoleTable = ConsoleTable.model_validate({})
-    notices: NoticesTable = NoticesTable.model_validate({})
-    smtp: SmtpTable = SmtpTable.model_validate({})
-    signin: SignInTable = SignInTable.model_validate({})
-    ldap: LdapTable = LdapTable.model_validate({})
-    oidc: OidcTable = OidcTable.model_validate({})
-    subnet: tuple[SubnetTable, ...]
-    account: tuple[AccountTable, ...] = ()
-    power: tuple[PowerTable, ...] = ()
-    keep: tuple[KeepTable, ...] = ()
-
-    @model_validator(mode="after")
-    def _coherent(self) -> SiteFile:
-        problems = list(site_problems(self))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self

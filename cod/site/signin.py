@@ -1,4 +1,4 @@
-"""The tables of the site file about signing in; see `cod.sitefile`."""
+"""The tables of the site file about signing in; see `cod.site.tables`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from cod.sitevalues import AbsolutePath, NotNegative, Positive, Table
+from cod.site.values import AbsolutePath, NotNegative, Positive, Table
 
 
 class SignInTable(Table):

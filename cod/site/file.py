@@ -1,0 +1,89 @@
+"""The whole site file, and its rules that span tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field, model_validator
+
+from cod.site.signin import LdapTable, OidcTable, SignInTable
+from cod.site.subnets import SubnetTable
+from cod.site.tables import (
+    AccountTable,
+    ApiTable,
+    BootTable,
+    ConsoleTable,
+    DnsTable,
+    EnergyTable,
+    ImagesTable,
+    KeepTable,
+    NmpTable,
+    NoticesTable,
+    PolicyTable,
+    PowerTable,
+    ServerTable,
+    SmtpTable,
+    TypesTable,
+)
+from cod.site.values import DOMAIN, Table
+
+
+class SiteFile(Table):
+    """The whole file."""
+
+    name: str = Field("site", min_length=1, max_length=63, description="the site's name, for people")
+    domain: str = Field("cod.internal", pattern=DOMAIN, max_length=200,
+                        description="DNS suffix: a vcluster's nodes are NODE.VCLUSTER.DOMAIN")
+    server: ServerTable = ServerTable.model_validate({})
+    api: ApiTable = ApiTable.model_validate({})
+    boot: BootTable = BootTable.model_validate({})
+    nmp: NmpTable = NmpTable.model_validate({})
+    dns: DnsTable = DnsTable.model_validate({})
+    policy: PolicyTable = PolicyTable.model_validate({})
+    energy: EnergyTable = EnergyTable.model_validate({})
+    types: TypesTable = TypesTable.model_validate({})
+    images: ImagesTable = ImagesTable.model_validate({})
+    console: ConsoleTable = ConsoleTable.model_validate({})
+    notices: NoticesTable = NoticesTable.model_validate({})
+    smtp: SmtpTable = SmtpTable.model_validate({})
+    signin: SignInTable = SignInTable.model_validate({})
+    ldap: LdapTable = LdapTable.model_validate({})
+    oidc: OidcTable = OidcTable.model_validate({})
+    subnet: tuple[SubnetTable, ...]
+    account: tuple[AccountTable, ...] = ()
+    power: tuple[PowerTable, ...] = ()
+    keep: tuple[KeepTable, ...] = ()
+
+    @model_validator(mode="after")
+    def _coherent(self) -> SiteFile:
+        problems = list(_problems(self))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+
+def _problems(file: SiteFile) -> Iterator[str]:
+    """What of different tables does not go together; each sentence begins with the key."""
+    if file.boot.http_port == file.boot.confd_port:
+        yield "boot.http_port and boot.confd_port should differ"
+    if not file.subnet:
+        yield "subnet: at least one [[subnet]] is needed"
+    yield from _account_problems(file)
+    for n, subnet in enumerate(file.subnet):
+        for other in file.subnet[:n]:
+            if subnet.name == other.name:
+                yield f"subnet.{n}.name: {subnet.name!r} is used twice"
+            if subnet.network.overlaps(other.network):
+                yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
+            if subnet.interface is not None and subnet.interface == other.interface and subnet.relay is None:
+                yield f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one needs a relay"
+
+
+def _account_problems(file: SiteFile) -> Iterator[str]:
+    names = [account.name for account in file.account]
+    for n, name in enumerate(names):
+        if name in names[:n]:
+            yield f"account.{n}.name: {name!r} is used twice"
+    for n, rule in enumerate(file.power):
+        if rule.account is not None and rule.account not in names:
+            yield f"power.{n}.account: there is no [[account]] named {rule.account!r}"
