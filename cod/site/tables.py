@@ -1,7 +1,7 @@
 """The tables of the site file: what each key is, its limits, its default.
 
-With `cod.site.subnets`, `cod.site.signin` and `cod.site.file` they are the only description of the file: `cod.site.load`
-reads it with them, `cod init` writes it out of them. What a value may be is in `cod.site.values`.
+With `cod.site.subnets`, `cod.site.signin` and `cod.site.file` they are the only description of the file:
+`cod.site.load` reads it with them, `cod init` writes it out of them. What a value may be is in `cod.site.values`.
 """
 
 from __future__ import annotations

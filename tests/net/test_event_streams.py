@@ -171,7 +171,7 @@ def test_progress_is_told_to_its_group_and_only_what_has_changed(site_with_peopl
 def test_who_comes_back_misses_nothing_and_hears_nothing_twice(site_with_people: Served) -> None:
     served = site_with_people
     served.tx(lambda tx: [held(tx, f"a{n}", n, "physics") for n in range(1, 20)])
-    hub = served.server._apis[1].hub
+    hub = served.server._apis[1].context.hub
     other = Stream(served, "admin")  # the hub has looked at all of these already
     back = Stream(served, "physics", after=5)
     served.tx(held, "last", 77, "physics")
@@ -189,7 +189,7 @@ def test_one_look_serves_all(site_with_people: Served, monkeypatch: pytest.Monke
     monkeypatch.setattr(served.pool, "read", lambda flow, *args, **named: (
         looks.append(1) if getattr(flow, "__name__", "") == "happened" else None, real(flow, *args, **named))[1])
     streams = [Stream(served, "physics") for _ in range(20)]
-    hub = served.server._apis[1].hub
+    hub = served.server._apis[1].context.hub
     until(lambda: all(each._behind is None for each in hub.streams) and len(hub.streams) == 20, "not all follow")
     before, began = len(looks), time.monotonic()
     until(lambda: len(looks) >= before + 3, "nobody looks")
@@ -218,7 +218,7 @@ def test_who_asks_for_the_head_alone_opens_no_stream(site_with_people: Served) -
     connection = HTTPConnection("127.0.0.1", site_with_people.server.ports[0], timeout=60)
     connection.request("HEAD", "/api/v1/events", headers={"Cookie": f"__Host-cod={SECRET}physics"})
     assert connection.getresponse().status == 200
-    assert site_with_people.server._apis[1].hub.streams == set()
+    assert site_with_people.server._apis[1].context.hub.streams == set()
     connection.close()
 
 

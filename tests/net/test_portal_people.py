@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from email import message_from_bytes
 from email.policy import default
+from typing import Any
 
 from cod.model import Mail, Role, Site, Who
 from cod.store import groups, people
@@ -34,15 +35,22 @@ def test_an_administrator_adds_a_user_who_sets_a_password(served: Served) -> Non
     assert "<b>New</b>" in signed_in(served).get("/people").words  # as text
 
 
+def change(served: Served, **context: Any) -> None:
+    """Answer requests with another context."""
+    api = served.server._apis[1]
+    api.context = replace(api.context, **context)
+    assert api.portal
+    api.portal.context = api.context
+
+
 def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> None:
     """Where the site file names none, the host's own name, which nobody else may look up, went into links."""
-    api = served.server._apis[1]
-    api.names, api.fingerprint = frozenset({"cod.example.org"}), lambda: "ab" * 32
+    reached = {"names": frozenset({"cod.example.org"}), "fingerprint": lambda: "ab" * 32}
     browser = signed_in(served)
     for named, host, wanted in ((False, "cod.example.org:8443", "https://cod.example.org:8443/"),
                                 (False, "127.0.0.1:8443", "https://inner/"), (False, "localhost", "https://inner/"),
                                 (True, "cod.example.org:8443", "https://inner/")):
-        api.site = replace(site, signin=replace(site.signin, url="https://inner", named=named))
+        change(served, site=replace(site, signin=replace(site.signin, url="https://inner", named=named)), **reached)
         browser.host = host
         page = browser.get("/people").send("/people/invite", email="")
         link = page.tree.xpath("//pre")[0].text_content()
@@ -52,11 +60,11 @@ def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> 
 
 def test_a_letter_leads_to_the_site_whatever_the_host_header_says(served: Served, site: Site) -> None:
     """An owner had the site itself send a letter with a link to a machine of theirs: any address passes as a host."""
-    api, browser = served.server._apis[1], signed_in(served, owner(served))
+    browser = signed_in(served, owner(served))
     browser.host = "203.0.113.9:8443"
     with receivers.serving() as box:
         mail = Mail(host="127.0.0.1", port=box.port, tls="none", sender="cod@example.org")
-        api.site = replace(site, mail=mail, signin=replace(site.signin, url="https://inner", named=False))
+        change(served, site=replace(site, mail=mail, signin=replace(site.signin, url="https://inner", named=False)))
         page = browser.get("/groups/physics").send("/groups/physics/invite", email="bob@example.org", mail="true")
     assert page.status == 200, page.words
     link = page.tree.xpath("//pre")[0].text_content()

@@ -90,6 +90,6 @@ def test_nobody_sees_what_is_not_theirs(walk: Walk) -> None:
 def test_a_hole_in_a_page_would_be_seen(walk: Walk) -> None:
     page = next(replace(page, claims=ANYBODY) for page in PAGES if page.path == "/vclusters/{name}")
     api = walk.served.server._apis[1]
-    api.portal = Portal(api, (page,), ACTIONS)
+    api.portal = Portal(api.context, (page,), ACTIONS)
     assert OURS in walk.look(page, walk.world.askers["stranger"], walk.world.ours)[1]
     assert any("stranger" in fault for fault in faults(walk, page))

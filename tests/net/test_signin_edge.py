@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ Call = Callable[..., Any]
 @pytest.fixture
 def door(served: Served, in_reactor: Call) -> Call:
     """Calls a method of the server's own door in the reactor and waits."""
-    own = served.server._apis[1].signin
+    own = served.server._apis[1].context.signin
 
     def call(name: str, *args: Any, **named: Any) -> Any:
         from twisted.internet.defer import ensureDeferred
@@ -102,7 +103,7 @@ def test_behind_a_proxy_the_proxy_says_where_people_are(served: Served) -> None:
     api = served.server._apis[1]
     for proxied, told, seen in ((True, "203.0.113.9, 192.0.2.7", "192.0.2.7"), (True, "rubbish", "127.0.0.1"),
                                 (True, "", "127.0.0.1"), (False, "192.0.2.7", "127.0.0.1")):
-        api.proxied = proxied
+        api.context = replace(api.context, proxied=proxied)
         line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
         body = json.dumps({"name": "ann", "password": PASSWORD, "token": f"t{served.clock.now:.0f}"})
         line.request("POST", "/api/v1/sign-in", body, {"Content-Type": "application/json", "X-Forwarded-For": told})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.net import apibody, openapi
+from cod.net import errors, openapi
 from cod.net.apiwords import ERRORS, EXAMPLES, TAGS
 from cod.net.routes import Route
 from cod.net.table import ROUTES
@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs/api.md").read_text()
 
 def codes() -> set[tuple[str, str]]:
     """(status, code) of what is raised in the API's modules."""
-    found = {(str(status), code) for code, status in apibody.STATUS.items()}
+    found = {(str(status), code) for code, status in errors.STATUS.items()}
     for path in (ROOT / "cod/net").rglob("*.py"):
         if "portal" not in path.parts:
             found |= set(re.findall(r'Wrong\((\d{3}), "([a-z_]+)"', path.read_text()))
