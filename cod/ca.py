@@ -18,6 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -98,11 +99,14 @@ class Ca:
         """A certificate for the VCM of that vcluster that has made its key itself. Of what it asks (a request for a
         certificate by PKCS #10, RFC 2986, DER) its public key alone counts. Raises ValueError.
         """
-        request = x509.load_der_x509_csr(asked)
-        key = request.public_key()
+        try:
+            request = x509.load_der_x509_csr(asked)
+            key, genuine = request.public_key(), request.is_signature_valid
+        except (UnsupportedAlgorithm, x509.InvalidVersion) as error:
+            raise ValueError(str(error)) from None
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
             raise ValueError("its key should be of the elliptic curve P-256")
-        if not request.is_signature_valid:
+        if not genuine:
             raise ValueError("it is not signed by its own key")
         return self._for_vcm(vcluster, key, b"", now)
 

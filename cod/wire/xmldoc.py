@@ -23,6 +23,7 @@ from cod import data
 from cod.wire.xmlfault import MOST, Faults
 
 LIMIT = 4 * 1024 * 1024  # bytes of a document
+LONGEST = 600  # characters of a reason
 WRITTEN = {"template": (2**18, 4000), "requires": (2**16, 1000)}  # what people write: bytes; tags, and attributes
 
 _ATTRIBUTE = re.compile(rb"=\s*[\"']")
@@ -30,9 +31,11 @@ _ENCODING = re.compile(rb"^\s*<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)[\"']")
 
 
 class Refused(Exception):
-    """The document is not acceptable: `line` (counted from 1, 0 when it is about the whole) and a readable `reason`."""
+    """The document is not acceptable: `line` (counted from 1, 0 when it is about the whole) and a readable `reason`,
+    cut where the document has names as long as itself."""
 
     def __init__(self, line: int, reason: str) -> None:
+        reason = reason if len(reason) <= LONGEST else reason[:LONGEST] + "…"
         super().__init__(f"line {line}: {reason}" if line else reason)
         self.line = line
         self.reason = reason

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from argon2 import PasswordHasher
+from jinja2 import Environment, FileSystemBytecodeCache
 from sqlalchemy import Engine
 from twisted.python.threadpool import ThreadPool
 
 from cod import passwords
 from cod.model import Site
+from cod.net.portal import render
 from cod.pool import Pool
 from tests.net.apiserver import Served, serving
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_templates() -> Iterator[None]:
+    """Compile each of the portal's templates once, and not for every server that a test starts; the cache's keys are
+    digests of the templates' text."""
+    folder = Path(__file__).parents[2] / "build" / "jinja"
+    folder.mkdir(parents=True, exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "Environment", partial(Environment, bytecode_cache=FileSystemBytecodeCache(str(folder))))
+        yield
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cod.ca import SERVER_NAME, Ca, Issued, Unusable, ends_at
+from cod.vcm import papers
 from cod.webcert import loaded, self_signed
 
 NOW = datetime.now(UTC)
@@ -194,3 +195,19 @@ def test_two_processes_renew_it_once(tmp_path: Path) -> None:
     assert one.renew(NOW)
     assert not other.renew(NOW)
     assert one.certificate == other.certificate
+
+
+@pytest.mark.parametrize(("there", "instead"), [
+    ("2a8648ce3d0201", "2a8748ce3d0201"),  # what kind of a key it is
+    ("2a8648ce3d030107", "2a8648ce3d030177"),  # the curve
+    ("02010030", "02010930"),  # the version
+    ("2a8648ce3d040302", "2a8648ce3d040399"),  # by what it is signed
+], ids=str)
+def test_a_request_for_a_certificate_that_nobody_knows_how_to_read_is_refused(
+    tmp_path: Path, there: str, instead: str
+) -> None:
+    asked = papers.request(papers.new_key())
+    assert bytes.fromhex(there) in asked
+    with pytest.raises(ValueError, match=r"\w"):
+        Ca(tmp_path, "test").certify("pool", asked.replace(bytes.fromhex(there), bytes.fromhex(instead)),
+                                     datetime.now(UTC))

@@ -97,3 +97,11 @@ def test_a_large_document_that_is_wrong_is_refused_quickly() -> None:
     assert found is not None
     assert found[1].startswith("<flavour> is not allowed in <template>")
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("document", [
+    b'<ack order="1.2"><%b/></ack>' % (b"A" * 50_000), b'<ack %b="1"/>' % (b"A" * 50_000), b"<%b/>" % (b"A" * 50_000)])
+def test_a_refusal_does_not_repeat_a_name_that_is_as_long_as_the_document(document: bytes) -> None:
+    with pytest.raises(Refused) as caught:
+        xmldoc.parse(document, "confd")
+    assert len(str(caught.value)) < 700
