@@ -140,9 +140,9 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from twisted.internet import reactor as the_reactor
     from twisted.internet.task import LoopingCall
 
-    from cod.net import metrics
     from cod.net.wake import Wake
     from cod.pool import Pool
+    from cod.web import metrics
 
     reactor: Any = the_reactor
     keep_time(reactor)
@@ -240,13 +240,13 @@ def edge(ground: Ground) -> list[Any]:
     without one; DNS, TFTP and confd on each server address."""
     from twisted.internet.task import LoopingCall
 
-    from cod.net import metrics
-    from cod.net.agents import AgentConnection
-    from cod.net.confd import ConfdServer
-    from cod.net.dhcp import DhcpServer
-    from cod.net.dns import DnsServer
-    from cod.net.ra import RouterAdvertiser
-    from cod.net.tftp import TftpServer
+    from cod.net.confd.connection import AgentConnection
+    from cod.net.confd.server import ConfdServer
+    from cod.net.dhcp.ra import RouterAdvertiser
+    from cod.net.dhcp.server import DhcpServer
+    from cod.net.dns.server import DnsServer
+    from cod.net.tftp.server import TftpServer
+    from cod.web import metrics
 
     g = ground
     interfaces = sorted({subnet.interface for subnet in g.site.subnets if subnet.interface})
@@ -271,22 +271,22 @@ def edge(ground: Ground) -> list[Any]:
 
 def _nmp(g: Ground, addresses: list[str]) -> Any:
     """The server that VCMs connect to."""
-    from cod.net import nmptls
-    from cod.net.nmp import NmpServer
+    from cod.net.nmp import tls
+    from cod.net.nmp.server import NmpServer
 
     authority = Ca(g.settings.authority, g.site.name)
-    listen = nmptls.listening(g.reactor, authority, addresses, g.site.nmp_port, g.site.nmp_plain_port)
+    listen = tls.listening(g.reactor, authority, addresses, g.site.nmp_port, g.site.nmp_plain_port)
     server = NmpServer(
-        g.reactor, g.pool, g.site, g.settings.name, listen, nmptls.identity, g.clock, g.wake.effects, authority)
+        g.reactor, g.pool, g.site, g.settings.name, listen, tls.identity, g.clock, g.wake.effects, authority)
     g.wake.on("vcms", server.poll)
     return server
 
 
 def images(ground: Ground) -> list[Any]:
     """The HTTP boot and image server, and what takes new images and captured disks in."""
-    from cod.net.captures import Captures
-    from cod.net.http import HttpServer
-    from cod.net.ingest import Ingester
+    from cod.net.bootserver.captures import Captures
+    from cod.net.bootserver.server import HttpServer
+    from cod.workers.ingest import Ingester
 
     g, settings, addresses = ground, ground.settings, sorted({subnet.server for subnet in ground.site.subnets})
     captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
@@ -301,18 +301,18 @@ def images(ground: Ground) -> list[Any]:
 
 def manager(ground: Ground) -> list[Any]:
     """The resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts, pruning."""
-    from cod.net.certificates import CertificateWatch
-    from cod.net.departures import Departures
-    from cod.net.energy import Accountant
-    from cod.net.keeps import KeepWatch
-    from cod.net.manager import Manager
-    from cod.net.notices import Post
-    from cod.net.pruning import Pruner
-    from cod.net.readiness import Prober
+    from cod.net.notify.delivery import Post
     from cod.power.drivers import consoles, drivers
     from cod.power.edge import PowerEdge
     from cod.power.meters import Meters
     from cod.power.recorder import Recorder
+    from cod.web.signin.directory_sync import Departures
+    from cod.workers.certificates import CertificateWatch
+    from cod.workers.energy import Accountant
+    from cod.workers.keeps import KeepWatch
+    from cod.workers.manager import Manager
+    from cod.workers.pruning import Pruner
+    from cod.workers.readiness import Prober
 
     g = ground
     gc.set_threshold(*GARBAGE)
@@ -335,8 +335,8 @@ def manager(ground: Ground) -> list[Any]:
 
 def web(ground: Ground) -> list[Any]:
     """The portal and the REST API: the UNIX socket, and TLS where the site file says so."""
-    from cod.net.api import ApiServer
-    from cod.net.webtls import WebTls
+    from cod.web.server import ApiServer
+    from cod.web.tls import WebTls
 
     settings = ground.settings
     return [ApiServer(ground.reactor, ground.pool, ground.site, settings.socket, settings.listen,

@@ -13,8 +13,8 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 
 from cod.model import Policy, Site, Subnet
-from cod.net.dhcp import DhcpServer
-from cod.net.ra import RouterAdvertiser
+from cod.net.dhcp.ra import RouterAdvertiser
+from cod.net.dhcp.server import DhcpServer
 from cod.policy.subnets import listeners
 from cod.pool import Pool
 from cod.store import tables

@@ -22,8 +22,8 @@ from twisted.protocols.basic import LineOnlyReceiver
 
 from cod.ca import Ca
 from cod.model import Policy, Site, Subnet
-from cod.net import nmplimits, nmptls
-from cod.net.nmp import NmpServer
+from cod.net.nmp import limits, tls
+from cod.net.nmp.server import NmpServer
 from cod.pool import Pool
 from cod.store.engine import connect
 
@@ -64,13 +64,13 @@ def main() -> None:
                     block_pool=("10.64.0.0", "10.127.255.255"), block_size=64, router=None, interface=None)
     site = Site("bench", "cod.test", (subnet,), Policy())
     pool = Pool(connect(options.url), reactor)
-    listen = nmptls.listening(reactor, Ca(options.ca, "bench"), [options.address], options.port)
-    nmplimits.RATE = nmplimits.BURST = 1e9
-    nmplimits.BYTES = 1e12, 1e12
-    nmplimits.COSTLY = {}
-    nmplimits.HELLOS = 1e9, 1e9
+    listen = tls.listening(reactor, Ca(options.ca, "bench"), [options.address], options.port)
+    limits.RATE = limits.BURST = 1e9
+    limits.BYTES = 1e12, 1e12
+    limits.COSTLY = {}
+    limits.HELLOS = 1e9, 1e9
     server = NmpServer(
-        reactor, pool, site, "cod1", listen, lambda peer: nmptls.Shown(nmptls.identity(peer).serial, "", True),
+        reactor, pool, site, "cod1", listen, lambda peer: tls.Shown(tls.identity(peer).serial, "", True),
         time.time, lambda effects: None)
     server.startService()
     reactor.callWhenRunning(lambda: (StandardIO(Report(server)), print("ready", flush=True)))

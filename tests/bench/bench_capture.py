@@ -62,8 +62,8 @@ def server(folder: Path) -> Iterator[tuple[str, Any]]:
     from twisted.internet import reactor
     from twisted.internet.threads import blockingCallFromThread
 
-    from cod.net.captures import Captures
-    from cod.net.http import HttpServer
+    from cod.net.bootserver.captures import Captures
+    from cod.net.bootserver.server import HttpServer
     from cod.pool import Pool, in_transaction
     from cod.store import captures, nodes, sessions, tables
     from cod.store.engine import Tx, connect

@@ -31,10 +31,10 @@ from sqlalchemy import insert
 
 from cod.flows.signin import digest
 from cod.model import Role
-from cod.net.portal.registry import PAGES
 from cod.store import people, signins
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
+from cod.web.portal.registry import PAGES
 from tests.bench import large_site
 from tests.bench.arena import ROOT, Measure, write
 from tests.portal_site import Portal

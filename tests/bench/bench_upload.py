@@ -32,10 +32,10 @@ def serve(root: str) -> None:
 
     from cod.flows import groups, tokens
     from cod.model import Site
-    from cod.net.api import ApiServer
     from cod.pool import Pool, in_transaction
     from cod.store import tables
     from cod.store.engine import connect
+    from cod.web.server import ApiServer
 
     folder, clock = Path(root), time.time
     engine = connect(f"sqlite:///{folder}/cod.db")

@@ -10,9 +10,9 @@ from typing import Any
 from twisted.internet import reactor
 
 from cod.model import ImageRules, Site, Subnet
-from cod.net.http import HttpServer
-from cod.net.httpconn import Limits
-from cod.net.tftp import Crowd, TftpServer
+from cod.net.bootserver.connection import Limits
+from cod.net.bootserver.server import HttpServer
+from cod.net.tftp.server import Crowd, TftpServer
 
 
 def main(kind: str, root: str, address: str, port: str) -> None:

@@ -18,9 +18,9 @@ from cod.cli.root import cod
 from cod.client import Client
 from cod.flows import tokens
 from cod.model import Effect, Site
-from cod.net.api import ApiServer
 from cod.pool import Pool, in_transaction
 from cod.store import groups, nodes
+from cod.web.server import ApiServer
 
 NOW = 1_000_000.0
 WEBHOOK_KEY = bytes(range(32))

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from cod.ca import SERVER_NAME, Ca, Issued
 from cod.flows import vclusters, vcms
 from cod.model import Site
-from cod.net.nmp import NmpServer
+from cod.net.nmp.server import NmpServer
 from cod.pool import in_transaction
 from cod.store.engine import Tx
 from cod.wire import nmpbodies as b

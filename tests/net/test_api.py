@@ -18,12 +18,12 @@ from sqlalchemy.exc import IntegrityError
 
 from cod.client import ApiError, Unreachable
 from cod.model import Effect
-from cod.net import openapi
-from cod.net.routes import find, matched
-from cod.net.table import ROUTES
 from cod.states import NodeEvent
 from cod.store import nodes, tables, templates
 from cod.store.engine import Tx
+from cod.web import openapi
+from cod.web.routes import find, matched
+from cod.web.table import ROUTES
 from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from cod.model import SlowDown
-from cod.net import openapi
-from cod.net.apicondition import gzips
-from cod.net.apithing import pattern
-from cod.net.bodies.base import OneOrSeveral
-from cod.net.errors import unexpected
-from cod.net.routes import Route, find, unquoted
-from cod.net.table import ROUTES
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
 from cod.store import images
+from cod.web import openapi
+from cod.web.bodies.base import OneOrSeveral
+from cod.web.conditions import gzips
+from cod.web.errors import unexpected
+from cod.web.locations import pattern
+from cod.web.routes import Route, find, unquoted
+from cod.web.table import ROUTES
 from tests.net.apiserver import ADMIN, READER, Served, add_node, run
 from tests.net.rawhttp import ask
 from tests.net.test_api_conditions import say  # noqa: F401 - a fixture
@@ -279,7 +279,7 @@ def test_secrets_are_not_packed() -> None:
     """A secret beside text that others can choose would show in the length."""
     from inspect import getsource
 
-    from cod.net.apirequest import ApiRequest
+    from cod.web.request import ApiRequest
 
     assert "not secret and self.session is None" in getsource(ApiRequest._send_text)
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from cod.flows import replies as flow
-from cod.net.apicondition import fits, keyed, tag, tags, twin
-from cod.net.table import ROUTES
 from cod.store import replies
+from cod.web.conditions import fits, keyed, tag, tags, twin
+from cod.web.table import ROUTES
 from tests.net.apiserver import ADMIN, Served, add_node
 from tests.net.rawhttp import ask
 

@@ -14,10 +14,10 @@ import pytest
 
 from cod import webcert
 from cod.model import Site
-from cod.net import apichannel
-from cod.net.apichannel import Crowd
-from cod.net.webtls import WebTls
 from cod.pool import Pool
+from cod.web import channel
+from cod.web.channel import Crowd
+from cod.web.tls import WebTls
 from tests.net.apiserver import serving
 from tests.waiting import until
 
@@ -31,7 +31,7 @@ def test_one_address_does_not_take_all_places() -> None:
 
 
 def test_a_proxy_s_places_are_everybody_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apichannel, "MOST", 3)
+    monkeypatch.setattr(channel, "MOST", 3)
     crowd = Crowd(None)
     assert [crowd.enter("127.0.0.1") for _ in range(4)] == [True, True, True, False]
 
@@ -52,7 +52,7 @@ def test_one_too_many_is_cut_off_and_there_is_room_again_when_one_leaves(
     pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(apichannel, "MOST", 2)
+    monkeypatch.setattr(channel, "MOST", 2)
     tls = WebTls(partial(webcert.self_signed, tmp_path / "web", ["127.0.0.1"]))
     with serving(pool, reactor, in_reactor, site, tls=tls) as served:
         port, crowd = served.server.ports[0], served.server._apis[1].crowd

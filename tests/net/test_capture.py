@@ -25,10 +25,10 @@ from cod.flows import boot, captures
 from cod.images import deposit, store
 from cod.images.verify import verify
 from cod.model import Binding, ImageRules, Node, Policy, Refused, Site, ipv4
-from cod.net.agents import AgentConnection
-from cod.net.captures import Captures
-from cod.net.confd import ConfdServer
-from cod.net.http import HttpServer
+from cod.net.bootserver.captures import Captures
+from cod.net.bootserver.server import HttpServer
+from cod.net.confd.connection import AgentConnection
+from cod.net.confd.server import ConfdServer
 from cod.orders import Deposit, ImageSource, Order
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, images, nodes, sessions, templates

@@ -13,9 +13,9 @@ from twisted.internet.task import Clock
 from cod import ca as authority
 from cod import init, service
 from cod.ca import Ca
-from cod.net.certificates import PERIOD, CertificateWatch
 from cod.site import load
 from cod.store import tables as t
+from cod.workers.certificates import PERIOD, CertificateWatch
 from tests.net.test_housekeeping import Pools
 
 DAY = 86400.0

@@ -18,8 +18,8 @@ from twisted.internet.task import Clock
 
 from cod.flows import boot
 from cod.model import Binding, Node, Policy, RequestTuple, Site, ipv4
-from cod.net.agents import AgentConnection
-from cod.net.confd import BATCH, ConfdServer, Limits
+from cod.net.confd.connection import AgentConnection
+from cod.net.confd.server import BATCH, ConfdServer, Limits
 from cod.orders import Order
 from cod.policy import lifecycle
 from cod.pool import Pool, in_transaction

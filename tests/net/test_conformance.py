@@ -16,8 +16,8 @@ from sqlalchemy import Engine
 from cod.ca import Ca
 from cod.flows import vcms
 from cod.model import Site
-from cod.net import nmptls
-from cod.net.nmp import NmpServer
+from cod.net.nmp import tls
+from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from tests.conformance.__main__ import Verdict, judge, main
 from tests.conformance.clauses import CLAUSES
@@ -112,7 +112,7 @@ def shell(
     """The folder of the example, which runs for the vcluster 'pool' on a real server."""
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site)
-    served = NmpServer(reactor, pool, site, "cod1", nmptls.listening(reactor, ca, ["127.0.0.1"], 0), nmptls.identity,
+    served = NmpServer(reactor, pool, site, "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0), tls.identity,
                        lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     issued = enrolled(engine, ca)

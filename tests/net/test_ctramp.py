@@ -16,8 +16,8 @@ from sqlalchemy import Engine
 
 from cod.flows import boot
 from cod.model import Binding, Node, Policy, Site, ipv4
-from cod.net.agents import AgentConnection
-from cod.net.confd import ConfdServer
+from cod.net.confd.connection import AgentConnection
+from cod.net.confd.server import ConfdServer
 from cod.pool import Pool, in_transaction
 from cod.states import NodeEvent
 from cod.store import bindings, nodes

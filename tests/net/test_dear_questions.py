@@ -11,7 +11,7 @@ import pytest
 
 from cod.client import ApiError, Client
 from cod.flows import templates
-from cod.net import rations
+from cod.web import rations
 from cod.wire import xmldoc
 from tests.net.apiserver import Served
 

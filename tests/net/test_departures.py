@@ -14,12 +14,12 @@ from twisted.internet.task import Clock
 
 from cod.flows import departures, invitations, people, signin, sshkeys, tokens
 from cod.model import Ldap, Refused, Role, SignInRules, Site, User, Who
-from cod.net import departures as edge
-from cod.net.directory import _is_known, _stays, known, verify
-from cod.net.signin import SignIn
 from cod.pool import Pool, in_transaction
 from cod.store import audit, groups, signins
 from cod.store import people as rows
+from cod.web.signin import directory_sync as edge
+from cod.web.signin.directory import _is_known, _stays, known, verify
+from cod.web.signin.service import SignIn
 from tests.net import slapd
 from tests.ports import free_port
 

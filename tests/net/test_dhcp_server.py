@@ -13,7 +13,7 @@ import pytest
 
 from cod.flows import dhcp as flow
 from cod.model import DhcpQuery, Site
-from cod.net.dhcp import DhcpServer
+from cod.net.dhcp.server import DhcpServer
 from cod.pool import Pool
 from cod.wire import dhcp as wire
 from tests.ports import free_port

@@ -15,7 +15,7 @@ from dnslib import RCODE, RR, DNSRecord
 from sqlalchemy import Engine, insert
 
 from cod.model import Node, Site, Vcluster
-from cod.net.dns import ANSWERS, DnsServer
+from cod.net.dns.server import ANSWERS, DnsServer
 from cod.pool import Pool, in_transaction
 from cod.store import groups, holding, nodes, vclusters
 from cod.store import tables as t

@@ -11,11 +11,11 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
 from cod.model import Role, Who
-from cod.net import events, happenings
-from cod.net.errors import Wrong
-from cod.net.events import Hub
-from cod.net.happenings import OVERLAP, Following, Happening
 from cod.store import nodes
+from cod.web import event_texts, events
+from cod.web.errors import Wrong
+from cod.web.event_texts import OVERLAP, Following, Happening
+from cod.web.events import Hub
 from tests.net.handpool import HandPool
 
 ADMIN, NOBODY = Who("user:ann", admin=True), Who("user:eve", roles={7: Role.VIEWER})
@@ -112,7 +112,7 @@ def test_what_happens_while_a_stream_catches_up_is_told_once(site: Site) -> None
 def test_a_look_that_began_before_a_stream_had_caught_up_tells_it_nothing_twice(site: Site) -> None:
     stream, request = site.follow()
     site.happens("n1")
-    late = happenings.happenings(site.rows(), [])
+    late = event_texts.happenings(site.rows(), [])
     site.hub.leave(stream)
     stream, request = site.follow()  # it reads n1 itself
     stream.hear("".join(each.text(None) for each in late), late)
@@ -126,7 +126,7 @@ def test_a_look_that_began_before_a_stream_had_caught_up_tells_it_nothing_twice(
 
 def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "AT_ONCE", 3)
-    monkeypatch.setattr(happenings, "OVERLAP", 1)
+    monkeypatch.setattr(event_texts, "OVERLAP", 1)
     monkeypatch.setattr(events, "HELD", 900)  # less than all of it
     monkeypatch.setattr(events.views, "happened", _in_threes(events.views.happened))
     site.happens(*(f"n{n}" for n in range(1, 20)))
@@ -143,7 +143,7 @@ def test_catching_up_takes_as_many_looks_as_it_needs(site: Site, monkeypatch: py
     site.happens(*(f"n{n}" for n in range(1, 8)))
     real = events.views.happened
     monkeypatch.setattr(events, "AT_ONCE", 3)
-    monkeypatch.setattr(happenings, "OVERLAP", 1)
+    monkeypatch.setattr(event_texts, "OVERLAP", 1)
     monkeypatch.setattr(events.views, "happened", _in_threes(real))
     _, request = site.follow()
     assert request.nodes == [f"n{n}" for n in range(1, 8)]

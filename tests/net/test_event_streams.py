@@ -13,10 +13,10 @@ import pytest
 
 from cod.flows.signin import digest
 from cod.model import Role
-from cod.net import events
 from cod.states import NodeEvent
 from cod.store import groups, nodes, people, signins, tables
 from cod.store.engine import Tx
+from cod.web import events
 from tests.net.apiserver import NOW, Served, add_node
 from tests.waiting import until
 

@@ -17,9 +17,9 @@ import pytest
 from cod.client import ApiError, Client
 from cod.flows import invitations, signin, tokens
 from cod.model import Identity, Refused, SignInRules, Who
-from cod.net.portal.registry import ACTIONS, PAGES
 from cod.store import people as rows
 from cod.store.engine import Tx
+from cod.web.portal.registry import ACTIONS, PAGES
 from tests.net.apiserver import NOW, Served
 from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there

@@ -12,11 +12,11 @@ from twisted.internet.task import Clock
 
 from cod.flows.pruning import BATCH
 from cod.model import Energy, Policy, Site
-from cod.net import energy, pruning
 from cod.pool import Pool
 from cod.store import marks, nodes
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.workers import energy, pruning
 from tests.net.handpool import HandPool
 from tests.store.manager_world import add_node, in_tx
 

@@ -12,9 +12,9 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 
 from cod.model import Site
 from cod.net.bootfiles import BootFiles
-from cod.net.http import HttpServer
-from cod.net.httpconn import Connection, Limits
-from cod.net.sendfile import TURN, SendFile
+from cod.net.bootserver.connection import Connection, Limits
+from cod.net.bootserver.sendfile import TURN, SendFile
+from cod.net.bootserver.server import HttpServer
 
 LIMITS = Limits(request=15, idle=30, stall=60)
 

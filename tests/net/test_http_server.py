@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Binding, ImageRules, Site, ipv4
-from cod.net.http import HttpServer
-from cod.net.httpconn import Limits
+from cod.net.bootserver.connection import Limits
+from cod.net.bootserver.server import HttpServer
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, nodes, secrets
 from cod.wire import confd, diskloader

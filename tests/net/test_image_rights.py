@@ -16,8 +16,8 @@ from twisted.internet.task import Clock
 
 from cod.flows import fetches
 from cod.model import Binding, ImageRules, Site, ipv4
-from cod.net import fetches as edge
-from cod.net.http import HttpServer
+from cod.net.bootserver import fetches as edge
+from cod.net.bootserver.server import HttpServer
 from cod.pool import Pool, in_transaction
 from cod.states import NodeState
 from cod.store import bindings, groups, images, nodes, templates, vclusters

@@ -16,9 +16,9 @@ from twisted.internet.task import Clock
 from cod.flows import images
 from cod.images.verify import verify
 from cod.model import Image, ImageRules, Refused
-from cod.net import ingest as edge
 from cod.pool import Pool, in_transaction
 from cod.store import groups
+from cod.workers import ingest as edge
 from tests.waiting import until
 
 

@@ -19,9 +19,9 @@ from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices import Delivery
 from cod.model import Mail, Notice, NoticeRules, Send, Site
-from cod.net import mailer
-from cod.net.mailer import Mailer
-from cod.net.unsent import Unsent
+from cod.net.notify import mailer
+from cod.net.notify.delivery_errors import Unsent
+from cod.net.notify.mailer import Mailer
 from tests.net.certificates import Authority
 from tests.net.receivers import PASSWORD, serving
 from tests.ports import free_port

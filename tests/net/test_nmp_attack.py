@@ -19,9 +19,10 @@ from cod.ca import Ca, Issued
 from cod.flows import vclusters, vcms
 from cod.flows.vcms import Greeted
 from cod.model import Owed, Refused, Site
-from cod.net import nmp, nmptls
-from cod.net.nmp import NmpServer
-from cod.net.nmpline import GREETING, LINGER
+from cod.net.nmp import server as nmp
+from cod.net.nmp import tls
+from cod.net.nmp.connection import GREETING, LINGER
+from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import vcms as store
 from cod.wire import nmpbodies as b
@@ -47,8 +48,8 @@ def server(reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site
     in_transaction(engine, founded, site)
     in_transaction(engine, vclusters.create, name="web", size=1, template="debian", group="site", site=site, now=NOW)
     in_transaction(engine, world.run_pass, site, NOW)
-    listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(reactor, pool, site, "cod1", listen, nmptls.identity, lambda: NOW, lambda effects: None)
+    listen = tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
+    served = NmpServer(reactor, pool, site, "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
@@ -185,7 +186,7 @@ def test_a_server_that_was_killed_does_not_hold_on_to_connections(
     for server in ("cod1", "cod2"):
         in_transaction(engine, vcms.greet, vcluster="pool", serial=issued.serial, address="", about="", seen=0,
                        server=server, now=NOW)
-        served = NmpServer(reactor, pool, site, "cod1", nmptls.listening(reactor, ca, [], 0), nmptls.identity,
+        served = NmpServer(reactor, pool, site, "cod1", tls.listening(reactor, ca, [], 0), tls.identity,
                            lambda: NOW + 1, lambda effects: None)
         in_reactor(served.startService)
         in_reactor(lambda: pool.run(lambda tx: None))  # behind what the start has queued
@@ -277,7 +278,7 @@ class Reads:
 @pytest.fixture
 def still(site: Site) -> NmpServer:
     """A server with no ports, on a clock that stands still."""
-    served = NmpServer(Clock(), Reads(), site, "cod1", lambda factory: [], nmptls.identity,  # type: ignore[arg-type]
+    served = NmpServer(Clock(), Reads(), site, "cod1", lambda factory: [], tls.identity,  # type: ignore[arg-type]
                        lambda: NOW, lambda effects: None)
     served.startService()
     return served

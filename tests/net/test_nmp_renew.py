@@ -23,8 +23,8 @@ from sqlalchemy import Engine
 from cod.ca import SERVER_NAME, Ca, Issued, serial_text
 from cod.flows import vcms
 from cod.model import Site
-from cod.net import nmptls
-from cod.net.nmp import NmpServer
+from cod.net.nmp import tls as nmptls
+from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.vcm import papers
 from cod.wire import nmpbodies as b

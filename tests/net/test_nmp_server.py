@@ -20,8 +20,8 @@ from twisted.python.threadpool import ThreadPool
 from cod.ca import Ca, Issued
 from cod.flows import groups, requests, vclusters, vcms
 from cod.model import Site
-from cod.net import nmplimits, nmpline, nmptls
-from cod.net.nmp import NmpServer
+from cod.net.nmp import connection, limits, tls
+from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import dues
 from cod.store import nodes as node_rows
@@ -51,8 +51,8 @@ def server(
     reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, ca: Ca
 ) -> Iterator[NmpServer]:
     """A server at a free port of loopback; its clock stands still."""
-    listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0)
-    served = NmpServer(reactor, pool, site, "cod1", listen, nmptls.identity, lambda: NOW, lambda effects: None)
+    listen = tls.listening(reactor, ca, ["127.0.0.1"], 0)
+    served = NmpServer(reactor, pool, site, "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
@@ -379,9 +379,9 @@ def test_a_rule_s_no_is_told(client: Callable[..., Client]) -> None:
 
 
 def test_a_flood_is_answered_with_refusals(client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmplimits, "RATE", 0.0)  # however long we take for sending it
+    monkeypatch.setattr(limits, "RATE", 0.0)  # however long we take for sending it
     vcm = client()
-    for _ in range(int(nmplimits.BURST) + 50):
+    for _ in range(int(limits.BURST) + 50):
         vcm.send(b.Ack(0))
     assert vcm.error().code == "too-many"
 
@@ -390,7 +390,7 @@ def test_a_silent_stranger_is_shown_out(client: Callable[..., Client], server: N
     vcm = client(hello=False)
     vcm.socket.sendall(b"NMP/1.0 he")
     until(lambda: bool(server.connected))
-    later = server.reactor.seconds() + nmpline.GREETING + 1
+    later = server.reactor.seconds() + connection.GREETING + 1
     for session in list(server.connected):
         in_reactor(session.look_after, later)
     assert "in time" in vcm.error().sentence

@@ -18,11 +18,11 @@ from twisted.python.failure import Failure
 from cod.flows import vcms
 from cod.flows.vcms import Greeted
 from cod.model import Owed, Refused, Site, Vcluster
-from cod.net import nmplimits
-from cod.net.nmplimits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Rations
-from cod.net.nmpline import BACKLOG, GREETING, LINGER, STALLED
-from cod.net.nmpsession import WINDOW, Session
-from cod.net.nmptls import Shown
+from cod.net.nmp import limits
+from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
+from cod.net.nmp.limits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Rations
+from cod.net.nmp.session import WINDOW, Session
+from cod.net.nmp.tls import Shown
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
 from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
@@ -254,7 +254,7 @@ def test_who_was_shut_out_in_the_handshake_is_written_down(stranger: Line, caplo
 
 
 def test_too_many_messages_are_refused_and_their_questions_answered(line: Line) -> None:
-    for _ in range(int(nmplimits.BURST) + 20):
+    for _ in range(int(limits.BURST) + 20):
         line.say(b.Ping())
     said = [(message.answers, body) for message, body in line.heard()]
     refused = [answers for answers, body in said if isinstance(body, b.Error)]

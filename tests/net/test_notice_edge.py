@@ -14,8 +14,8 @@ from twisted.internet.task import Clock
 from cod.flows import notices as flows
 from cod.flows.notices import Delivery
 from cod.model import Mail, NoticeRules, Site
-from cod.net.notices import LEASE, POLL, Notifier, Post
-from cod.net.unsent import Unsent
+from cod.net.notify.delivery import LEASE, POLL, Notifier, Post
+from cod.net.notify.delivery_errors import Unsent
 from cod.pool import Pool, in_transaction
 from cod.store import groups, notices, tables
 from cod.store.engine import Tx

@@ -17,8 +17,8 @@ from oidc_provider_mock import User, run_server_in_thread
 
 from cod.flows import people
 from cod.model import Identity, Oidc, Refused, SignInRules, Site
-from cod.net.oidc import PATIENCE, Provider
 from cod.pool import Pool
+from cod.web.signin.oidc import PATIENCE, Provider
 from tests.net.apiserver import Served, serving
 from tests.net.portalclient import Browser
 

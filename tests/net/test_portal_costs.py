@@ -12,9 +12,9 @@ import pytest
 from cod import passwords
 from cod.client import ApiError
 from cod.images.verify import Checked
-from cod.net.portal.render import Templates
-from cod.net.table import software
 from cod.store import images
+from cod.web.portal.render import Templates
+from cod.web.table import software
 from tests.net.apiserver import ADMIN, NOW, Served
 from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob

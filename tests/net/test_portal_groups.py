@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from cod.model import Role
-from cod.net.portal.groups import amount
 from cod.store import groups, people
+from cod.web.portal.groups import amount
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in

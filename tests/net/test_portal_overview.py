@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cod.net.portal.overview import sorts
 from cod.states import NodeState
 from cod.store import groups, tables
 from cod.store.engine import Tx
+from cod.web.portal.overview import sorts
 from tests.net.apiserver import NOW, Served, add_node
 from tests.net.portalclient import Browser, member, signed_in
 from tests.net.test_event_streams import _vcluster, held

@@ -21,13 +21,13 @@ from twisted.internet.defer import fail
 
 from cod import webcert
 from cod.model import Role, Site, Who
-from cod.net.portal.registry import PAGES
-from cod.net.portal.visits import Visit
-from cod.net.webtls import WebTls
 from cod.pool import Pool
 from cod.states import NodeEvent
 from cod.store import groups, nodes, people, tables
 from cod.store.engine import Tx
+from cod.web.portal.registry import PAGES
+from cod.web.portal.visits import Visit
+from cod.web.tls import WebTls
 from tests.net.apiserver import ADMIN, NOW, Served, add_node, serving
 from tests.net.portalclient import ANN, Browser, Shown, member, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from cod.net.portal import templateform
-from cod.net.portal.forms import Fields
 from cod.store import tables as t
 from cod.store import templates
+from cod.web.portal import templateform
+from cod.web.portal.forms import Fields
 from tests.net.apiserver import Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in

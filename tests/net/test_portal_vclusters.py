@@ -10,8 +10,8 @@ from sqlalchemy import delete, insert, select, update
 
 from cod.flows import people, sshkeys, views
 from cod.model import Site, Who
-from cod.net.portal import vclusters
 from cod.store import tables as t
+from cod.web.portal import vclusters
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import signed_in

@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from cod.flows import readiness
 from cod.flows.readiness import Check
 from cod.model import Policy
-from cod.net import readiness as prober
 from cod.states import NodeEvent, NodeState
 from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
+from cod.workers import readiness as prober
 
 
 class Page(BaseHTTPRequestHandler):

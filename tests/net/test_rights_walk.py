@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
-from cod.net import apirequest
-from cod.net.routes import ANYBODY, Route
-from cod.net.table import ROUTES
+from cod.web import request
+from cod.web.routes import ANYBODY, Route
+from cod.web.table import ROUTES
 from tests.net.apiserver import Served
 from tests.net.rights_world import KEY, MARK, Asker, World, standing
 
@@ -236,13 +236,13 @@ def test_what_is_ours_is_there_for_us(walk: Walk) -> None:
 def test_a_hole_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """A route that asks nothing of anybody."""
     hole = next(replace(route, claims=ANYBODY) for route in ROUTES if (route.method, route.path) == ("GET", path))
-    monkeypatch.setattr(apirequest, "ROUTES", (hole,))
+    monkeypatch.setattr(request, "ROUTES", (hole,))
     assert any("stranger" in fault for fault in faults(walk, hole))
 
 
 def test_a_route_that_is_closed_too_far_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cod.net.routes import ADMINS
+    from cod.web.routes import ADMINS
 
     hole = next(replace(route, claims=ADMINS) for route in ROUTES if name_of(route) == "GET /vclusters/{name}")
-    monkeypatch.setattr(apirequest, "ROUTES", (hole,))
+    monkeypatch.setattr(request, "ROUTES", (hole,))
     assert any("is enough" in fault for fault in faults(walk, hole))

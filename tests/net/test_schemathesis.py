@@ -19,9 +19,9 @@ from schemathesis import GenerationMode, checks
 from sqlalchemy import select
 
 from cod.model import Role, Site
-from cod.net import openapi
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
+from cod.web import openapi
 from cod.wire.tus import PIECE_TYPE
 from tests import portal_site
 from tests.net.apiserver import ADMIN, NOW, Served, serving

@@ -25,10 +25,10 @@ from sqlalchemy import text
 from cod import init, logs, supervisor
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import Policy, PowerRule, Site
-from cod.net.metrics import Mirror
 from cod.service import Running, take_over
 from cod.site import load
 from cod.store.engine import connect
+from cod.web.metrics import Mirror
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like

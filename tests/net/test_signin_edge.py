@@ -15,9 +15,9 @@ from argon2 import PasswordHasher
 from cod import passwords
 from cod.flows import people as flows
 from cod.model import Refused, SlowDown
-from cod.net import signin as edge
-from cod.net.signin import SignIn
 from cod.store import audit, people
+from cod.web.signin import service as edge
+from cod.web.signin.service import SignIn
 from tests.net.apiserver import NOW, Served
 from tests.waiting import until
 

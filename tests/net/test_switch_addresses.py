@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
-from cod.net import bodies
-from cod.net.bodies.base import Reply, _with_closed
-from cod.net.portal.registry import PAGES
-from cod.net.table import ROUTES
 from cod.policy.audit import for_owners
 from cod.policy.power import told
+from cod.web import bodies
+from cod.web.bodies.base import Reply, _with_closed
+from cod.web.portal.registry import PAGES
+from cod.web.table import ROUTES
 from tests.net.rights_world import SWITCH, standing
 from tests.net.test_rights_pages import Walk as PageWalk
 from tests.net.test_rights_walk import Walk

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Binding, Site, ipv4
-from cod.net.tftp import Crowd, TftpServer
+from cod.net.tftp.server import Crowd, TftpServer
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, nodes, secrets
 from cod.wire import diskloader
@@ -126,7 +126,7 @@ def test_netascii(start: Start) -> None:
 
 
 def test_without_segmentation_in_the_kernel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cod.net.transfers.UDP_SEGMENT", 199)  # no such control message: EINVAL
+    monkeypatch.setattr("cod.net.tftp.transfers.UDP_SEGMENT", 199)  # no such control message: EINVAL
     port = start().port
     run("atftp", "--option", "blksize 1428", "--option", "windowsize 16", "-g", "-r", "large", "-l", tmp_path / "got",
         "127.0.0.1", str(port))
@@ -387,7 +387,7 @@ def test_no_descriptor_left(start: Start, monkeypatch: pytest.MonkeyPatch) -> No
 
     with client() as sock:
         with monkeypatch.context() as patch:
-            patch.setattr("cod.net.transfers.Transfers.begin", none_left)
+            patch.setattr("cod.net.tftp.transfers.Transfers.begin", none_left)
             sock.sendto(rrq("large"), ("127.0.0.1", server.port))
             assert b"no room" in sock.recv(600)
         sock.sendto(rrq("sub/text"), ("127.0.0.1", server.port))

@@ -24,12 +24,12 @@ from cod import webcert
 from cod.client import ApiError, Client
 from cod.flows import groups, images, uploads
 from cod.model import Effect, ImageRules, Refused, Site
-from cod.net import intake, piece
-from cod.net.apirequest import ApiRequest
-from cod.net.webtls import WebTls
 from cod.pool import Pool
 from cod.store import tables
 from cod.uploads import Sender
+from cod.web.request import ApiRequest
+from cod.web.tls import WebTls
+from cod.web.uploads import intake, piece
 from cod.wire import tus
 from tests.net.apiserver import ADMIN, NOW, READER, Served, serving
 from tests.net.portalclient import signed_in

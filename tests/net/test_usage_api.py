@@ -13,10 +13,10 @@ from twisted.internet.task import Clock
 
 from cod.client import ApiError
 from cod.model import Role, Site
-from cod.net.energy import Accountant
 from cod.pool import Pool
 from cod.store import groups
 from cod.store import tables as t
+from cod.workers.energy import Accountant
 from tests.net.apiserver import ADMIN, NOW, Served, add_node
 from tests.net.credentials import as_user
 from tests.store.manager_world import add_template

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from cod.flows.access import Claim
 from cod.model import Right
-from cod.net import bodies as b
-from cod.net.table import ROUTES
+from cod.web import bodies as b
+from cod.web.table import ROUTES
 
 
 def test_who_asks_may_look_at_the_templates_of_all_kinds() -> None:

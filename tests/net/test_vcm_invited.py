@@ -26,8 +26,8 @@ from sqlalchemy import Engine, update
 from cod.ca import Ca, Issued, serial_text
 from cod.flows import orders, vcms
 from cod.model import Inviter, Site, ipv4
-from cod.net import nmptls
-from cod.net.nmp import NmpServer
+from cod.net.nmp import tls as nmptls
+from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx

@@ -19,8 +19,8 @@ from sqlalchemy import Engine, select
 from cod.ca import Ca
 from cod.flows import vclusters, vcms
 from cod.model import Site
-from cod.net import nmptls
-from cod.net.nmp import NmpServer
+from cod.net.nmp import tls
+from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -126,8 +126,8 @@ def farm(
 ) -> Iterator[Farm]:
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site, "farm", nodes=5)
-    served = NmpServer(reactor, pool, site, "cod1", nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port()),
-                       nmptls.identity, lambda: NOW, lambda effects: None)
+    served = NmpServer(reactor, pool, site, "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port()),
+                       tls.identity, lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     issued = enrolled(engine, ca, "farm", datetime.now(UTC))
     for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate), ("ca.crt", ca.certificate)):

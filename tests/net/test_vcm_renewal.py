@@ -20,9 +20,9 @@ from twisted.internet.error import ConnectionRefusedError
 from cod.ca import Ca, serial_text
 from cod.flows import vcms
 from cod.model import Refused, Site, VcmView
-from cod.net.nmp import NmpServer
-from cod.net.nmpsession import Session
-from cod.net.nmptls import Shown
+from cod.net.nmp.server import NmpServer
+from cod.net.nmp.session import Session
+from cod.net.nmp.tls import Shown
 from cod.pool import in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx

@@ -19,9 +19,9 @@ from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices import Delivery
 from cod.model import Notice, NoticeRules, Send, Site
-from cod.net import webhooks
-from cod.net.unsent import Unsent
-from cod.net.webhooks import Webhooks
+from cod.net.notify import webhooks
+from cod.net.notify.delivery_errors import Unsent
+from cod.net.notify.webhooks import Webhooks
 from cod.wire import webhook
 from tests.net.certificates import Authority
 from tests.net.receivers import listening

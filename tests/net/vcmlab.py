@@ -22,9 +22,9 @@ from twisted.python.failure import Failure
 
 from cod.flows import groups, vclusters, vcms
 from cod.model import Site
-from cod.net.nmp import NmpServer
-from cod.net.nmpsession import Session
-from cod.net.nmptls import Shown
+from cod.net.nmp.server import NmpServer
+from cod.net.nmp.session import Session
+from cod.net.nmp.tls import Shown
 from cod.pool import in_transaction
 from cod.store import nodes
 from cod.store import vclusters as vcluster_rows

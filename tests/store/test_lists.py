@@ -12,10 +12,10 @@ from sqlalchemy import insert, select, text
 from cod.flows import notices, reclaims, views
 from cod.model import Listed, Page, Refused
 from cod.model.paging import COUNTED, cursor
-from cod.net import bodies as b
 from cod.store import lists
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.web import bodies as b
 from tests import portal_site
 
 NOW = 1_800_000_000.0

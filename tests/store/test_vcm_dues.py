@@ -11,7 +11,7 @@ from sqlalchemy import select
 from cod.flows import nodes as node_flows
 from cod.flows import requests, vclusters, vcms
 from cod.model import Owed, Site
-from cod.net import nmpverbs
+from cod.net.nmp import verbs
 from cod.store import groups
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -40,7 +40,7 @@ def heard(tx: Tx, pool: int) -> list[Owed]:
     """What it is owed, each checked as it would be said; acknowledged."""
     rows = store.owed(tx, {pool: 0}, limit=1000)
     for row in rows:
-        said = nmpxml.write(nmpverbs.owed(row))
+        said = nmpxml.write(verbs.owed(row))
         assert nmpxml.write(nmpxml.read(Message(row.verb, "1", said, sequence=row.sequence))) == said
     if rows:
         store.acknowledge(tx, pool, rows[-1].sequence)
@@ -104,7 +104,7 @@ def test_a_request_that_is_withdrawn_by_whomever_is_told(tx: Tx, site: Site, poo
     elif who == "an owner withdraws it":
         requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
     else:
-        flow, shape = nmpverbs.flow(nmpverbs.b.Withdraw(asked.request.id), nmpverbs.Speaker("pool", pool), site, NOW)
+        flow, shape = verbs.flow(verbs.b.Withdraw(asked.request.id), verbs.Speaker("pool", pool), site, NOW)
         answer = shape(flow(tx).value)
         assert (answer.key, answer.state) == ("k", "withdrawn")  # type: ignore[union-attr]
     assert told(tx, pool, "refusal", "request", "key") == [(asked.request.id, "k")]

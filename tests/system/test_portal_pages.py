@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from cod.net.portal.links import fill
-from cod.net.portal.registry import PAGES
+from cod.web.portal.links import fill
+from cod.web.portal.registry import PAGES
 from tests.portal_site import PASSWORD, Portal
 from tests.system.browser import Complaints, chromium, context, faults, picture, too_wide
 

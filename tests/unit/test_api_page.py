@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cod.net import errors, openapi
-from cod.net.apiwords import ERRORS, EXAMPLES, TAGS
-from cod.net.routes import Route
-from cod.net.table import ROUTES
+from cod.web import errors, openapi
+from cod.web.openapi_texts import ERRORS, EXAMPLES, TAGS
+from cod.web.routes import Route
+from cod.web.table import ROUTES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/api.md").read_text()

@@ -9,12 +9,12 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.json_schema import models_json_schema
 
-from cod.net.apirequest import phrase
-from cod.net.apirun import checked
-from cod.net.bodies import wording
-from cod.net.bodies.base import DnsLabel
-from cod.net.errors import Wrong
-from cod.net.table import ROUTES
+from cod.web.bodies import wording
+from cod.web.bodies.base import DnsLabel
+from cod.web.calls import checked
+from cod.web.errors import Wrong
+from cod.web.request import phrase
+from cod.web.table import ROUTES
 
 
 class Sample(BaseModel):

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cod.net import agents
-from cod.net import confd as confd_server
-from cod.net.confd import USUAL
+from cod.net.confd import connection
+from cod.net.confd import server as confd_server
+from cod.net.confd.server import USUAL
 from cod.policy import lifecycle
 from cod.wire import confd, xmldoc
 from cod.wire.confd import AgentSide, Secret, ServerSide, verifier
@@ -107,7 +107,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert figure(r"awaited: (\d+) KiB") * 1024 == confd.FIRST_LIMIT
     assert figure(r"proven itself, (\d+) MiB") * 2**20 == confd.LIMIT
     assert f"under `{confd_server.log.name}`" in PAGE
-    assert confd_server.log.name == agents.log.name
+    assert confd_server.log.name == connection.log.name
     rests = re.search(r"rests for ([\d, ]+) s before", PAGE)
     assert rests
     assert [float(one) for one in rests[1].split(", ")] == [lifecycle.rest(n) for n in range(1, 5)]

@@ -11,8 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cod.flows import vcms
-from cod.net import nmp as server
-from cod.net import nmplimits, nmpline, nmpsession
+from cod.net.nmp import connection, limits, server, session
 from cod.policy import inside
 from cod.states import NodeState, RequestState, VclusterState
 from cod.store import vcms as store
@@ -29,7 +28,7 @@ RNG = "{http://relaxng.org/ns/structure/1.0}"
 def test_the_page_has_every_verb_and_every_code() -> None:
     for verb in VERBS:
         assert f"`{verb}`" in PAGE, verb
-    sources = "".join(Path(module.__file__ or "").read_text() for module in (nmp, nmpxml, nmptalk, nmpline, nmpsession))
+    sources = "".join(Path(module.__file__ or "").read_text() for module in (nmp, nmpxml, nmptalk, connection, session))
     for code in set(re.findall(r'Fault\(\s*"([a-z-]+)"', sources)):
         assert f"| `{code}` |" in PAGE, code
 
@@ -70,17 +69,17 @@ NUMBERS: list[tuple[str, float]] = [
     (r"one that COD sends at most (\d+) MiB", nmp.LONGEST_TOLD / 2**20),
     (r"more than\s([\d,]+) messages were owed", store.MOST_OWED),
     (r"Each side may have (\d+) questions", nmptalk.MOST_OPEN),
-    (r"A VCM may say (\d+) messages a second", nmplimits.RATE),
-    (r"messages a second \((\d+) at once\)", nmplimits.BURST),
-    (r"`request-nodes` once a second \((\d+) at once\)", nmplimits.COSTLY["request-nodes"][1]),
-    (r"`status` once a second \((\d+) at once\)", nmplimits.COSTLY["status"][1]),
-    (r"`renew` once in ten seconds \((\d+)\s+at\s+once\)", nmplimits.COSTLY["renew"][1]),
-    (r"It may send (\d+) KiB a second", nmplimits.BYTES[0] / 1024),
-    (r"KiB a second \((\d+) KiB at once\)", nmplimits.BYTES[1] / 1024),
-    (r"A VCM with more than (\d+) faults", nmplimits.MOST_FAULTS[1]),
-    (r"may say `hello` once a second \((\d+) at once\)", nmplimits.HELLOS[1]),
+    (r"A VCM may say (\d+) messages a second", limits.RATE),
+    (r"messages a second \((\d+) at once\)", limits.BURST),
+    (r"`request-nodes` once a second \((\d+) at once\)", limits.COSTLY["request-nodes"][1]),
+    (r"`status` once a second \((\d+) at once\)", limits.COSTLY["status"][1]),
+    (r"`renew` once in ten seconds \((\d+)\s+at\s+once\)", limits.COSTLY["renew"][1]),
+    (r"It may send (\d+) KiB a second", limits.BYTES[0] / 1024),
+    (r"KiB a second \((\d+) KiB at once\)", limits.BYTES[1] / 1024),
+    (r"A VCM with more than (\d+) faults", limits.MOST_FAULTS[1]),
+    (r"may say `hello` once a second \((\d+) at once\)", limits.HELLOS[1]),
     (r"it, and (\d+) connections from one address", server.MOST_STRANGERS),
-    (r"COD sends at most (\d+) numbered messages", nmpsession.WINDOW),
+    (r"COD sends at most (\d+) numbered messages", session.WINDOW),
     (r"more than (\d+) messages were owed and were dropped: ask", store.MOST_OWED),
 ]
 
@@ -93,13 +92,13 @@ def test_the_page_s_numbers_are_those_of_the_code(pattern: str, value: float) ->
 
 
 def test_what_the_page_says_in_words_is_so_too() -> None:
-    assert (nmpline.GREETING, nmpline.STALLED, inside.LASTS) == (10.0, 60.0, 86400.0)
+    assert (connection.GREETING, connection.STALLED, inside.LASTS) == (10.0, 60.0, 86400.0)
     assert "a stranger\nhas ten seconds for it" in PAGE
     assert "has to be whole\nwithin ten seconds" in PAGE
     assert "has not read for a minute" in PAGE
     assert "An invitation is good for a day" in PAGE
-    assert (nmplimits.COSTLY["status"][0], nmplimits.COSTLY["request-nodes"][0]) == (1.0, 1.0)
-    assert (nmplimits.COSTLY["renew"][0], nmplimits.HELLOS[0], nmplimits.MOST_FAULTS[0]) == (0.1, 1.0, 1.0)
+    assert (limits.COSTLY["status"][0], limits.COSTLY["request-nodes"][0]) == (1.0, 1.0)
+    assert (limits.COSTLY["renew"][0], limits.HELLOS[0], limits.MOST_FAULTS[0]) == (0.1, 1.0, 1.0)
     assert server.SWEEP == 2.0
     assert "Told every two seconds" in PAGE
 
@@ -152,7 +151,7 @@ def test_every_state_that_a_vcm_can_be_told_is_on_the_page() -> None:
 def reasons() -> set[str]:
     """Every reason that the server gives for a goodbye, as literals in its code."""
     found = set[str]()
-    for module in (server, nmpsession):
+    for module in (server, session):
         for call in ast.walk(ast.parse(Path(module.__file__ or "").read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "leave":
                 found |= {arg.value for arg in call.args if isinstance(arg, ast.Constant) and arg.value}

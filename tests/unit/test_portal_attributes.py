@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cod.model import NodeType, TypeRules, TypeView
-from cod.net.portal import attributes
-from cod.net.portal.forms import Fields
 from cod.policy import equal, match
+from cod.web.portal import attributes
+from cod.web.portal.forms import Fields
 from tests.portal_site import HARDWARE, report
 
 

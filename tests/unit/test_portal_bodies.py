@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.net.errors import Wrong
-from cod.net.portal.forms import Fields
-from cod.net.portal.groups import amount
-from cod.net.portal.pages import Action
-from cod.net.portal.registry import ACTIONS
-from cod.net.portal.templateform import fields_of
+from cod.web.errors import Wrong
+from cod.web.portal.forms import Fields
+from cod.web.portal.groups import amount
+from cod.web.portal.pages import Action
+from cod.web.portal.registry import ACTIONS
+from cod.web.portal.templateform import fields_of
 
 MAKERS = [each for each in ACTIONS if isinstance(each, Action) and each.body is not None]
 NAMES = ("name", "size", "lease", "default_lease", "max_lease", "image_quota", "priority", "group", "role", "user",

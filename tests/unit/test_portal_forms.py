@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from cod.model import Who
-from cod.net import bodies as b
-from cod.net.apirun import checked
-from cod.net.bodies.base import Body
-from cod.net.errors import Wrong
-from cod.net.portal import links, nav, shown
-from cod.net.portal.assets import Assets
-from cod.net.portal.forms import Fields, Form, body_of, seconds
+from cod.web import bodies as b
+from cod.web.bodies.base import Body
+from cod.web.calls import checked
+from cod.web.errors import Wrong
+from cod.web.portal import links, nav, shown
+from cod.web.portal.assets import Assets
+from cod.web.portal.forms import Fields, Form, body_of, seconds
 
 KIND = "application/x-www-form-urlencoded; charset=utf-8"
 

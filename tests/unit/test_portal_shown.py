@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.net.portal import attributes, shown, timeline
+from cod.web.portal import attributes, shown, timeline
 
 
 @pytest.mark.parametrize(("path", "value", "said"), [

@@ -1,0 +1,242 @@
+"""The image server's door for captured disks: what a node's agent reads comes in here, piece by piece.
+
+========================  =======================================================================================
+``GET /captures/ID``      how far the disk is there: ``{"at": BYTES}``
+``PUT /captures/ID/AT``   the next piece (`cod.wire.capture`), where what is there ends at AT; 409 where it does not
+``POST /captures/ID``     all is there: ``{"size": …, "at": …, "partitions": […]}``; the image is made and can be seen
+========================  =======================================================================================
+
+ID is the agent's order; its secret is the bearer token of each request, and is asked about before a body is read. Work
+with files is done in threads, for each capture one thing after the other. What came of an order that is over is swept
+away.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h11
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred, inlineCallbacks
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThreadPool
+
+from cod.flows import captures
+from cod.images import deposit
+from cod.images.deposit import Busy, Deposit
+from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, Site
+from cod.net.bootserver.connection import BodyLost, Connection
+from cod.pool import NODES, Pool
+from cod.states import CaptureState
+from cod.wire import capture
+from cod.wire.manifest import LIMIT
+
+SWEEP = 60.0  # seconds
+STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400, "quota": 413}
+METHODS = {b"GET": 1, b"PUT": 2, b"POST": 1}  # and how many parts their paths have
+
+log = logging.getLogger("cod.captures")
+
+
+class Part(BaseModel):
+    """A partition as the agent tells of it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    number: int = Field(ge=0, le=4096)
+    start: int = Field(ge=0, le=10**18)
+    size: int = Field(ge=0, le=10**18)
+    type: str = Field(max_length=40, pattern=r"^[!-~]*$")
+    name: str = Field(max_length=72)
+    content: str = Field(max_length=16, pattern=r"^[!-~]*$")
+
+
+class LastWord(BaseModel):
+    """What ends a capture. `at`: where the agent believes that the disk ends here."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    size: int = Field(ge=1, le=LIMIT << 20)
+    at: int = Field(ge=0)
+    partitions: list[Part] = Field(max_length=256)
+
+
+class Elsewhere(Exception):
+    """What is here of the disk ends at another byte than the agent believes."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+class Captures(Service):
+    """The captures that come in at one server, to be images below `root`.
+
+    effects  carries out the wake-ups that flows return
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: Site, root: Path, clock: Callable[[], float],
+        effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
+    ) -> None:
+        self._reactor, self._pool, self._site, self._root, self._clock = reactor, pool, site, root, clock
+        self._effects = effects
+        self._locks: dict[str, DeferredLock] = {}
+        self._open: dict[str, Deposit] = {}
+        self._room: dict[str, int | None] = {}  # bytes that each may take
+        self._loop = LoopingCall(self.sweep)
+        self._loop.clock = reactor
+
+    def startService(self) -> None:
+        """Begin to sweep."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._loop.start(SWEEP)
+
+    def stopService(self) -> Any:
+        """End; agents go on with the next server of this folder."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._loop.stop()
+        for one in self._open.values():
+            one.close()
+        self._open.clear()
+
+    # ------------------------------------------------------------ requests
+
+    def respond(self, connection: Connection, request: h11.Request, rest: list[str]) -> Deferred[tuple[int, bytes]]:
+        """The answer to a request for ``/captures/`` and `rest`: status and body. Never fails."""
+        return self._answer(connection, request, rest).addErrback(self._trouble, connection.peer)
+
+    @inlineCallbacks
+    def _answer(
+        self, connection: Connection, request: h11.Request, rest: list[str]
+    ) -> Generator[Deferred[Any], Any, tuple[int, bytes]]:
+        if METHODS.get(request.method) != len(rest):
+            raise Refused("not_found", "no such capture")
+        said = {"order": rest[0], "address": connection.peer, "secret": _bearer(request)}
+        row: Capture = yield self._pool.read(captures.receiving, **said)
+        if request.method == b"PUT":
+            yield self._find_room(said)
+            body = yield connection.body(capture.LARGEST)
+            return _json(at=(yield self._alone(rest[0], partial(self._add, rest[0], rest[1], body))))
+        if request.method == b"GET":
+            return _json(at=(yield self._alone(rest[0], lambda: self._deposit(rest[0]).at)))
+        body = yield connection.body(capture.LAST_WORD)
+        connection.patience(3600.0)  # a large image takes its time until it is on the disk
+        word = _last_word(body)
+        if row.state != CaptureState.DONE:
+            yield self._finish(said, row, word)
+        return _json(image=row.image)
+
+    @inlineCallbacks
+    def _find_room(self, said: dict[str, str]) -> Generator[Deferred[Any], Any, None]:
+        if said["order"] not in self._room:
+            self._room[said["order"]] = yield self._pool.run_at(NODES, captures.room, **said, rules=self._site.images)
+
+    @inlineCallbacks
+    def _finish(self, said: dict[str, str], row: Capture, word: LastWord) -> Generator[Deferred[Any], Any, None]:
+        order = said["order"]
+        parts = [CapturedPartition(**part.model_dump()) for part in word.partitions]
+        made: Ingested = yield self._alone(order, partial(self._seal, order, row, word))
+        yield self._pool.run_at(NODES, captures.note_digest, **said, digest=made.digest)
+        yield self._alone(order, partial(self._publish, order, made.digest))
+        result = yield self._pool.run_at(NODES, captures.keep, **said, ingested=made, partitions=parts,
+                                         rules=self._site.images, now=self._clock())
+        self._effects(result.effects)
+        log.info("%s is the image %s: %d bytes, %d in use, %d stored", order, row.image, made.size, made.used,
+                 made.stored)
+
+    def _trouble(self, failure: Any, peer: str) -> tuple[int, bytes]:
+        error = failure.value
+        if isinstance(error, Elsewhere):
+            return 409, _json(at=error.at)[1]
+        if isinstance(error, BodyLost):
+            return 400, b"the body did not come\n"
+        if isinstance(error, Busy):
+            return 503, b"another server is at this capture\n"
+        if isinstance(error, Refused):
+            log.info("capture from %s refused: %s", peer, error.sentence)
+            return STATUS[error.code], f"{error.sentence}\n".encode()
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            log.error("capture from %s: %s", peer, error)
+            return 507, b"the image server's disk is full\n"
+        log.error("capture from %s: %s", peer, error, exc_info=None if self._pool.is_away(error) else error)
+        return 503, b"server error\n"
+
+    # ------------------------------------------------------------ in threads, one after the other
+
+    def _alone(self, order: str, work: Callable[[], Any]) -> Deferred[Any]:
+        lock = self._locks.setdefault(order, DeferredLock())
+        return lock.run(deferToThreadPool, self._reactor, self._reactor.getThreadPool(), work)
+
+    def _deposit(self, order: str) -> Deposit:
+        if not self.running:
+            raise Busy(order)
+        if order not in self._open:
+            self._open[order] = Deposit(self._root, order)
+        return self._open[order]
+
+    def _add(self, order: str, at: str, body: bytes) -> int:
+        incoming, room = self._deposit(order), self._room.get(order)
+        if at != str(incoming.at):
+            raise Elsewhere(incoming.at)
+        if room is not None and incoming.stored + len(body) > room:
+            raise Refused("quota", f"the group may have {room} bytes more of images, and this one takes more", "size")
+        return incoming.add(body)
+
+    def _seal(self, order: str, row: Capture, word: LastWord) -> Ingested:
+        if row.digest and (self._root / row.digest).is_dir():  # it was published, and then something went wrong
+            return deposit.published(self._root, row.digest)
+        incoming = self._deposit(order)
+        if word.at != incoming.at:
+            raise Elsewhere(incoming.at)
+        return incoming.seal(word.size)
+
+    def _publish(self, order: str, digest: str) -> None:
+        incoming = self._open.pop(order, None)
+        if incoming is not None:
+            incoming.publish(digest)
+
+    # ------------------------------------------------------------ sweeping
+
+    def sweep(self) -> Deferred[None]:
+        """Forget captures that are over, and remove what came of them."""
+        return ensureDeferred(self._sweep())
+
+    async def _sweep(self) -> None:
+        try:
+            wanted = await self._pool.read(captures.orders)
+            for order in {*self._open, *deposit.orders(self._root)} - wanted:
+                await self._alone(order, partial(self._forget, order))
+            for order in set(self._locks) - wanted:
+                if not self._locks[order].locked:
+                    del self._locks[order]
+        except Exception as error:
+            log.error("captures: %s", error, exc_info=not self._pool.is_away(error))
+
+    def _forget(self, order: str) -> None:
+        self._room.pop(order, None)
+        if incoming := self._open.pop(order, None):
+            incoming.close()
+        if deposit.discard(self._root, order):
+            log.info("what came of the capture %s was removed", order)
+
+
+def _bearer(request: h11.Request) -> str:
+    kind, _, secret = dict(request.headers).get(b"authorization", b"").decode("latin-1").partition(" ")
+    return secret.strip() if kind.lower() == "bearer" and secret.isascii() else ""
+
+
+def _last_word(body: bytes) -> LastWord:
+    try:
+        return LastWord.model_validate_json(body)
+    except ValidationError as error:
+        raise Refused("invalid", f"the last word cannot be used: {error.errors()[0]['msg']}", "body") from None
+
+
+def _json(**values: Any) -> tuple[int, bytes]:
+    return 200, json.dumps(values).encode()

@@ -1,0 +1,264 @@
+"""One client's HTTP/1.1 connection: h11 reads and writes the heads, sendfile the bodies of files.
+
+twisted.web was not used because its channel stands between a response and the socket's writability, which is what
+sendfile follows.
+
+A connection answers one request at a time; while it does, it does not read, so pipelined requests wait in the kernel.
+A client that is too slow with its request, or takes nothing of the answer, is cut off: see `Limits`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Protocol as Interface
+
+import h11
+import prometheus_client as prometheus
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+
+from cod.net.bootfiles import OpenFile
+from cod.net.bootserver.sendfile import SendFile
+from cod.wire.http import answer
+
+BYTES = prometheus.Counter("cod_http_bytes_total", "bytes of files that were given to the network", ["kind"])
+
+log = logging.getLogger("cod.http")
+
+
+class BodyLost(Exception):
+    """A request's body did not come, or was longer than what was granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """head: bytes of a request's head; request, idle, stall: seconds to send one whole request, between requests, and
+    without any progress of an answer; connections in all and from one address."""
+
+    head: int = 16384
+    request: float = 15.0
+    idle: float = 30.0
+    stall: float = 60.0
+    connections: int = 4096
+    per_peer: int = 128
+
+
+DEFAULTS = Limits()
+
+
+class Server(Interface):
+    """What a connection needs from its server: its limits, reactor seconds, the Date header, and the answers.
+
+    takes_body  is the request answered before its body has come, by somebody who may ask for that (`Connection.body`)?
+                The bodies of all others are not read.
+    """
+
+    limits: Limits
+    reactor: Any
+
+    def seconds(self) -> float: ...
+    def date(self) -> str: ...
+    def joined(self, connection: Connection) -> None: ...
+    def left(self, connection: Connection) -> None: ...
+    def takes_body(self, request: h11.Request) -> bool: ...
+    def respond(self, connection: Connection, request: h11.Request) -> None: ...
+
+
+class Connection(Protocol):
+    """One client's connection. `deadline` is moved on by what happens; the server's scan enforces it."""
+
+    transport: Any
+
+    def __init__(self, server: Server, peer: str) -> None:
+        self.peer = peer
+        self.deadline = server.seconds() + server.limits.request
+        self._server = server
+        self._sending: SendFile | None = None
+        self._kind = ""
+        self._seen = -1  # how far `_sending` was at the last look
+        self._busy = self._lost = False
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head)
+        self._request: h11.Request | None = None
+        self._body = bytearray()
+        self._room = 0  # bytes that the body may have
+        self._wanted: Deferred[bytes] | None = None
+
+    def connectionMade(self) -> None:
+        """Answers are written whole, so Nagle's algorithm could only delay them."""
+        self.transport.setTcpNoDelay(True)
+        self._server.joined(self)
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionError())) -> None:  # noqa: B008
+        """Whatever was under way is dropped."""
+        self._busy = self._lost = True
+        self._count()
+        self._lose_body("the connection ended")
+        self._server.left(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Bytes of a request, or of several."""
+        if self._http.their_state is h11.IDLE and not self._busy and not self._http.trailing_data[0]:
+            self.deadline = self._server.seconds() + self._server.limits.request
+        self._http.receive_data(data)
+        self._advance()
+
+    def check(self, now: float) -> None:
+        """Cut the connection off when it is overdue and has not moved since the last look."""
+        if self._sending is not None and self._sending.at != self._seen:
+            self._seen = self._sending.at
+            self.deadline = now + self._server.limits.stall
+        if now >= self.deadline:
+            self.transport.abortConnection()
+
+    def _advance(self) -> None:
+        while not self._busy:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                self._http_error(error)
+                return
+            if event is h11.NEED_DATA:
+                return
+            if isinstance(event, h11.Request):
+                if {b"content-length", b"transfer-encoding"} <= {name for name, _value in event.headers}:
+                    self._http_error(h11.RemoteProtocolError("two lengths"))  # RFC 9112, section 6.1: smuggling
+                    return
+                self._request = event
+                if self._server.takes_body(event):
+                    self._begin()
+            elif self._wanted is not None and isinstance(event, h11.EndOfMessage | h11.Data):
+                self._take(event)
+            elif isinstance(event, h11.EndOfMessage | h11.Data):  # nobody takes its body: answer without reading it
+                self._begin()
+            else:  # the client closed its side, or asked for another protocol
+                self.transport.loseConnection()
+                return
+
+    def _http_error(self, error: h11.RemoteProtocolError) -> None:
+        self._busy = True
+        log.debug("http %s: %s", self.peer, error)
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            status = error.error_status_hint or 400
+            self.transport.write(self._http.send(h11.Response(
+                status_code=status, headers=[("Content-Length", "0"), ("Connection", "close")])))
+        self.transport.loseConnection()
+
+    # ------------------------------------------------------------ bodies
+
+    def body(self, room: int) -> Deferred[bytes]:
+        """The request's body, of at most `room` bytes; fails with `BodyLost`. Only before the answer."""
+        wanted: Deferred[bytes] = Deferred()
+        self._body.clear()
+        self._room, self._wanted = room, wanted
+        if self._lost:
+            self._lose_body("the connection ended")
+            return wanted
+        self.patience(self._server.limits.stall)
+        if self._http.they_are_waiting_for_100_continue:
+            self.transport.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+        self._busy = False
+        self.transport.resumeProducing()
+        self._server.reactor.callLater(0, self._advance)
+        return wanted
+
+    def patience(self, seconds: float) -> None:
+        """So long nothing need happen."""
+        self.deadline = self._server.seconds() + seconds
+
+    def _take(self, event: h11.EndOfMessage | h11.Data) -> None:
+        assert self._wanted is not None
+        if isinstance(event, h11.Data):
+            self._body += event.data
+            self.patience(self._server.limits.stall)
+            if len(self._body) <= self._room:
+                return
+            self._pause()
+            self._lose_body("it is too long")
+            return
+        self._pause()
+        wanted, self._wanted = self._wanted, None
+        wanted.callback(bytes(self._body))
+
+    def _pause(self) -> None:
+        self._busy = True
+        self.transport.pauseProducing()
+
+    def _lose_body(self, why: str) -> None:
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            wanted.errback(BodyLost(why))
+
+    # ------------------------------------------------------------ answering
+
+    def _begin(self) -> None:
+        assert self._request is not None
+        self._pause()
+        self.deadline = self._server.seconds() + self._server.limits.stall
+        self._server.respond(self, self._request)
+
+    def reply(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+        """A whole answer at once."""
+        self._head(status, len(body), headers)
+        if body and self._asked() != b"HEAD":
+            self.transport.write(self._http.send(h11.Data(data=body)))
+        self._finish()
+
+    def reply_file(self, file: OpenFile, kind: str, *headers: tuple[str, str]) -> int:
+        """An answer from a file, whole or in part as the request's headers say. Returns its status."""
+        assert self._request is not None
+        what = answer(dict(self._request.headers), file.size, file.etag)
+        self._head(what.status, what.length, (*what.headers, *headers))
+        if what.length == 0 or self._asked() == b"HEAD":
+            self._finish()
+            return what.status
+        self._http.send_with_data_passthrough(h11.Data(data=_Sized(what.length)))  # type: ignore[arg-type]
+        self._sending = SendFile(self.transport, file, what.start, what.length)
+        self._kind, self._seen = kind, -1
+        self._sending.start().addCallback(self._sent)
+        return what.status
+
+    def _asked(self) -> bytes:
+        return self._request.method if self._request else b""
+
+    def _head(self, status: int, length: int, headers: Sequence[tuple[str, str]]) -> None:
+        fields = [("Date", self._server.date()), *headers]
+        if status != 304:
+            fields.append(("Content-Length", str(length)))
+        if self._http.their_state is h11.SEND_BODY:  # an unread body follows: the connection cannot go on
+            fields.append(("Connection", "close"))
+        self.transport.write(self._http.send(h11.Response(status_code=status, headers=fields)))
+
+    def _sent(self, _: None) -> None:
+        self._count()
+        self._finish()
+
+    def _count(self) -> None:
+        if self._sending is not None:
+            BYTES.labels(self._kind).inc(self._sending.at - self._sending.begin)
+            self._sending = None
+
+    def _finish(self) -> None:
+        self._http.send(h11.EndOfMessage())
+        self.deadline = self._server.seconds() + self._server.limits.idle
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            self.transport.loseConnection()
+            return
+        self._http.start_next_cycle()
+        self._busy = False
+        self.transport.resumeProducing()
+        if self._http.trailing_data[0]:  # a request came in behind this one; not by recursion, there may be many
+            self._server.reactor.callLater(0, self._advance)
+
+
+class _Sized:
+    """Stands for so many bytes that reach the socket by another way (h11's recipe for sendfile)."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length

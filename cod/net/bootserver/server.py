@@ -1,0 +1,250 @@
+"""The boot and image server: HTTP/1.1, GET and HEAD, file bodies by sendfile; captured disks come in by PUT.
+
+=============================================  ==================================================
+``/boot/{mac}/script.ipxe``                    the node's boot script
+``/boot/{mac}/secret.cpio``                    a new secret for its boot, only for the address bound to that MAC
+``/boot/disk/{signature}``, ``...-or-first``   the program that starts the disk with that signature on a BIOS machine
+``/files/{path}``                              the boot root
+``/images/{digest}/manifest.json``             the image store, for nodes whose template names the image
+``/images/{digest}/data.zst``, ``.../file``    the same
+``/captures/{order}``                          disks that are being saved as images: `net.bootserver.captures`
+=============================================  ==================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import h11
+import prometheus_client as prometheus
+from twisted.application.service import Service
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, maybeDeferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+from twisted.python.failure import Failure
+
+from cod.model import Refused, Site
+from cod.net.bootdocs import BootDocs, disk_loader, mac_of
+from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
+from cod.net.bootserver.captures import Captures
+from cod.net.bootserver.connection import DEFAULTS, Connection, Limits
+from cod.net.bootserver.fetches import Fetches
+from cod.pool import Pool
+from cod.wire.http import BadTarget, path_parts
+
+REQUESTS = prometheus.Counter("cod_http_requests_total", "HTTP requests by first path segment and status",
+                              ["kind", "status"])
+OPEN = prometheus.Gauge("cod_http_connections", "open connections to the boot and image server")
+
+KINDS = ("boot", "files", "images", "captures")
+IMAGE_FILES = ("manifest.json", "data.zst", "file")
+TYPES = {"json": "application/json", "ipxe": "text/plain", "txt": "text/plain"}
+STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400}
+
+log = logging.getLogger("cod.http")
+
+
+class HttpServer(Service):
+    """Listens on `port` of each of `addresses` (all, if there are none).
+
+    files_root   the boot root; images_root  the image store, a folder for each digest
+    clock        wall time, for the flows and the Date header
+    captures     takes captured disks; None: nobody does
+    port         0 takes any free one (tests); `port` then says which
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: Site, files_root: Path, images_root: Path, addresses: Sequence[str],
+        port: int, clock: Callable[[], float] = time.time, *, limits: Limits = DEFAULTS,
+        captures: Captures | None = None,
+    ) -> None:
+        self.reactor = reactor
+        self.limits = limits
+        self.port = port
+        self.seconds: Callable[[], float] = reactor.seconds
+        self._files = BootFiles(files_root)
+        self._images = BootFiles(images_root)
+        self._docs = BootDocs(pool, site, clock)
+        self._site, self._fetches = site, Fetches(pool, reactor.seconds)
+        self._captures = captures
+        self._addresses = list(addresses) or [""]
+        self._clock = clock
+        self._date = (0, "")
+        self._connections: set[Connection] = set()
+        self._per_peer: Counter[str] = Counter()
+        self._scan = LoopingCall(self._check)
+        self._scan.clock = reactor
+
+    # ------------------------------------------------------------ service and connections
+
+    def startService(self) -> None:
+        """Listen. Raises twisted's CannotListenError."""
+        super().startService()  # type: ignore[no-untyped-call]
+        factory = _Factory(self)
+        self._listening = []
+        for address in self._addresses:
+            self._listening.append(self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address))
+            self.port = self._listening[-1].getHost().port
+        self._scan.start(1.0, now=False)
+
+    def stopService(self) -> Deferred[Any]:
+        """Stop listening and cut off what is open; clients fetch again, from where they were."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._scan.stop()
+        for connection in list(self._connections):
+            connection.transport.abortConnection()
+        return DeferredList([maybeDeferred(listening.stopListening) for listening in self._listening])
+
+    def admit(self, peer: str) -> Connection | None:
+        """A new connection, unless there are too many."""
+        if len(self._connections) >= self.limits.connections or self._per_peer[peer] >= self.limits.per_peer:
+            log.debug("http %s: too many connections", peer)
+            return None
+        return Connection(self, peer)
+
+    def joined(self, connection: Connection) -> None:
+        """The connection is open."""
+        self._connections.add(connection)
+        self._per_peer[connection.peer] += 1
+        OPEN.inc()
+
+    def left(self, connection: Connection) -> None:
+        """The connection is closed."""
+        self._connections.discard(connection)
+        self._per_peer[connection.peer] -= 1
+        if not self._per_peer[connection.peer]:
+            del self._per_peer[connection.peer]
+        OPEN.dec()
+
+    def date(self) -> str:
+        """Now, for the Date header; made once a second."""
+        now = int(self._clock())
+        if now != self._date[0]:
+            self._date = (now, formatdate(now, usegmt=True))
+        return self._date[1]
+
+    def _check(self) -> None:
+        now = self.seconds()
+        for connection in list(self._connections):
+            connection.check(now)
+
+    # ------------------------------------------------------------ routes
+
+    def takes_body(self, request: h11.Request) -> bool:
+        """Only captures have bodies."""
+        sent = request.method in (b"PUT", b"POST")
+        return sent and self._captures is not None and request.target.startswith(b"/captures/")
+
+    def respond(self, connection: Connection, request: h11.Request) -> None:
+        """Answer a request, now or when its flow is done."""
+        try:
+            parts = path_parts(request.target)
+        except BadTarget:
+            parts = [""]
+        kind = parts[0] if parts[0] in KINDS else "none"
+        try:
+            if kind == "captures" and self._captures is not None:
+                self._captures.respond(connection, request, parts[1:]).addCallback(
+                    lambda answer: self._answer(connection, kind, *answer))
+                return
+            self._route(connection, request.method, kind, parts[1:])
+        except NoSuchFile:
+            self._answer(connection, kind, 404, "no such file\n")
+
+    def _route(self, connection: Connection, method: bytes, kind: str, rest: list[str]) -> None:
+        if method not in (b"GET", b"HEAD"):
+            self._answer(connection, kind, 405, "only GET and HEAD\n", ("Allow", "GET, HEAD"))
+        elif kind == "boot":
+            self._document(connection, method, rest)
+        elif kind == "files":
+            self._file(connection, kind, self._files.open("/".join(rest)), rest[-1])
+        elif kind == "images" and len(rest) == 2 and re.fullmatch("[0-9a-f]{64}", rest[0]) and rest[1] in IMAGE_FILES:
+            self._image(connection, self._images.open("/".join(rest)), *rest)
+        else:
+            self._answer(connection, kind, 404, "no such file\n")
+
+    def _image(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
+        """A file of an image, for those who may have it; for others it is not there."""
+        known = self._site.images.open or self._fetches.known(connection.peer, digest)
+        if known is None:
+            ensureDeferred(self._asked(connection, file, digest, name))
+        elif known:
+            self._file(connection, "images", file, name)
+        else:
+            self._answer(connection, "images", 404, "no such file\n")
+
+    async def _asked(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
+        try:
+            may = await self._fetches.ask(connection.peer, digest)
+        except Exception as error:
+            log.error("http %s: nobody can say who may have images: %s", connection.peer, error)
+            self._answer(connection, "images", 503, "try again\n")
+            return
+        if not may:
+            log.info("http %s: nothing that it is to run names the image %s", connection.peer, digest)
+            self._answer(connection, "images", 404, "no such file\n")
+        elif connection in self._connections:
+            self._file(connection, "images", file, name)
+
+    def _file(self, connection: Connection, kind: str, file: OpenFile, name: str) -> None:
+        content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+        status = connection.reply_file(file, kind, ("Content-Type", content_type))
+        REQUESTS.labels(kind, status).inc()
+        log.debug("http %s %s %s %d", connection.peer, kind, name, status)
+
+    def _document(self, connection: Connection, method: bytes, rest: list[str]) -> None:
+        mac = mac_of(rest[0]) if len(rest) == 2 else None
+        made: dict[str, Callable[[str, str], Deferred[bytes]]] = {
+            "script.ipxe": self._docs.ipxe, "secret.cpio": self._docs.secret}
+        program = disk_loader(rest[1]) if len(rest) == 2 and rest[0] == "disk" else None
+        if program is not None:
+            self._made(program, connection, "disk")
+        elif mac is None or rest[1] not in made:
+            self._answer(connection, "boot", 404, "no such document\n")
+        elif method == b"HEAD":  # making one has consequences (a secret minted, a boot decided)
+            self._answer(connection, "boot", 405, "", ("Allow", "GET"))
+        else:
+            made[rest[1]](mac, connection.peer).addCallbacks(
+                self._made, self._refused, callbackArgs=(connection, rest[1]), errbackArgs=(connection, rest))
+
+    def _made(self, body: bytes, connection: Connection, name: str) -> None:
+        content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+        self._answer(connection, "boot", 200, body, ("Content-Type", content_type), ("Cache-Control", "no-store"))
+
+    def _refused(self, failure: Failure, connection: Connection, rest: list[str]) -> None:
+        error = failure.value
+        if isinstance(error, Refused):
+            log.info("http %s /boot/%s: %s", connection.peer, "/".join(rest), error.sentence)
+            self._answer(connection, "boot", STATUS[error.code], error.sentence + "\n")
+        else:
+            log.error("http %s /boot/%s: %s", connection.peer, "/".join(rest), failure.getTraceback())
+            self._answer(connection, "boot", 500, "server error\n")
+
+    def _answer(
+        self, connection: Connection, kind: str, status: int, body: str | bytes, *headers: tuple[str, str],
+    ) -> None:
+        REQUESTS.labels(kind, status).inc()
+        if connection not in self._connections:
+            return  # it went away while the flow ran
+        text = body.encode() if isinstance(body, str) else body
+        connection.reply(status, text, *(headers or (("Content-Type", "text/plain"),)))
+
+
+class _Factory(Factory):
+    noisy = False
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+
+    def buildProtocol(self, addr: IAddress | None) -> Connection | None:
+        assert isinstance(addr, IPv4Address)
+        return self._server.admit(addr.host)

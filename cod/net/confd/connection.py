@@ -1,0 +1,246 @@
+"""One agent's connection to confd: bytes to events, events to flows, one after the other."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, ClassVar
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.protocol import Protocol
+
+from cod.flows import progress, report, sessions
+from cod.model import BootSecret, Peer, Refused
+from cod.net.confd.server import ConfdServer
+from cod.pool import NODES
+from cod.wire import confd, xmldoc
+from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
+
+BEHIND = 32  # messages that may wait before the connection is not read from
+LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed
+
+log = logging.getLogger("cod.confd")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]  # what a peer says must not look like another line of the log
+
+
+class AgentConnection(Protocol):
+    """One agent's connection, or a stranger's."""
+
+    transport: Any
+
+    def __init__(self, server: ConfdServer) -> None:
+        self.server = server
+        self.peer: Peer | None = None
+        self.name = self.address = "?"
+        self.heard_at = server.reactor.seconds()
+        self.dead = False
+        self.is_stranger = False
+        self._about: dict[str, str] = {}
+        self._log = logging.LoggerAdapter(log, self._about)
+        self._side = confd.ServerSide(os.urandom(confd.NONCE), lambda body: xmldoc.parse(body, "confd"))
+        self._waiting: deque[confd.Event] = deque()
+        self._busy = False
+        self._timer: Any = None
+
+    def connectionMade(self) -> None:
+        """Called by the reactor."""
+        self.address = self.name = self.transport.getPeer().host
+        if not self.server.has_room(self.address):
+            self.drop("too many connections")
+            return
+        self.server.stranger(self)
+        self.transport.setTcpNoDelay(True)
+        self._set_timer(self.server.limits.proof_time, self.drop, "did not prove itself in time")
+
+    def dataReceived(self, data: bytes) -> None:
+        """Called by the reactor."""
+        try:
+            events = self._side.receive(data)
+        except confd.ProtocolError as error:
+            self.drop(str(error))
+        else:
+            self._take(events)
+
+    def connectionLost(self, reason: Any = None) -> None:
+        """Called by the reactor. A flow that is under way ends in `_proved` or `_report`, which look at the state."""
+        self._side.state = confd.State.CLOSED
+        self._stop_timer()
+        self._waiting.clear()
+        self.server.gone(self)
+
+    def send(self, message: Message) -> None:
+        """Send it, if the connection is still open."""
+        if self._side.state is confd.State.OPEN:
+            self.transport.write(self._side.send(message))
+
+    def end(self, code: str, reason: str) -> None:
+        """Say why, and close. A peer that does not read is cut off."""
+        if self._side.state is not confd.State.CLOSED:
+            self._side.refuse(code, reason)
+            self.transport.write(self._side.to_send())
+        self._waiting.clear()
+        self.transport.loseConnection()
+        self._set_timer(LAST_WORDS, self.transport.abortConnection)
+
+    def drop(self, reason: str) -> None:
+        """Log the reason and close at once, whatever is still to be sent."""
+        self.server.counts["broken"] += 1
+        self._say("%s: closed: %s", reason)
+        self._side.state = confd.State.CLOSED
+        self._stop_timer()
+        self._waiting.clear()
+        self.transport.abortConnection()
+
+    def _say(self, what: str, why: str) -> None:
+        """Log it; of strangers not each time."""
+        if self.peer is not None or self.server.stranger_lines.allows(self.address):
+            self._log.info(what, self.name, _line(why))
+
+    def _set_timer(self, seconds: float, call: Callable[..., Any], *args: Any) -> None:
+        self._stop_timer()
+        self._timer = self.server.reactor.callLater(seconds, call, *args)
+
+    def _stop_timer(self) -> None:
+        if self._timer and self._timer.active():
+            self._timer.cancel()
+
+    # ------------------------------------------------------------ one thing after the other
+
+    def _take(self, events: Iterable[confd.Event]) -> None:
+        for event in events:
+            if isinstance(event, Heartbeat):
+                self.send(event)
+            else:
+                self._waiting.append(event)
+            self._heard()
+        if len(self._waiting) > BEHIND:
+            self.transport.pauseProducing()
+        if self._waiting and not self._busy:
+            self._work()
+
+    def _heard(self) -> None:
+        self.heard_at = self.server.reactor.seconds()
+        if self.peer:
+            self.server.seen[self.peer.node_id] = self.server.clock()
+
+    @inlineCallbacks
+    def _work(self) -> Generator[Deferred[Any], Any, None]:
+        self._busy = True
+        while self._waiting:
+            try:
+                yield self._one(self._waiting.popleft())
+            except Refused as refusal:
+                self._refused(refusal)
+            except confd.ProtocolError as error:
+                self.drop(str(error))
+            except Exception:
+                self._log.exception("%s: a message could not be dealt with", self.name)
+                self.end("broken", "the server could not deal with a message")
+        self._busy = False
+        self.transport.resumeProducing()
+
+    def _refused(self, refusal: Refused) -> None:
+        self.server.counts["refused"] += 1
+        self._say("%s: refused: %s", refusal.sentence)
+        if self.peer is None:
+            self.end("unknown", refusal.sentence)
+        else:
+            self.end("replaced" if refusal.code == "conflict" else "refused", refusal.sentence)
+
+    def _one(self, event: confd.Event) -> Deferred[Any]:
+        return self._STEPS[type(event)](self, event)
+
+    def _run(self, flow: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        return self.server.pool.run_at(NODES, flow, *args)
+
+    @inlineCallbacks
+    def _need_verifier(self, asked: confd.NeedVerifier) -> Generator[Deferred[Any], Any, None]:
+        found = yield self._run(sessions.lookup, asked.id, asked.mac, self.address, self.server.clock())
+        if self._side.state is not confd.State.LOOKUP:
+            return
+        if found is None:
+            self.server.counts["refused"] += 1
+            self._log.info("%s: refused: no secret %s of %s for this address", self.name, asked.id, asked.mac)
+            self.end("unknown", "no such secret")
+            return
+        events = self._side.known(confd.Verifier(found.salt, found.stored_key, found.server_key))
+        self.transport.write(self._side.to_send())
+        self._take(events)
+
+    @inlineCallbacks
+    def _proved(self, proved: confd.Proved) -> Generator[Deferred[Any], Any, None]:
+        server, new = self.server, proved.verifier
+        session = BootSecret(proved.session, proved.mac, "session", self.address, new.salt, new.stored_key,
+                             new.server_key, 0.0)
+        result = yield self._run(sessions.open, proved.id, session, server.server, server.site, server.clock())
+        opened: sessions.Opened = result.value
+        self._stop_timer()
+        self.peer, self.name = opened.peer, opened.name
+        self._about.update(node=opened.name, mac=opened.peer.mac)
+        server.counts["opened"] += 1
+        if self._side.state is not confd.State.TRADE:  # closed meanwhile: the session must still end
+            server.lose_later(opened.peer)
+            return
+        server.adopt(self, opened.peer)
+        self._log.info("%s: connected from %s", self.name, self.address)
+        events = self._side.welcome(opened.name, server.site.policy.heartbeat)
+        self.transport.write(self._side.to_send())
+        self._take(events)
+        server.done(result)
+
+    @inlineCallbacks
+    def _report(self, message: Report) -> Generator[Deferred[Any], Any, None]:
+        server = self.server
+        result = yield self._run(report.report, self.peer, message.document, server.site, server.clock())
+        if isinstance(result.value, str):
+            server.counts["refused"] += 1
+            self._log.warning("%s: its report is refused: %s", self.name, result.value)
+            self.send(Error("refused", result.value))
+            return
+        if self._side.state is not confd.State.OPEN:  # closed meanwhile: the session must still end
+            server.lose_later(result.value)
+            server.done(result)
+            return
+        if self.peer != result.value:
+            del server.nodes[self.peer.node_id]  # type: ignore[union-attr]
+            self.peer = result.value
+            server.adopt(self, result.value)
+        self.send(Ack())
+        server.done(result)
+        server.poll()
+
+    @inlineCallbacks
+    def _progress(self, message: Progress) -> Generator[Deferred[Any], Any, None]:
+        server = self.server
+        yield self._run(progress.progress, self.peer, message.order, message.phase, message.done, message.total,
+                        message.rate, server.site, server.clock())
+
+    @inlineCallbacks
+    def _done(self, message: Done) -> Generator[Deferred[Any], Any, None]:
+        server = self.server
+        self._log.info("%s: order %s done", self.name, message.order)
+        result = yield self._run(progress.done, self.peer, message.order, message.figures, server.site, server.clock())
+        self.send(Ack(message.order))
+        server.done(result)
+
+    @inlineCallbacks
+    def _failed(self, message: Failed) -> Generator[Deferred[Any], Any, None]:
+        server = self.server
+        self._log.warning("%s: order %s failed: %s", self.name, message.order, _line(message.reason))
+        result = yield self._run(progress.failed, self.peer, message.order, message.reason, server.site, server.clock())
+        self.send(Ack(message.order))
+        server.done(result)
+
+    _STEPS: ClassVar[dict[type, Callable[[AgentConnection, Any], Deferred[Any]]]] = {
+        confd.NeedVerifier: _need_verifier,
+        confd.Proved: _proved,
+        Report: _report,
+        Progress: _progress,
+        Done: _done,
+        Failed: _failed,
+    }

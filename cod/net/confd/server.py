@@ -1,0 +1,323 @@
+"""confd: the server's side of the agents' connections. See `docs/confd.md`; the protocol itself is in `wire/confd`.
+
+A connection stays open for as long as its machine is in the trampoline, and is its sign of life. What an agent says
+goes to one flow at a time, in order; orders come from a poll of the rows that wait for this server's connections, twice
+a second and whenever something local may have changed them. Heartbeats are kept in memory and written in batches.
+
+A peer gets little before it has proven itself: 4 KiB, ten seconds, a few connections for each address. Whatever breaks
+the protocol is logged in one line and the connection is closed; others do not notice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+from typing import Protocol as Interface
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+
+from cod.flows import orders, sessions
+from cod.model import Effect, Inviter, Peer, Result, Site
+from cod.orders import Order
+from cod.pool import NODES, Pool
+from cod.wire.confdxml import Message
+
+POLL = 0.5  # seconds between looks for orders
+BATCH = 15.0  # seconds between writes of `last_seen`
+BATCH_SIZE = 500  # nodes in one transaction
+MISSED = 3  # heartbeats
+
+log = logging.getLogger("cod.confd")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What strangers may use up: seconds to prove oneself; connections in all, unproven, unproven from one address."""
+
+    proof_time: float = 10.0
+    connections: int = 20_000
+    unproven: int = 1_000
+    unproven_each: int = 8
+
+
+USUAL = Limits()
+
+
+class StrangerLines:
+    """A limit on log lines about peers that have not proven themselves: one a minute for each address, `MOST` in all.
+
+    The number that was left out is logged when the next minute's first line is.
+    """
+
+    EVERY, MOST = 60.0, 100
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._began = seconds()
+        self._told: set[str] = set()
+        self._left_out = 0
+
+    def allows(self, address: str) -> bool:
+        """Return whether a line about that address may be logged now."""
+        if self._seconds() - self._began >= self.EVERY:
+            if self._left_out:
+                log.info("%d more connections of unknown peers were closed", self._left_out)
+            self._began, self._left_out = self._seconds(), 0
+            self._told.clear()
+        if address in self._told or len(self._told) >= self.MOST:
+            self._left_out += 1
+            return False
+        self._told.add(address)
+        return True
+
+
+class Connection(Interface):
+    """One agent's connection, as its server sees it: `net.confd.connection.AgentConnection`."""
+
+    address: str
+    name: str
+    peer: Peer | None
+    heard_at: float
+    dead: bool
+    is_stranger: bool
+
+    def send(self, message: Message) -> None:
+        """Send an order."""
+
+    def end(self, code: str, reason: str) -> None:
+        """Say why, and close."""
+
+    def drop(self, reason: str) -> None:
+        """Close at once."""
+
+
+class ConfdServer(Service):
+    """Serves agents on `addresses`, as `server`: a name of its own in the database, the same after a restart.
+
+    connect  makes the protocol of a new connection (`net.confd.connection.AgentConnection`)
+    clock    wall time for the flows; `reactor` gives the time for everything that is not written down
+    effects  carries out the wake-ups that flows return
+    port     0 takes any free one (tests); `port` then says which
+    inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs one
+    """
+
+    def __init__(
+        self, connect: Callable[[ConfdServer], Any], reactor: Any, pool: Pool, site: Site, server: str,
+        addresses: Iterable[str], port: int,
+        clock: Callable[[], float] = time.time, *, effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
+        limits: Limits = USUAL, inviter: Inviter | None = None,
+    ) -> None:
+        self._connect = connect
+        self.reactor = reactor
+        self.pool = pool
+        self.site = site
+        self.server = server
+        self.port = port
+        self.clock = clock
+        self.effects = effects
+        self.limits = limits
+        self._inviter = inviter
+        self.counts: Counter[str] = Counter()  # opened, refused, broken, lost, orders: for the metrics
+        self.open: set[Connection] = set()
+        self.stranger_lines = StrangerLines(reactor.seconds)
+        self.strangers: Counter[str] = Counter()  # connections that have not proven themselves, by address
+        self.nodes: dict[int, Connection] = {}
+        self.seen: dict[int, float] = {}  # node -> wall time of its last heartbeat that is not written yet
+        self._orphans: dict[tuple[int, int], float] = {}  # (node, epoch) of sessions without a connection, since when
+        self._addresses = list(addresses)
+        self._polling: Deferred[Any] | None = None
+        self._again = False
+        self._ports: list[Any] = []
+        self._loops = [(LoopingCall(self.poll), POLL), (LoopingCall(self._look_for_dead), 1.0),
+                       (LoopingCall(self._write_seen), BATCH)]
+
+    # ------------------------------------------------------------ life
+
+    def startService(self) -> None:
+        """Listen, and give the agents of a dead predecessor the usual time to come back. Raises CannotListenError."""
+        super().startService()  # type: ignore[no-untyped-call]
+        factory = Factory.forProtocol(lambda: self._connect(self))
+        for address in self._addresses:
+            listening = self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
+            self.port = listening.getHost().port
+            self._ports.append(listening)
+        for loop, interval in self._loops:
+            loop.clock = self.reactor
+            loop.start(interval, now=False)
+        self.pool.run(sessions.inherited, self.server).addCallbacks(self._inherit, self._unexpected)
+
+    @inlineCallbacks
+    def stopService(self) -> Generator[Deferred[Any], Any, None]:
+        """Close all connections. Their sessions stay for the next server of this name; the agents find any server."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        for loop, _interval in self._loops:
+            if loop.running:
+                loop.stop()
+        for listening in self._ports:
+            yield listening.stopListening()
+        for connection in list(self.open):
+            connection.end("stopping", "the server is being stopped")
+        if self._polling:
+            yield self._polling
+        yield self._write_seen()
+
+    def _inherit(self, peers: list[Peer]) -> None:
+        for peer in peers:
+            if peer.node_id not in self.nodes:
+                self.lose_later(peer)
+
+    # ------------------------------------------------------------ connections
+
+    def has_room(self, address: str) -> bool:
+        """May another stranger connect from `address`?"""
+        return (len(self.open) < self.limits.connections
+                and len(self.open) - len(self.nodes) < self.limits.unproven
+                and self.strangers[address] < self.limits.unproven_each)
+
+    def adopt(self, connection: Connection, peer: Peer) -> None:
+        """`connection` is `peer`'s now; an older one of the same node is closed."""
+        self.known(connection)
+        older = self.nodes.get(peer.node_id)
+        self.nodes[peer.node_id] = connection
+        if older and older is not connection:
+            older.end("replaced", "the node has a newer connection")
+
+    def stranger(self, connection: Connection) -> None:
+        """A new connection."""
+        connection.is_stranger = True
+        self.open.add(connection)
+        self.strangers[connection.address] += 1
+
+    def known(self, connection: Connection) -> None:
+        """Take a connection out of the strangers: its agent has proved itself, or it is closed."""
+        if connection.is_stranger:
+            connection.is_stranger = False
+            self.strangers -= Counter({connection.address: 1})
+
+    def gone(self, connection: Connection) -> None:
+        """A connection is closed. Its agent gets some time to come back before it counts as lost."""
+        self.open.discard(connection)
+        self.known(connection)
+        peer = connection.peer
+        if peer and self.nodes.get(peer.node_id) is connection:
+            del self.nodes[peer.node_id]
+            if connection.dead:
+                self.lose(peer)
+            elif self.running:
+                self.lose_later(peer)
+
+    def lose_later(self, peer: Peer) -> None:
+        """Count the agent as lost in a while, if it has not come back by then."""
+        self.reactor.callLater(MISSED * self.site.policy.heartbeat, self.lose, peer)
+
+    def lose(self, peer: Peer) -> None:
+        """Unless a newer connection is there by now, the agent is lost."""
+        here = self.nodes.get(peer.node_id)
+        if self.running and not (here and here.peer and here.peer.epoch != peer.epoch):
+            self.pool.run_at(NODES, sessions.lost, peer, self.site, self.clock()).addCallbacks(
+                self._lost, self._unexpected, callbackArgs=(peer,))
+
+    def _lost(self, result: Result, peer: Peer) -> None:
+        if result.value:
+            self.counts["lost"] += 1
+            log.info("node %d: its agent is gone", peer.node_id)
+        self.done(result)
+
+    def _look_for_dead(self) -> None:
+        now = self.reactor.seconds()
+        patience = MISSED * self.site.policy.heartbeat
+        for connection in list(self.nodes.values()):
+            if now - connection.heard_at > patience:
+                connection.dead = True
+                connection.drop(f"no heartbeat for {now - connection.heard_at:.0f} s")
+
+    # ------------------------------------------------------------ orders
+
+    def poll(self) -> Deferred[Any]:
+        """Look for orders that wait for this server's connections; wake-ups call it too. Never two at a time."""
+        if self._polling:
+            self._again = True
+            return self._polling
+        if not self.nodes:
+            return succeed(None)
+        polling: Deferred[Any] = self._poll()
+        if not polling.called:
+            self._polling = polling
+            polling.addBoth(self._polled)
+        return polling
+
+    def _polled(self, result: Any) -> Any:
+        self._polling = None
+        if self._again and self.running:
+            self._again = False
+            self.poll()
+        return result
+
+    @inlineCallbacks
+    def _poll(self) -> Generator[Deferred[Any], Any, None]:
+        try:
+            if not (yield self.pool.read(orders.any_waiting, self.server)):
+                return
+            result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site, self.clock(), self._inviter)
+            sent = [(node_id, epoch, order.id) for node_id, epoch, order in result.value
+                    if self._send(node_id, epoch, order)]
+            self.effects(result.effects)
+            if sent:
+                yield self.pool.run_at(NODES, orders.sent, sent)
+        except Exception:  # the next look may fare better
+            log.exception("looking for orders")
+
+    def _send(self, node_id: int, epoch: int, order: Order) -> bool:
+        connection = self.nodes.get(node_id)
+        if not (connection and connection.peer and connection.peer.epoch == epoch):
+            return False
+        self.counts["orders"] += 1
+        log.info("%s: order %s: %s", connection.name, order.id, order.action, extra={"node": connection.name})
+        connection.send(order)
+        return True
+
+    def done(self, result: Result) -> None:
+        """A flow has changed something: carry out its effects."""
+        self.effects(result.effects)
+        if any(effect.what == "orders" for effect in result.effects):
+            self.poll()
+
+    # ------------------------------------------------------------ signs of life
+
+    @inlineCallbacks
+    def _write_seen(self) -> Generator[Deferred[Any], Any, None]:
+        batch, self.seen = list(self.seen.items()), {}
+        there = list(self.nodes.items())
+        try:
+            for start in range(0, len(batch), BATCH_SIZE):
+                yield self.pool.run(sessions.seen, batch[start:start + BATCH_SIZE])
+            mine = yield self.pool.run(sessions.held, self.server, self.clock())
+        except Exception:
+            log.exception("writing signs of life")
+            return
+        for node_id, connection in there:
+            if connection.peer and mine.get(node_id) != connection.peer.epoch:
+                connection.end("replaced", "the node has a newer connection")
+        self._look_for_orphans(mine)
+
+    def _look_for_orphans(self, mine: dict[int, int]) -> None:
+        """Sessions that are recorded as this server's, but no connection is behind them: whatever was to end them has
+        itself been lost (the database was away). Their agents have had the usual time to come back."""
+        now = self.reactor.seconds()
+        here = {(node_id, connection.peer.epoch) for node_id, connection in self.nodes.items() if connection.peer}
+        self._orphans = {pair: self._orphans.get(pair, now) for pair in mine.items() if pair not in here}
+        for (node_id, epoch), since in self._orphans.items():
+            if now - since > MISSED * self.site.policy.heartbeat:
+                self.lose(Peer(node_id, self.server, epoch, ""))
+
+    @staticmethod
+    def _unexpected(failure: Any) -> None:
+        error = failure.value
+        log.error("a bug, or the database is away: %s", error, exc_info=error)

@@ -1,0 +1,281 @@
+"""One VCM's connection as a line: bytes in, messages out, and everything that keeps a bad peer from doing harm.
+
+What it may send is limited in size and rate; while it has said more than was carried out, or does not read what it is
+told, it is not listened to either; whoever is silent, or stops in the middle of a message, is shown out. So a line
+holds a few messages at most, whatever its peer does. What is said on it is `net.nmp.session`'s matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from itertools import count
+from typing import Any, Protocol
+
+import prometheus_client as prometheus
+from twisted.internet import protocol
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IPushProducer
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from cod.model import Site
+from cod.net.nmp.limits import QuietLog, Ration
+from cod.wire import nmpbodies as b
+from cod.wire import nmpxml
+from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Fault, Message
+from cod.wire.nmptalk import Conversation, Side
+
+GREETING = 10.0  # seconds for a hello, and for a message that has begun to be whole
+LINGER = 5.0  # seconds that the end of a connection may take
+STALLED = 60.0  # seconds after which a VCM that does not read is given up
+BACKLOG = 16  # messages heard and not carried out, after which a VCM is not listened to for a while
+
+MESSAGES = prometheus.Counter("cod_nmp_messages_total", "NMP messages", ["direction", "verb"])
+FAULTS = prometheus.Counter("cod_nmp_faults_total", "What VCMs did wrong", ["code"])
+
+log = logging.getLogger("cod.nmp")
+
+
+class Host(Protocol):
+    """What a line needs of its server.
+
+    connected  all lines; `strangers`: how many of them are not open, by address
+    """
+
+    reactor: Any
+    site: Site
+    connected: set[Any]
+    strangers: Counter[str]
+    quiet: QuietLog
+
+    def poll(self) -> None:
+        """See what is owed."""
+        ...
+
+
+@implementer(IPushProducer)
+class _Outlet:
+    """The transport tells it whether what is written goes out."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def pauseProducing(self) -> None:
+        """Its buffer is full."""
+        self._line.filled(True)
+
+    def resumeProducing(self) -> None:
+        """Its buffer is empty."""
+        self._line.filled(False)
+
+    def stopProducing(self) -> None:
+        """It is gone: `connectionLost` says so, too."""
+
+
+class Line(protocol.Protocol, ABC):
+    """A connection. Whoever inherits it says in `carry_out` what is done about a message, one after the other."""
+
+    transport: Any
+
+    def __init__(self, host: Host, address: str) -> None:
+        self._host, self.address = host, address
+        self._decoder, self._talk = Decoder(LONGEST_HELLO), Conversation(Side.COD)
+        self._ids = count(1)
+        self._heard: deque[Message] = deque()
+        self._working = self._paused = self._closing = self._strange = False
+        now = self._last_heard = self._begun = self._left_at = host.reactor.seconds()
+        self._full_since: float | None = None
+        self._ration = Ration(now)
+        self.is_open = False
+
+    @property
+    def name(self) -> str:
+        """Whose line it is, for the log."""
+        return self.address
+
+    @abstractmethod
+    async def carry_out(self, message: Message) -> None:
+        """Do what it says. Raises nothing."""
+
+    def opened(self, ration: Ration) -> None:
+        """It has said who it is, and so what it may send still."""
+        self.is_open, self._ration = True, ration
+        self._begun = self._host.reactor.seconds()
+        self._decoder.longest = LONGEST_BODY
+        self._known()
+
+    # ------------------------------------------------------------ hearing
+
+    def connectionMade(self) -> None:
+        """Wait for its hello."""
+        self._host.connected.add(self)
+        self._host.strangers[self.address] += 1
+        self._strange = True
+        self.transport.registerProducer(_Outlet(self), True)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take what it says."""
+        if self._closing:
+            return
+        now = self._last_heard = self._host.reactor.seconds()
+        self._ration.heard(len(data), now)
+        if self.is_open and not self._decoder.midway:  # a stranger's time runs from the beginning, whatever it sends
+            self._begun = now
+        try:
+            for message in self._decoder.feed(data):
+                self._begun = now
+                self._take(message, now)
+        except Fault as fault:
+            self.refuse(fault)
+        self._throttle(now)
+
+    def _take(self, message: Message, now: float) -> None:
+        if self._closing:
+            return
+        MESSAGES.labels("in", message.verb if message.verb in nmpxml.RECORDS else "unknown").inc()
+        try:
+            self._talk.hears(message)
+            self._ration.may_say(message.verb, now)
+        except Fault as fault:
+            fault.about = message.id
+            self.refuse(fault)
+            return
+        self._heard.append(message)
+        self._go_on()
+
+    def _throttle(self, now: float) -> None:
+        """Listen to it, or not."""
+        crowded = len(self._heard) > (BACKLOG // 2 if self._paused else BACKLOG)
+        pause = crowded or self._full_since is not None or self._ration.is_spent(now)
+        if pause == self._paused or self._closing:
+            return
+        self._paused = pause
+        if pause:
+            self.transport.pauseProducing()
+        else:
+            self._last_heard = self._begun = now  # it was we who did not listen
+            self.transport.resumeProducing()
+
+    def refuse(self, fault: Fault) -> None:
+        """Tell it what it did wrong."""
+        if self._closing:
+            return
+        FAULTS.labels(fault.code).inc()
+        enough = not self._ration.may_err(self._host.reactor.seconds())
+        ends = fault.fatal or enough or not self.is_open
+        self._host.quiet.warning(
+            (self.name, fault.code), f"VCM of {self.name}: {fault.sentence}{'; closed' if ends else ''}")
+        about = "" if fault.code == "repeated" else fault.about  # that question still has its own answer to come
+        self.answer(b.Error(fault.code, fault.sentence[:2000], fault.line), about)
+        if ends:
+            self.leave("too many faults" if enough else fault.sentence)
+
+    # ------------------------------------------------------------ carrying out, one after the other
+
+    def _go_on(self) -> None:
+        if self._heard and not self._working:
+            self._working = True
+            ensureDeferred(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._heard and self._full_since is None and not self._closing:
+                await self.carry_out(self._heard.popleft())
+                self._throttle(self._host.reactor.seconds())
+        finally:
+            self._working = False
+
+    # ------------------------------------------------------------ saying
+
+    def answer(self, body: b.Body, question: str) -> None:
+        """Answer the message of that id; '' where it had none that could be read, or has another answer to come."""
+        self.say(body, answers=question)
+
+    def filled(self, full: bool) -> None:
+        """The transport's buffer is full, or not any more."""
+        now = self._host.reactor.seconds()
+        self._full_since = now if full else None
+        self._throttle(now)
+        if not full:
+            self._go_on()
+            self._host.poll()
+
+    def say(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> bool:
+        """False where it cannot be said (any more)."""
+        if self._closing:
+            return False
+        verb = nmpxml.verb(body)
+        try:
+            data = self._talk.says(Message(verb, f"c{next(self._ids)}", nmpxml.write(body), answers, sequence))
+        except Fault as fault:
+            log.debug("not said: %s", fault.sentence)
+            return False
+        MESSAGES.labels("out", verb).inc()
+        self.transport.write(data)
+        return True
+
+    # ------------------------------------------------------------ silence and the end
+
+    def look_after(self, now: float) -> None:
+        """Is it still there?"""
+        if self._closing:
+            if now >= self._left_at + LINGER:
+                self.transport.abortConnection()
+        elif self._full_since is not None and now >= self._full_since + STALLED:
+            self._cut("does not read what it is told")
+        elif self._paused:
+            self._throttle(now)
+        elif now >= self._begun + GREETING and (self._decoder.midway or not (self.is_open or self._working)):
+            self.refuse(Fault("malformed", "no whole message has come in time", fatal=True))
+        elif self.is_open and now >= self._last_heard + 3 * self._host.site.nmp_keepalive:
+            self._cut("has fallen silent")
+        elif self.is_open and now >= self._last_heard + self._host.site.nmp_keepalive and not self._talk.waiting():
+            self.say(b.Ping())
+
+    def _cut(self, why: str) -> None:
+        """End it without waiting for the other side."""
+        self._host.quiet.warning((self.name, why), f"VCM of {self.name} {why}; closed")
+        self._closing = True
+        self.transport.abortConnection()
+
+    def leave(self, reason: str) -> None:
+        """Say goodbye and close."""
+        if self._closing:
+            return
+        self.say(b.Bye(reason[:2000]))
+        self._closing, self._left_at = True, self._host.reactor.seconds()
+        self._heard.clear()
+        self.transport.unregisterProducer()  # or the transport would wait for it
+        self.transport.resumeProducing()
+        self.transport.loseConnection()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """It is gone."""
+        self._closing = True
+        self._heard.clear()
+        self._host.connected.discard(self)
+        self._known()
+        failed = reason is not None and not reason.check(ConnectionDone, ConnectionLost, ConnectionAborted)
+        if failed and reason is not None and not self.is_open:
+            FAULTS.labels("handshake").inc()
+            self._host.quiet.warning((self.address, "handshake"), f"a VCM at {self.address} was shut out in the TLS "
+                                     f"handshake: {_sentence(reason)}")
+
+    def _known(self) -> None:
+        """It is no stranger any more."""
+        if self._strange:
+            self._strange, here = False, self._host.strangers
+            here[self.address] -= 1
+            if not here[self.address]:
+                del here[self.address]
+
+
+def _sentence(reason: Failure) -> str:
+    """OpenSSL's errors are lists of (library, function, reason)."""
+    listed = getattr(reason.value, "args", None)
+    if listed and isinstance(listed[0], list):
+        return "; ".join(str(each[-1]) for each in listed[0])
+    return str(reason.getErrorMessage())

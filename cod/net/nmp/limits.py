@@ -1,0 +1,122 @@
+"""What a VCM may cost: buckets of tokens, and a log that a flood of faults does not flood."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container
+
+from cod.tokenbucket import Bucket
+from cod.wire.nmp import Fault
+
+RATE, BURST = 50.0, 200.0  # messages: a second, at once
+BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share
+COSTLY = {"request-nodes": (1.0, 100.0), "status": (1.0, 10.0), "renew": (0.1, 10.0)}  # the same, of verbs that leave
+# rows, read many, or sign
+MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed
+HELLOS = 1.0, 60.0  # the same, of greetings by one certificate, or from one address: each costs a transaction
+QUIET = 60.0  # seconds between two lines about the same thing
+MOST_KNOWN = 1000  # things that are remembered to have been said
+
+Thing = tuple[str, str]
+
+
+class Ration:
+    """What one VCM may send and do wrong, on one connection or several after each other."""
+
+    def __init__(self, now: float) -> None:
+        self._messages, self._bytes, self._faults = Bucket(RATE, BURST, now), Bucket(*BYTES, now), Bucket(
+            *MOST_FAULTS, now)
+        self._costly: dict[str, Bucket] = {}
+
+    def heard(self, size: int, now: float) -> None:
+        """Count bytes that a peer has sent."""
+        self._bytes.spend(now, size)
+
+    def is_spent(self, now: float) -> bool:
+        """Has it sent more bytes than it may?"""
+        return self._bytes.level(now) < 0
+
+    def may_say(self, verb: str, now: float) -> None:
+        """Count a message. Raises `Fault`."""
+        if not self._messages.take(now):
+            raise Fault("too-many", f"at most {RATE:.0f} messages a second")
+        if verb in COSTLY:
+            bucket = self._costly.setdefault(verb, Bucket(*COSTLY[verb], now))
+            if not bucket.take(now):
+                raise Fault("too-many", f"at most {COSTLY[verb][0] * 60:.0f} {verb!r} a minute")
+
+    def may_err(self, now: float) -> bool:
+        """Count a fault; False: that is enough."""
+        return self._faults.take(now)
+
+    def is_whole(self, now: float) -> bool:
+        """Has nothing of it been used of late?"""
+        return all(each.is_full(now) for each in (self._messages, self._bytes, self._faults, *self._costly.values()))
+
+
+class Rations:
+    """What is remembered of VCMs beyond their connections: who comes again does not begin anew.
+
+    clock  any seconds that do not run backwards
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._of: dict[int, Ration] = {}
+        self._greetings: dict[str, Bucket] = {}
+
+    def of(self, vcluster_id: int) -> Ration:
+        """The ration of a vcluster's VCM."""
+        return self._of.setdefault(vcluster_id, Ration(self._clock()))
+
+    def greets(self, who: str) -> None:
+        """Count a greeting by that certificate, or from that address. Raises `Fault`."""
+        now = self._clock()
+        if not self._greetings.setdefault(who, Bucket(*HELLOS, now)).take(now):
+            raise Fault("too-many", "it has come too often: come again later", fatal=True)
+
+    def forget(self, connected: Container[int]) -> None:
+        """What makes no difference any more: `connected` VCMs still use theirs."""
+        now = self._clock()
+        self._of = {one: ration for one, ration in self._of.items() if one in connected or not ration.is_whole(now)}
+        self._greetings = {who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)}
+
+
+class QuietLog:
+    """Lines about peers: each thing, (who, what), when it happens first; what follows within a minute is counted.
+
+    clock  any seconds that do not run backwards
+    """
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
+        self._log, self._clock = log, clock
+        self._said: dict[Thing, list[float]] = {}  # when, and how often since
+
+    def warning(self, thing: Thing, sentence: str) -> None:
+        """Say it, unless it was said a moment ago."""
+        self._say(logging.WARNING, thing, sentence)
+
+    def info(self, thing: Thing, sentence: str) -> None:
+        """Log an ordinary event, within the same limit."""
+        self._say(logging.INFO, thing, sentence)
+
+    def _say(self, level: int, thing: Thing, sentence: str) -> None:
+        known = self._said.get(thing)
+        if known is not None:
+            known[1] += 1
+            return
+        if len(self._said) >= MOST_KNOWN:
+            self._forget(next(iter(self._said)))
+        self._said[thing] = [self._clock(), 0]
+        self._log.log(level, "%s", " ".join(sentence.split()))  # what a peer says must not look like another line
+
+    def flush(self) -> None:
+        """Say how often things have happened again, where their minute is over."""
+        now = self._clock()
+        for thing in [thing for thing, (at, _) in self._said.items() if now >= at + QUIET]:
+            self._forget(thing)
+
+    def _forget(self, thing: Thing) -> None:
+        _, again = self._said.pop(thing)
+        if again:
+            self._log.warning("%s: %s, %d times more", *thing, again)

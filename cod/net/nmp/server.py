@@ -1,0 +1,169 @@
+"""The NMP server: virtual cluster managers connect to it over TLS (docs/nmp.md).
+
+Each connection is a `Session` (net/nmpsession). What is owed to VCMs is looked for twice a second for all of them in
+one read, and at once when a flow of this host says so. One sweep every few seconds looks after silence, so an idle
+connection costs some memory and no timer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall, deferLater
+
+from cod.ca import Ca
+from cod.flows import vcms
+from cod.model import Effect, Site
+from cod.net.nmp.limits import QuietLog, Rations
+from cod.net.nmp.session import Session, Shown
+from cod.pool import Pool
+
+SWEEP = 2.0
+POLL = 0.5
+MOST = 20_000  # connections
+MOST_STRANGERS = 64  # connections from one address that have not said hello
+PARTING = 2.0  # seconds in which connections end when the server is stopped
+
+log = logging.getLogger("cod.nmp")
+
+
+class NmpServer(Service):
+    """Serves VCMs on the ports that `listen` opens.
+
+    listen     called with the factory; opens the ports and returns them
+    identity, authority   see `nmpsession.Server`
+    server     this server's name among those that share its database
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: Site, server: str, listen: Callable[[Any], Sequence[Any]],
+        identity: Callable[[Any], Shown], clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object],
+        authority: Ca | None = None,
+    ) -> None:
+        self.reactor, self.pool, self.site, self.server = reactor, pool, site, server
+        self.clock, self.effects, self.identity, self.authority = clock, effects, identity, authority
+        self.sessions: dict[int, Session] = {}
+        self.connected: set[Session] = set()
+        self.strangers: Counter[str] = Counter()
+        self.quiet, self.rations = QuietLog(log, reactor.seconds), Rations(reactor.seconds)
+        self._listen = listen
+        self.ports: Sequence[Any] = ()
+        self._loops: list[LoopingCall] = []
+        self._looking = self._again = False
+        self._shown: Deferred[None] = succeed(None)
+
+    def startService(self) -> None:
+        """Open the ports."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self.pool.run(vcms.started, self.server, self.clock()).addErrback(
+            lambda failure: log.warning("former connections were not closed: %s", failure.getErrorMessage()))
+        self.ports = self._listen(_Sessions(self))
+        for function, seconds in ((self.poll, POLL), (self._sweep, SWEEP)):
+            loop = LoopingCall(function)
+            loop.clock = self.reactor
+            loop.start(seconds, now=False)
+            self._loops.append(loop)
+
+    async def _stop(self) -> None:
+        for port in self.ports:
+            await port.stopListening()
+        for session in list(self.connected):
+            session.leave("this server is being stopped")
+        end = self.reactor.seconds() + PARTING
+        while self.connected and self.reactor.seconds() < end:
+            await deferLater(self.reactor, 0.02)
+        for session in list(self.connected):
+            session.transport.abortConnection()
+
+    def stopService(self) -> Deferred[None]:
+        """Say goodbye to all."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        for loop in self._loops:
+            loop.stop()
+        self._loops = []
+        return ensureDeferred(self._stop())
+
+    def poll(self) -> None:
+        """See what is owed to the VCMs that are connected here."""
+        if self._looking:
+            self._again = True
+        elif self.sessions and self.running:
+            self._looking = True
+            ensureDeferred(self._look())
+
+    async def _look(self) -> None:
+        asked = dict(self.sessions)
+        try:
+            sent = {one: (session.greeted, session.sent if session.has_room() else None)
+                    for one, session in asked.items()}
+            owed, over = await self.pool.read(vcms.fresh, self.server, sent)
+            for vcluster_id, reason in over.items():
+                asked[vcluster_id].leave(reason)
+            for row in owed:
+                _tell(asked[row.vcluster_id], row)
+            self._again = self._again or len(owed) >= vcms.MOST_EACH  # there may be more
+        except Exception as error:
+            log.error("what VCMs are owed could not be read: %s", error, exc_info=not self.pool.is_away(error))
+        finally:
+            self._looking, again, self._again = False, self._again, False
+            if again:
+                self.poll()
+
+    def _sweep(self) -> None:
+        now = self.reactor.seconds()
+        for session in list(self.connected):
+            try:
+                session.look_after(now)
+            except Exception:  # a bug that one connection brings to light shall not leave the others alone
+                log.exception("VCM at %s is cut off", session.address)
+                session.transport.abortConnection()
+        self.quiet.flush()
+        self.rations.forget(self.sessions)
+        if self.sessions and self._shown.called:
+            self._shown = ensureDeferred(self._show())
+
+    async def _show(self) -> None:
+        """Tell how far disks are written. Nothing is lost if that fails."""
+        try:
+            for vcluster_id, node, phase, done, total in await self.pool.read(vcms.progress, self.server):
+                if (session := self.sessions.get(vcluster_id)) is not None:
+                    session.show(node, phase, done, total)
+        except Exception as error:
+            log.debug("how far disks are written could not be read: %s", error)
+
+
+def _tell(session: Session, row: Any) -> None:
+    """What was read was read for this session: a newer one of the same VCM starts where that one has come to."""
+    if not session.has_room() or row.sequence <= session.sent:
+        return
+    try:
+        session.tell(row)
+    except Exception:
+        log.exception("message %d for vcluster %d cannot be sent", row.sequence, row.vcluster_id)
+        session.leave("a message cannot be sent")
+
+
+class _Sessions(Factory):
+    """Makes a session for each connection."""
+
+    noisy = False
+
+    def __init__(self, server: NmpServer) -> None:
+        self._server = server
+
+    def buildProtocol(self, addr: IAddress | None) -> Session | None:
+        """A session, if there is room: nobody may take all of it who has not said who he is."""
+        address = str(getattr(addr, "host", ""))
+        strangers = self._server.strangers.get(address, 0)
+        if len(self._server.connected) >= MOST or strangers >= MOST_STRANGERS:
+            self._server.quiet.warning((address, "room"), f"a connection from {address} is refused: "
+                                       f"{strangers} others from there have not said hello")
+            return None
+        return Session(self._server, address)

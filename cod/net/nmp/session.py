@@ -1,0 +1,268 @@
+"""One VCM's connection, the server's end: what it says is carried out in order, what it is owed is sent in order."""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from math import inf
+from typing import Any, Protocol
+
+from twisted.python.failure import Failure
+
+from cod.ca import Ca, Issued
+from cod.flows import certificates, vcms
+from cod.model import Effect, Owed, Refused, Result
+from cod.net.nmp import connection, verbs
+from cod.net.nmp.connection import Line
+from cod.net.nmp.limits import Rations
+from cod.net.nmp.verbs import Speaker
+from cod.pool import Pool
+from cod.wire import nmpbodies as b
+from cod.wire import nmpxml
+from cod.wire.nmp import Fault, Message
+
+WINDOW = 200  # messages sent and not acknowledged, after which nothing more is sent
+
+log = logging.getLogger("cod.nmp")
+
+
+class Shown(Protocol):
+    """What a peer has shown of itself: see `net.nmp.tls.Shown`."""
+
+    @property
+    def serial(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def until(self) -> float: ...
+
+
+class Server(connection.Host, Protocol):
+    """What a session needs of its server.
+
+    sessions   open ones, by the vcluster's id
+    rations    what each may send still
+    identity   what the peer of a transport has shown of itself (`net.nmp.tls.Shown`)
+    authority  issues certificates to those who are invited; None: nobody is
+    """
+
+    pool: Pool
+    server: str
+    clock: Callable[[], float]
+    effects: Callable[[Iterable[Effect]], object]
+    identity: Callable[[Any], Shown]
+    authority: Ca | None
+    sessions: dict[int, Session]
+    rations: Rations
+
+
+class Session(Line):
+    """A VCM's connection."""
+
+    def __init__(self, server: Server, address: str) -> None:
+        super().__init__(server, address)
+        self._server = server
+        self._speaker: Speaker | None = None
+        self.greeted = vcms.Greeted(0, 0, 0)
+        self.sent = self.acked = 0
+        self._until = inf
+        self._shown: dict[str, tuple[str, int]] = {}
+
+    @property
+    def name(self) -> str:
+        """The vcluster's, once that is known."""
+        return self._speaker.vcluster if self._speaker else self.address
+
+    def look_after(self, now: float) -> None:
+        """End the connection if the certificate has ended since the handshake."""
+        if self.is_open and not self._closing and self._server.clock() >= self._until:
+            self._server.quiet.warning((self.name, "expired"), f"the certificate of the VCM of {self.name} has ended")
+            self.leave("its certificate has ended")
+        super().look_after(now)
+
+    # ------------------------------------------------------------ carrying out
+
+    async def carry_out(self, message: Message) -> None:
+        """Do what it says, in a flow."""
+        try:
+            body = nmpxml.read(message)
+            if isinstance(body, b.Hello):
+                await self._greet(message, body)
+            elif isinstance(body, b.Enroll):
+                await self._enroll(message, body)
+            elif self._speaker is not None:
+                await self._deal_with(message, body, self._speaker)
+        except Fault as fault:
+            fault.about = message.id
+            self.refuse(fault)
+        except Refused as refused:
+            fatal = refused.code == "forbidden"
+            self.refuse(Fault("identity" if fatal else "refused", refused.sentence, about=message.id, fatal=fatal))
+        except Exception as error:
+            sentence = f"VCM of {self.name}: {message.verb} could not be carried out: {error}"
+            if self._server.pool.is_away(error):
+                self._server.quiet.warning((self.name, "unavailable"), sentence)
+            else:
+                log.error("%s", sentence, exc_info=True)
+            self.answer(b.Error("unavailable", "this could not be looked up now: ask again"), message.id)
+            if not self.is_open:
+                self.leave("come again later")
+
+    async def _greet(self, message: Message, hello: b.Hello) -> None:
+        server, shown = self._server, self._server.identity(self.transport)
+        if shown.tls and not shown.serial:  # known by its address alone it would come to the plain port
+            raise Fault("identity", "a certificate is wanted", fatal=True)
+        server.rations.greets(shown.serial or self.address)
+        if shown.name and shown.name != hello.vcluster:
+            raise Fault("identity", f"the certificate is of vcluster {shown.name}, not {hello.vcluster}", fatal=True)
+        greeted = await server.pool.run(
+            vcms.greet, vcluster=hello.vcluster, serial=shown.serial, address=self.address, about=hello.vcm,
+            seen=hello.seen, server=server.server, now=server.clock(),
+            ends_at=None if shown.until == inf else shown.until)
+        if self._closing:  # it has gone while we looked
+            return self._gone(greeted.vcluster_id, greeted.epoch)
+        older = server.sessions.get(greeted.vcluster_id)
+        if older is not None and older.greeted.epoch > greeted.epoch:  # it came later and was looked up sooner
+            return self.leave("a newer connection has taken its place")
+        self._speaker = Speaker(hello.vcluster, greeted.vcluster_id)
+        self.opened(server.rations.of(greeted.vcluster_id))
+        self._until = shown.until
+        self.greeted, self.sent, self.acked = greeted, greeted.acked, greeted.acked
+        server.sessions[greeted.vcluster_id] = self
+        if older is not None:
+            older.leave("a newer connection has taken its place")
+        keepalive = server.site.nmp_keepalive
+        self.answer(b.Welcome(hello.vcluster, server.server, keepalive, greeted.acked), message.id)
+        log.info("VCM of %s (%s) is connected", hello.vcluster, hello.vcm)
+        server.poll()
+        return None
+
+    async def _enroll(self, message: Message, asked: b.Enroll) -> None:
+        """Trade its invitation for a certificate. It may do so again with the same key, should the answer be lost."""
+        server = self._server
+        if server.authority is None or not server.identity(self.transport).tls:
+            raise Fault("identity", "certificates are issued by TLS only", fatal=True)
+        server.rations.greets(self.address)
+        now = server.clock()
+        issued = _certified(server.authority, asked.vcluster, asked.request, now)
+        await server.pool.run(
+            vcms.admit, vcluster=asked.vcluster, invitation=asked.invitation, address=self.address,
+            serial=issued.serial, ends_at=issued.ends_at, key=issued.holder, now=now)
+        log.info("the VCM of %s at %s has traded its invitation for a certificate", asked.vcluster, self.address)
+        self.answer(b.Enrolled(b64encode(issued.der()).decode()), message.id)
+        self.leave("")
+
+    async def _renew(self, message: Message, asked: b.Renew, speaker: Speaker) -> None:
+        """A certificate to follow the one that this connection was made with. Nothing ends by that: whoever does not
+        get the answer asks again, and comes with the old one until then."""
+        server, now = self._server, self._server.clock()
+        if server.authority is None:
+            raise Fault("refused", "this server issues no certificates")
+        issued = _certified(server.authority, speaker.vcluster, asked.request, now)
+        await server.pool.run(
+            vcms.spoken, self.greeted,
+            partial(certificates.renew, vcluster_id=speaker.id, epoch=self.greeted.epoch, serial=issued.serial,
+                    ends_at=issued.ends_at, address=self.address, now=now))
+        log.info("the VCM of %s has renewed its certificate", speaker.vcluster)
+        ours = server.authority.der()
+        self.answer(b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id)
+
+    async def _deal_with(self, message: Message, body: b.Body, speaker: Speaker) -> None:
+        server = self._server
+        if isinstance(body, b.Ack):
+            await self._acknowledged(body, speaker)
+        elif isinstance(body, b.Ping):
+            self.answer(b.Pong(), message.id)
+        elif isinstance(body, b.Bye):
+            self.leave("")
+        elif isinstance(body, b.Error):
+            server.quiet.warning((speaker.vcluster, "says"), f"VCM of {speaker.vcluster} says: {body.sentence}")
+        elif isinstance(body, b.Renew):
+            await self._renew(message, body, speaker)
+        elif not isinstance(body, b.Pong):
+            flow, shape = verbs.flow(body, speaker, server.site, server.clock())
+            value = await server.pool.run(vcms.spoken, self.greeted, flow)
+            if isinstance(value, Result):
+                server.effects(value.effects)
+                value = value.value
+            self._note(message.verb, body, speaker)
+            self.answer(shape(value), message.id)
+
+    def _note(self, verb: str, body: b.Body, speaker: Speaker) -> None:
+        """Why it does what it does, for the operator."""
+        if isinstance(body, b.RequestNodes | b.ReclaimAnswer) and body.reason:
+            about = f"{verb} {body.key if isinstance(body, b.RequestNodes) else body.reclaim}"
+            self._server.quiet.info((speaker.vcluster, about), f"VCM of {speaker.vcluster}: {about}: {body.reason}")
+
+    async def _acknowledged(self, ack: b.Ack, speaker: Speaker) -> None:
+        if ack.sequence > self.sent:
+            raise Fault("out-of-state", f"{ack.sequence} was not sent yet")
+        upto = max(ack.sequence, *self._acks_behind())
+        if upto <= self.acked:
+            return
+        await self._server.pool.run(
+            vcms.spoken, self.greeted, lambda tx: vcms.acknowledge(tx, speaker.id, upto))
+        had_room = self.has_room()
+        self.acked = max(self.acked, upto)
+        if not had_room:
+            self._server.poll()
+
+    def _acks_behind(self) -> list[int]:
+        """What the acknowledgements say that were heard right after: one transaction does for all. What is wrong with
+        one is found when its turn comes. Never empty."""
+        found = [0]
+        while self._heard and self._heard[0].verb == "ack":
+            try:
+                body = nmpxml.read(self._heard[0])
+            except Fault:
+                break
+            if not isinstance(body, b.Ack) or body.sequence > self.sent:
+                break
+            self._heard.popleft()
+            found.append(body.sequence)
+        return found
+
+    # ------------------------------------------------------------ telling
+
+    def tell(self, row: Owed) -> None:
+        """Send what it is owed."""
+        if self.say(verbs.owed(row), sequence=row.sequence):
+            self.sent = row.sequence
+
+    def show(self, node: str, phase: str, done: int, total: int) -> None:
+        """How far that node's disk is written, if that is news, and if it reads at all."""
+        if self.has_room() and self._shown.get(node) != (phase, done):
+            self._shown[node] = (phase, done)
+            self.say(b.Progress(node, phase, done, total))
+
+    def has_room(self) -> bool:
+        """May more be sent, or must it read and acknowledge first?"""
+        return self._full_since is None and self.sent - self.acked < WINDOW and not self._closing
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Release what the lost connection held."""
+        super().connectionLost(reason)
+        speaker = self._speaker
+        if speaker is not None:
+            log.info("VCM of %s is not connected any more", speaker.vcluster)
+            if self._server.sessions.get(speaker.id) is self:
+                del self._server.sessions[speaker.id]
+            self._gone(speaker.id, self.greeted.epoch)
+
+    def _gone(self, vcluster_id: int, epoch: int) -> None:
+        server = self._server
+        done = server.pool.run(vcms.gone, vcluster_id, server.server, epoch, server.clock())
+        done.addErrback(lambda failure: log.warning("not noted: %s", failure.getErrorMessage()))
+
+
+def _certified(authority: Ca, vcluster: str, asked: str, now: float) -> Issued:
+    """What `asked` asks for (PKCS #10, DER in base64). Raises `Fault`."""
+    try:
+        return authority.certify(vcluster, b64decode(asked), datetime.fromtimestamp(now, UTC))
+    except ValueError as error:
+        raise Fault("invalid", f"the request for a certificate: {error}", line=1) from None

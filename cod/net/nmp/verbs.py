@@ -1,0 +1,148 @@
+"""What each verb of NMP does: the flow that it is, and the body of the answer. No sockets; `server` has those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from cod.flows import reclaims, requests, vclusters, vcms, views
+from cod.flows.access import Claim, guarded
+from cod.flows.vcms import Picture, own_key, request_key
+from cod.model import Owed, RequestView, Result, Right, Site
+from cod.model import Reclaim as ReclaimRow
+from cod.wire import nmpbodies as b
+from cod.wire import nmpxml
+
+Flow = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Whose words they are: a vcluster's name and id."""
+
+    vcluster: str
+    id: int
+
+    @property
+    def actor(self) -> str:
+        """Return the VCM's name as histories show it."""
+        return f"vcm:{self.vcluster}"
+
+
+def flow(body: b.Body, speaker: Speaker, site: Site, now: float) -> tuple[Flow, Callable[[Any], b.Body]]:
+    """The flow for a question, and what makes the answer of its value (of `Result.value`, where it is one)."""
+    found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, speaker, site, now)
+    return found
+
+
+def _request_nodes(body: b.RequestNodes, speaker: Speaker, site: Site, now: float) -> Any:
+    requests.check_size(body.wanted)  # before anything is looked up for them
+    wanted = [requests.Asked(one.count, one.requires, one.template) for one in body.wanted]
+    submit = partial(requests.submit, vcluster=speaker.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
+                     key=request_key(speaker.id, body.key), rules=site.types, now=now)
+    claims = [Claim(Right.SEE, "template", name) for name in sorted({one.template for one in body.wanted} - {""})]
+
+    def ask(tx: Any) -> Any:
+        """Templates are its group's, or the site's, as for everybody who asks."""
+        return guarded(tx, flow=submit, who=vcms.who(tx, speaker.id, speaker.actor), claims=claims)
+
+    return ask, partial(_viewed, body.key)
+
+
+def _viewed(key: str, view: RequestView) -> b.Request:
+    return b.Request(view.request.id, key, view.request.state, view.request.reason)
+
+
+def _request_status(body: b.RequestStatus, speaker: Speaker, site: Site, now: float) -> Any:
+    def ask(tx: Any) -> tuple[str, RequestView]:
+        vcms.request(tx, speaker.id, body.request)
+        return _key(tx, body.request), views.request(tx, body.request)
+
+    return ask, lambda found: _viewed(*found)
+
+
+def _withdraw(body: b.Withdraw, speaker: Speaker, site: Site, now: float) -> Any:
+    def ask(tx: Any) -> Any:
+        there = vcms.request(tx, speaker.id, body.request)
+        key = _key(tx, body.request)
+        if there.state != "pending":  # said twice, or overtaken by its grant
+            return key, views.request(tx, body.request)
+        done = requests.withdraw(tx, request_id=body.request, reason="its VCM does not need it any more", now=now)
+        return Result((key, done.value), done.effects)
+
+    return ask, lambda found: _viewed(*found)
+
+
+def _key(tx: Any, request: int) -> str:
+    return own_key(vcms.own_keys(tx, [request]).get(request))
+
+
+def _release(body: b.ReleaseNodes, speaker: Speaker, site: Site, now: float) -> Any:
+    cause = f"its VCM gave it back{f': {_line(body.reason)}' if body.reason else ''}"
+    return partial(vclusters.release, name=speaker.vcluster, nodes_=[one.node for one in body.nodes], passing_over=True,
+                   cause=cause, site=site, now=now, actor=speaker.actor), lambda _: b.Done()
+
+
+def _line(text: str) -> str:
+    """What a peer says must not look like several lines."""
+    return " ".join(text.split())[:200]
+
+
+def _reclaim_answer(body: b.ReclaimAnswer, speaker: Speaker, site: Site, now: float) -> Any:
+    """Nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline comes."""
+    at_once = [one.node for one in body.nodes if one.within <= 0]
+    later = {one.node: now + one.within for one in body.nodes if one.within > 0}
+
+    def ask(tx: Any) -> Any:
+        vcms.owns_reclaim(tx, speaker.id, body.reclaim)
+        return reclaims.answer(tx, reclaim_id=body.reclaim, nodes_=at_once, later=later, site=site, now=now,
+                               actor=speaker.actor)
+
+    return ask, lambda _: b.Done()
+
+
+def _extend(body: b.Extend, speaker: Speaker, site: Site, now: float) -> Any:
+    return (partial(vclusters.extend, name=speaker.vcluster, lease=body.seconds, clip=True, site=site, now=now),
+            lambda _: b.Done())
+
+
+def _status(body: b.Status, speaker: Speaker, site: Site, now: float) -> Any:
+    return partial(vcms.picture, vcluster_id=speaker.id), _pictured
+
+
+def _pictured(seen: Picture) -> b.Vcluster:
+    v = seen.vcluster
+    return b.Vcluster(
+        v.name, v.state, v.size, v.creation_size, v.expires_at or 0.0,
+        tuple(b.Member(**member) for member in seen.members),
+        tuple(b.Request(one.id, own_key(seen.keys.get(one.id)), one.state, one.reason) for one in seen.requests),
+        tuple(_reclaim(one, seen.would_do[one.id]) for one in seen.reclaims))
+
+
+def _reclaim(row: ReclaimRow, would_do: Sequence[str]) -> b.Reclaim:
+    named = tuple(map(b.Named, would_do))
+    return b.Reclaim(row.id, row.count - row.given, row.deadline, "still open", row.attributes, named)
+
+
+_FLOWS: dict[type[Any], Callable[..., Any]] = {
+    b.RequestNodes: _request_nodes,
+    b.RequestStatus: _request_status,
+    b.Withdraw: _withdraw,
+    b.ReleaseNodes: _release,
+    b.ReclaimAnswer: _reclaim_answer,
+    b.Extend: _extend,
+    b.Status: _status,
+}
+
+
+def owed(row: Owed) -> b.Body:
+    """A message of the outbox as a record."""
+    fields = dict(row.body)
+    nested: Sequence[tuple[str, Any]] = (("members", b.Member), ("nodes", b.Named))
+    for name, record in nested:
+        if name in fields:
+            fields[name] = tuple(record(**each) for each in fields[name])
+    body: b.Body = nmpxml.RECORDS[row.verb](**fields)
+    return body

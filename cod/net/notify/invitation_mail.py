@@ -1,0 +1,27 @@
+"""Links by mail: told to one address, at once, by the site's mail server. No notices: those are kept, links are not."""
+
+from __future__ import annotations
+
+import threading
+
+from cod.model import Site
+from cod.net.notify.delivery_errors import Unsent
+from cod.net.notify.mailer import ATTEMPT, Talk
+from cod.wire import mail
+
+
+def send_link(site: Site, to: str, subject: str, about: str, now: float) -> str:
+    """Send it; blocks, at most `ATTEMPT` seconds. Returns '' or, in a sentence, why it was not sent."""
+    if not to:
+        return "there is no address to send it to"
+    if not site.mail.host:
+        return "the site has no mail server: see [smtp] in the site file"
+    talk = Talk(site.mail, site.notices.ca_file)
+    limit = threading.Timer(ATTEMPT, talk.break_off)
+    limit.start()
+    try:
+        return talk.send([to], mail.letter(site.name, subject, about, site.mail.sender, to, now))
+    except Unsent as unsent:
+        return str(unsent)
+    finally:
+        limit.cancel()

@@ -1,0 +1,161 @@
+"""Mail through the site's SMTP server: one connection a mail, in a thread, with the standard library's client."""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.threads import deferToThreadPool
+
+from cod import news, secretfile
+from cod.flows.notices import Delivery, addresses
+from cod.model import Mail, Site
+from cod.net.notify.delivery_errors import Unsent, brief
+from cod.wire import mail as wire
+
+SILENCE = 10.0  # seconds that the server may keep silent
+ATTEMPT = 40.0  # seconds for all of it
+NO_SERVER = "the site has no mail server: see [smtp] in the site file"
+NO_ADMINS = "nobody is named to tell: see smtp.admins in the site file"
+
+
+class Mailer:
+    """Sends what is for `email`. `reactor` keeps the time of an attempt, `threads` is a started ThreadPool."""
+
+    def __init__(self, reactor: Any, site: Site, threads: Any) -> None:
+        self._reactor, self._site, self._threads = reactor, site, threads
+
+    async def send(self, delivery: Delivery) -> str:
+        """Send it; returns who refused it, as a sentence, where some did. Raises `Unsent`."""
+        mail = self._site.mail  # as it is now: SIGHUP changes it
+        to = addresses(delivery.send.target) or mail.admins
+        if not mail.host or not to:
+            raise Unsent(NO_ADMINS if mail.host else NO_SERVER, lasting=True)
+        notice, portal = delivery.notice, self._site.signin.url
+        remedy = ""
+        if notice.link:
+            where = portal + notice.link if portal else f"in the portal, at {notice.link}"
+            remedy = f"{news.REMEDIES.get(notice.kind, 'More')}: {where}"
+        text = wire.message(self._site.name, self._site.domain, notice, delivery.group, mail.sender, to, remedy)
+        talk = Talk(mail, self._site.notices.ca_file)
+        limit = self._reactor.callLater(ATTEMPT, talk.break_off)
+        try:
+            return str(await deferToThreadPool(self._reactor, self._threads, talk.send, to, text))
+        finally:
+            if limit.active():
+                limit.cancel()
+
+
+class Talk:
+    """One conversation with the mail server; blocks."""
+
+    line: smtplib.SMTP | None = None
+
+    def __init__(self, mail: Mail, ca_file: str | None) -> None:
+        self._mail, self._ca_file = mail, ca_file
+        self.late = False
+
+    def send(self, to: Sequence[str], text: bytes) -> str:
+        """Deliver `text` to all of `to`; returns who refused it, where some did. Raises `Unsent`."""
+        try:
+            line = self._connected()
+            try:
+                return _some(line.sendmail(self._mail.sender, list(to), text))
+            finally:
+                _leave(line)
+        except smtplib.SMTPRecipientsRefused as error:
+            raise Unsent(_some(error.recipients), lasting=all(_final(code) for code, _ in error.recipients.values())
+                         ) from None
+        except smtplib.SMTPDataError as error:
+            raise Unsent(f"the mail server refused the mail: {_said(error)}", lasting=_final(error.smtp_code)) from None
+        except smtplib.SMTPResponseException as error:  # greeting, sign-in, sender: no other mail would fare better
+            raise Unsent(f"the mail server refused: {_said(error)}", dead=True) from None
+        except (OSError, ValueError, secretfile.Unreadable) as error:  # SMTPException and SSLError are OSErrors
+            what = f"no end within {ATTEMPT:.0f} s" if self.late else brief(error)
+            raise Unsent(f"the mail server cannot be used: {what}", dead=True) from None
+
+    def _connected(self) -> smtplib.SMTP:
+        """Connected, secured and signed in."""
+        mail, name = self._mail, socket.gethostname()
+        line: smtplib.SMTP
+        if mail.tls == "tls":
+            line = _Tls(self, mail.host, mail.port, name, timeout=SILENCE, context=self._trust())
+        else:
+            line = _Plain(self, mail.host, mail.port, name, timeout=SILENCE)
+        try:
+            if mail.tls == "starttls":
+                line.starttls(context=self._trust())
+            if mail.user:
+                line.login(mail.user, _plain(secretfile.first_line(mail.password_file or "")))
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    def _trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self._ca_file)
+
+    def break_off(self) -> None:
+        """Called in another thread when it takes too long."""
+        self.late = True
+        if self.line is not None and self.line.sock is not None:
+            with suppress(OSError):
+                self.line.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Known:
+    """Makes itself known before it connects, so that it can be broken off."""
+
+    def __init__(self, talk: Talk, *args: Any, **rest: Any) -> None:
+        self._talk = talk
+        talk.line = self  # type: ignore[assignment]
+        super().__init__(*args, **rest)
+
+    def _get_socket(self, *args: Any) -> Any:
+        """The connection is there; or it was broken off while it was not."""
+        made: Any = super()._get_socket(*args)  # type: ignore[misc]
+        setattr(self, "sock", made)  # noqa: B010 - smtplib's own, whose type is none of ours
+        if self._talk.late:
+            made.close()
+            raise OSError("broken off")
+        return made
+
+
+class _Plain(_Known, smtplib.SMTP):
+    """Without TLS at first."""
+
+
+class _Tls(_Known, smtplib.SMTP_SSL):
+    """With TLS from the first byte."""
+
+
+def _leave(line: smtplib.SMTP) -> None:
+    """Say goodbye; what is said in return changes nothing."""
+    with suppress(OSError, ValueError):
+        line.quit()
+    line.close()
+
+
+def _plain(password: str) -> str:
+    """The client can say ASCII only, and its error would show the first character that is none."""
+    if not password.isascii():
+        raise ValueError("the password in smtp.password_file has characters other than ASCII, which cannot be sent")
+    return password
+
+
+def _final(code: int) -> bool:
+    """RFC 5321, 4.2.1: is repeating it of no use?"""
+    return 500 <= code <= 599
+
+
+def _said(error: smtplib.SMTPResponseException) -> str:
+    return f"{error.smtp_code} {brief(error.smtp_error)}"
+
+
+def _some(refused: dict[str, tuple[int, bytes]]) -> str:
+    parts = [f"{to} was refused: {code} {brief(reply)}" for to, (code, reply) in refused.items()]
+    return "; ".join(parts)

@@ -1,0 +1,209 @@
+"""Posts notices to groups' webhooks.
+
+Who may set a webhook must not gain the server's voice: the name is resolved here, addresses that it must not reach are
+left out, and the connection is made to one of the rest, not to whatever the name means a moment later. Redirects are
+not followed. Of the answer nothing but the status is used or shown, and at most `MOST` bytes of it are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.internet import error as net_errors
+from twisted.internet import ssl
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.threads import deferToThreadPool
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.web import http
+from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgentEndpointFactory
+from zope.interface import implementer
+
+from cod.flows.notices import Delivery, may_reach
+from cod.model import Site
+from cod.net.notify.delivery_errors import Unsent, brief
+from cod.wire import webhook as wire
+
+ATTEMPT = 10.0  # seconds
+MOST = 2**16  # bytes of an answer
+AGENT = "Cluster-on-Demand"
+CALM = (408, 425, 429)  # refusals that say "later", RFC 9110 and others
+
+Resolve = Callable[..., Sequence[Any]]
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class Webhooks:
+    """Posts what is for `webhook`. `key` is the site's, `clock()` the time of day, `threads` a started ThreadPool."""
+
+    def __init__(
+        self, reactor: Any, site: Site, key: bytes, threads: Any, clock: Callable[[], float],
+        resolve: Resolve = socket.getaddrinfo,
+    ) -> None:
+        self._reactor, self._site, self._key, self._clock = reactor, site, key, clock
+        self._threads, self._resolve = threads, resolve
+
+    async def send(self, delivery: Delivery) -> str:
+        """Post it. Raises `Unsent`."""
+        notice, target = delivery.notice, delivery.send.target
+        content = wire.body(self._site.name, notice, delivery.group, delivery.vcluster, self._site.signin.url)
+        key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)
+        signed = wire.headers(key, self._site.name, notice, self._clock(), content)
+        try:
+            code = await self._post(target, {**signed, "User-Agent": AGENT}, content)
+        except Unsent:
+            raise
+        except Exception as error:
+            raise Unsent(_why(error), dead=True) from None
+        _judge(code)
+        return ""
+
+    async def _post(self, url: str, headers: dict[str, str], content: bytes) -> int:
+        way = Way(self._reactor, self._site, self._addresses)
+        agent = Agent.usingEndpointFactory(self._reactor, way, HTTPConnectionPool(self._reactor, persistent=False))
+        asked: Deferred[Any] = agent.request(
+            b"POST", url.encode("ascii"), Headers({name: [value] for name, value in headers.items()}),
+            FileBodyProducer(BytesIO(content)))
+        try:
+            return int((await asked.addTimeout(ATTEMPT, self._reactor)).code)
+        finally:
+            way.close()
+
+    async def _addresses(self, host: str, port: int) -> list[tuple[int, str]]:
+        """(family, address) of what may be connected to for `host`. Raises `Unsent`."""
+        try:
+            found = await deferToThreadPool(self._reactor, self._threads, self._resolve, host, port, 0,
+                                            socket.SOCK_STREAM)
+        except OSError as error:
+            raise Unsent(f"{host} cannot be found: {brief(error)}", dead=True) from None
+        rules, own = self._site.notices, [subnet.server for subnet in self._site.subnets]
+        allowed = [(family, where[0]) for family, _, _, _, where in found
+                   if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)
+                   and (rules.local_webhooks or not _is_ours(family, where[0]))]
+        if not allowed:
+            raise Unsent(f"{host} is an address of this server itself, or in a network that is closed to webhooks, or "
+                         "no host's: webhooks may not be there", dead=True)
+        return list(dict.fromkeys(allowed))
+
+
+@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
+class Way:
+    """The way to one URL's host: to addresses that are allowed, with the certificate checked, for one request."""
+
+    def __init__(self, reactor: Any, site: Site, addresses: Callable[[str, int], Any]) -> None:
+        self._reactor, self._site, self._addresses = reactor, site, addresses
+        self._uri: Any = None
+        self._line: Any = None
+
+    def endpointForURI(self, uri: Any) -> Way:
+        """For Agent."""
+        self._uri = uri
+        return self
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        """For Agent."""
+        return Deferred.fromCoroutine(self._connect(factory))
+
+    async def _connect(self, factory: Any) -> Any:
+        host = urlsplit(self._uri.toBytes().decode("ascii")).hostname or ""
+        trust = self._trust(host) if self._uri.scheme == b"https" else None
+        problem: Exception = net_errors.ConnectError()
+        for family, address in await self._addresses(host, self._uri.port):
+            kind = TCP6ClientEndpoint if family == socket.AF_INET6 else TCP4ClientEndpoint
+            plain: Any = kind(self._reactor, address, self._uri.port, timeout=ATTEMPT)
+            endpoint: Any = wrapClientTLS(trust, plain) if trust else plain
+            capped: Any = WrappingFactory(factory)
+            capped.noisy, capped.protocol = False, Limited
+            try:
+                self._line = await endpoint.connect(capped)
+            except net_errors.ConnectError as error:
+                problem = error
+            else:
+                return self._line.wrappedProtocol
+        raise problem
+
+    def _trust(self, host: str) -> Any:
+        """TLS options that check the certificate for `host`."""
+        ca_file = self._site.notices.ca_file
+        if ca_file is None:
+            return ssl.optionsForClientTLS(host)
+        return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(_authorities(ca_file)))
+
+    def close(self) -> None:
+        """Let the connection go, whatever it still has to say."""
+        if self._line is not None:
+            self._line.transport.abortConnection()
+
+
+def _is_ours(family: int, address: str) -> bool:
+    """Has this machine that address? Then it can be bound to."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _authorities(ca_file: str) -> list[Any]:
+    try:
+        found = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())]
+    except Exception as error:  # OpenSSL's errors have no better name here
+        raise Unsent(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
+    if not found:
+        raise Unsent(f"{ca_file} has no certificate in it", dead=True)
+    return found
+
+
+class Limited(ProtocolWrapper):
+    """A connection whose peer cannot fill the memory: it is cut after `MOST` bytes."""
+
+    transport: Any
+    seen = 0
+
+    def dataReceived(self, data: bytes) -> None:
+        """Count."""
+        self.seen += len(data)
+        if self.seen > MOST:
+            self.transport.abortConnection()
+        else:
+            super().dataReceived(data)  # type: ignore[no-untyped-call]
+
+
+# ---------------------------------------------------------------- what came of it
+
+
+def _judge(code: int) -> None:
+    """Was that answer a yes? Raises `Unsent`."""
+    said = f"the webhook answered {code} {http.RESPONSES.get(code, b'').decode()}".rstrip()
+    if 300 <= code <= 399:
+        raise Unsent(f"{said}: redirects are not followed", dead=True)
+    if not 200 <= code <= 299:  # 4xx may be about this notice alone
+        raise Unsent(said, dead=code >= 500 or code in CALM)
+
+
+def _why(error: Exception) -> str:
+    reasons = getattr(error, "reasons", None)  # of those that Agent wraps
+    inner = reasons[0].value if reasons else error
+    if isinstance(inner, TookTooLong | CancelledError):
+        return f"no answer within {ATTEMPT:.0f} s"
+    if isinstance(inner, net_errors.ConnectionDone | net_errors.ConnectionLost | net_errors.ConnectionAborted):
+        return "the webhook closed the connection without an answer"
+    name = type(inner).__name__
+    if name in ("VerificationError", "Error"):  # of service-identity, and of OpenSSL
+        return f"the webhook's certificate or its TLS is not good: {brief(inner)}"
+    if isinstance(inner, net_errors.ConnectError):
+        code = inner.osError
+        return f"the webhook cannot be reached: {os.strerror(code) if isinstance(code, int) else brief(inner)}"
+    return f"the post failed: {name}: {brief(inner)}"

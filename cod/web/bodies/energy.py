@@ -1,0 +1,71 @@
+"""Bodies about energy."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cod.flows import energy
+from cod.web.bodies.base import Query, Reply
+
+KWH = 3.6e6  # joules
+Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
+
+
+class EnergyQuery(Query):
+    """Which days, and how they are added up. Days are whole, in UTC: those that the time between touches."""
+
+    from_: Moment = Field(default=None, alias="from", description="left out: thirty days before 'to'")
+    to: Moment = Field(default=None, description="left out: now")
+    by: Literal["group", "type", "day"] = Field(default="group")
+    group: str = Field(default="", max_length=63, description="of this group alone; left out: of all that you may see")
+    format: Literal["json", "csv"] | None = Field(default=None, description="left out: as `Accept` has it, else JSON")
+
+
+class EnergySum(Reply):
+    """Energy used, and how much more it would have been had no node slept."""
+
+    node_hours: float
+    kwh: float
+    kwh_saved: float
+
+
+class EnergyLine(EnergySum):
+    """Of a group (null: the reserve) or type by `name`; of a day by its first second."""
+
+    name: str | None
+    day: float | None
+
+
+class EnergyReport(Reply):
+    """Energy between two midnights (UTC). `counted_until`: how far the accounts go; null: nothing is counted yet."""
+
+    since: float
+    until: float
+    by: str
+    counted_until: float | None
+    items: list[EnergyLine]
+    total: EnergySum
+
+    def csv(self) -> str:
+        """A line for each item; its name, or the day that begins at that second."""
+        out = StringIO()
+        lines = csv.writer(out, lineterminator="\r\n")
+        lines.writerow([self.by, "node_hours", "kwh", "kwh_saved"])
+        lines.writerows([one.day if one.name is None and one.day is not None else one.name or "(reserve)",
+                         one.node_hours, one.kwh, one.kwh_saved] for one in self.items)
+        return out.getvalue()
+
+    @classmethod
+    def of(cls, report: energy.Report) -> EnergyReport:
+        """From the flow's report."""
+        items = [EnergyLine(name=line.key if isinstance(line.key, str) else None,
+                            day=line.key if isinstance(line.key, float) else None,
+                            node_hours=line.seconds / 3600, kwh=line.joules / KWH,
+                            kwh_saved=(line.always_on - line.joules) / KWH) for line in report.lines]
+        total = {name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields}
+        return cls(since=report.since, until=report.until, by=report.by, counted_until=report.counted_until,
+                   items=items, total=EnergySum(**total))

@@ -1,0 +1,178 @@
+"""Bodies about node types and blocks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from cod import model
+from cod.web.bodies.base import Body, DnsLabel, Paged, Part, Reply
+from cod.web.bodies.nodes import NodeReply
+
+Mark = Annotated[int, Field(ge=0, le=1_000_000)]
+Watts = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+NodePattern = Annotated[str, Field(min_length=1, max_length=63, description="a node's name, or a pattern: 'rack1-*'")]
+
+
+class TypePatch(Body):
+    """What an administrator may change of a node type; what is left out stays. Marks and watts: null for the site's."""
+
+    name: DnsLabel | None = None
+    cost: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False, description="cheaper types go first")
+    warm_low: Mark | None = Field(default=None, description="fewer free nodes than this awake: some are woken")
+    warm_high: Mark | None = Field(default=None, description="more than this awake and idle: some are put to sleep")
+    watts_off: Watts | None = None
+    watts_idle: Watts | None = None
+    watts_busy: Watts | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> TypePatch:
+        if not self.model_fields_set:
+            raise ValueError("names nothing to change")
+        if any(key in self.model_fields_set and getattr(self, key) is None for key in ("name", "cost")):
+            raise ValueError("name and cost should not be null")
+        return self
+
+
+class TypeRefresh(Body):
+    """Which nodes to look at anew: the next `limit` of those after the last answer's `next`."""
+
+    after: int = Field(default=0, ge=0, le=2**62)
+    limit: int = Field(default=200, ge=1, le=1000)
+
+
+class TypeRefreshed(Reply):
+    """How many nodes were looked at, and how many changed their type; `next` is null when none are left."""
+
+    looked: int
+    changed: int
+    next: int | None
+
+
+class Fact(Reply):
+    """An attribute for people."""
+
+    attribute: str
+    value: str
+
+
+class TypeReply(Reply):
+    """A node type. `states` counts its nodes by state; null marks and watts are the site's."""
+
+    name: str
+    cost: float
+    nodes: int
+    states: dict[str, int]
+    facts: list[Fact]
+    warm_low: int | None
+    warm_high: int | None
+    watts_off: float | None
+    watts_idle: float | None
+    watts_busy: float | None
+    created_at: float
+
+    @classmethod
+    def of(cls, view: model.TypeView) -> TypeReply:
+        """From the view."""
+        return cls(**_type(view))
+
+
+class TypeQuery(Paged):
+    """Which node types to list."""
+
+    sort: Literal["name", "-name", "cost", "-cost", "nodes", "-nodes", "created_at", "-created_at"] = "name"
+
+
+class TypeList(Part):
+    """Node types."""
+
+    items: list[TypeReply]
+
+
+class TypeInFull(TypeReply):
+    """A node type with its canonical attributes (XML) and the first thousand of its nodes."""
+
+    attributes: str
+    members: list[NodeReply]
+
+    @classmethod
+    def of_parts(cls, parts: tuple[model.TypeView, list[model.NodeView]]) -> TypeInFull:
+        """From the view and the nodes' views."""
+        view, members = parts
+        return cls(**_type(view), attributes=view.type.attributes, members=[NodeReply.of(each) for each in members])
+
+
+def _type(view: model.TypeView) -> dict[str, Any]:
+    own = {key: getattr(view.type, key) for key in TypeReply.model_fields if hasattr(view.type, key)}
+    facts = [Fact(attribute=attribute, value=value) for attribute, value in view.facts]
+    return own | {"nodes": sum(view.states.values()), "states": dict(view.states), "facts": facts}
+
+
+# ---------------------------------------------------------------- blocks
+
+
+class BlockCreate(Body):
+    """A new block."""
+
+    name: DnsLabel
+
+
+class BlockNodes(Body):
+    """Which nodes to put into a block, or to take out of it."""
+
+    nodes: list[NodePattern] = Field(min_length=1, max_length=10_000)
+
+
+class BlockReply(Reply):
+    """A block. `types` counts its nodes by type, '' for those that have none yet."""
+
+    name: str
+    nodes: int
+    types: dict[str, int]
+
+    @classmethod
+    def of(cls, view: model.BlockView) -> BlockReply:
+        """From the view."""
+        return cls(name=view.name, nodes=sum(view.types.values()), types=dict(view.types))
+
+
+class BlockQuery(Paged):
+    """Which blocks to list."""
+
+    sort: Literal["name", "-name", "nodes", "-nodes"] = "name"
+
+
+class BlockList(Part):
+    """Blocks."""
+
+    items: list[BlockReply]
+
+
+class ProposalApply(Body):
+    """Which blocks of the proposal to make; null for all."""
+
+    blocks: list[DnsLabel] | None = Field(default=None, max_length=10_000)
+
+
+class PlaceReply(Reply):
+    """A node that is proposed for a block, and why."""
+
+    node: str
+    why: str
+
+
+class ProposedBlock(Reply):
+    """A block that is proposed (or, if it `exists`, gets more nodes), and what its nodes have in common."""
+
+    name: str
+    exists: bool
+    about: str
+    places: list[PlaceReply]
+
+
+class ProposalReply(Reply):
+    """Proposed blocks, by name; `unknown` are nodes in no block of which the network has said nothing."""
+
+    blocks: list[ProposedBlock]
+    unknown: list[str]

@@ -1,0 +1,242 @@
+"""Bodies about nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from cod import model
+from cod.flows import nodes
+from cod.states import Disk, NodeState
+from cod.web.bodies.base import Body, DnsLabel, OneOrSeveral, Paged, Part, Reason, Reply
+from cod.web.bodies.server import ConflictReply
+
+
+class NodeQuery(Paged):
+    """Which nodes to list."""
+
+    state: Annotated[str | None, OneOrSeveral(NodeState)] = Field(
+        default=None, max_length=200, description="one, or several with commas between")
+    vcluster: str | None = Field(default=None, max_length=63)
+    type: str | None = Field(default=None, max_length=63)
+    block: str | None = Field(default=None, max_length=63)
+    group: str | None = Field(default=None, max_length=63, description="those that vclusters of this group hold")
+    power: Literal["on", "off", "unknown"] | None = None
+    sort: Literal["name", "-name", "state", "-state", "since", "-since", "type", "-type", "block", "-block", "vcluster",
+                  "-vcluster"] = "name"
+
+
+class HistoryQuery(Paged):
+    """Which transitions to list: the newest first."""
+
+    sort: Literal["id", "-id"] = "-id"
+
+
+class NodePatch(Body):
+    """What an administrator may change of a node; what is left out stays."""
+
+    name: DnsLabel | None = None
+    block: str | None = Field(default=None, max_length=63, description="nodes near each other; '' takes it out of its")
+    power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
+    power_address: str | None = Field(default=None, max_length=200)
+    power_account: str | None = Field(default=None, max_length=63,
+                                      description="an [[account]] of the site file; '': none")
+    keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
+        default=None, max_length=16, description="all its disks that are never written nor erased: serial:SERIAL, "
+        "path:/dev/NAME or model:PATTERN")
+    keep_was: list[str] | None = Field(
+        default=None, max_length=16, description="the value of `keep` that the change is based on; the change is "
+        "refused if somebody changed the marks since")
+
+    @model_validator(mode="after")
+    def _something(self) -> NodePatch:
+        if not self.model_fields_set - {"keep_was"}:
+            raise ValueError("names nothing to change")
+        return self
+
+
+class PowerWish(Body):
+    """What the node's power shall be."""
+
+    desired: Literal["on", "off", "soft", "cycle"] = Field(
+        description="soft: off, but its operating system is asked first")
+
+
+class WishReply(Reply):
+    """A wish for a node's power. `done_at`: null while it is being tried; `error`: of the last attempt, or why it was
+    dropped or given up."""
+
+    desired: str
+    wished_at: float
+    attempts: int
+    next_at: float
+    done_at: float | None
+    error: str
+
+
+class WishList(Reply):
+    """A node's newest wishes, the newest first."""
+
+    items: list[WishReply]
+
+
+class Because(Body):
+    """Why."""
+
+    reason: Reason
+
+
+class Progress(Reply):
+    """Bytes of the running step that are done; `rate` in bytes per second.
+
+    phase  what they are of: wipe, zero, write, verify or capture; empty: its agent has not said
+    """
+
+    done: int
+    total: int
+    rate: float
+    phase: str = ""
+
+
+class Power(Reply):
+    """A node's power: as last verified, as last wished, and by what it is switched; `watts` as last measured. Where the
+    switch is, and by which account it is reached, only administrators are told."""
+
+    closed = frozenset({"address", "account"})
+
+    state: Literal["on", "off", "unknown"]
+    wanted: str | None
+    driver: str
+    address: str | None
+    account: str | None
+    watts: float | None
+
+
+class NodeReply(Reply):
+    """A node."""
+
+    name: str
+    state: NodeState
+    since: float
+    reason: str
+    deadline: float | None
+    attempts: int
+    firmware: str | None
+    boot_mac: str
+    macs: tuple[str, ...]
+    uuid: str | None
+    type: str | None
+    block: str | None
+    subnet: str | None
+    relay: str | None
+    circuit: str | None
+    remote: str | None
+    vcluster: str | None
+    template: str | None
+    hostname: str | None
+    address: str | None
+    disk: Disk
+    keep: list[str] = Field(description="the node's own marks of disks that are never written nor erased")
+    kept: list[str] = Field(description="the disks that these and the site's rules mean, as it reported last: their "
+                            "content is not erased when `disk` says clean")
+    power: Power
+    progress: Progress | None
+    reported_at: float | None
+    last_seen: float | None
+    immune_until: float | None = Field(description="when it may be taken for others at the earliest, or might have "
+                                       "been; null: nobody holds it")
+
+    @classmethod
+    def of(cls, view: model.NodeView) -> NodeReply:
+        """From the view."""
+        return cls(**_node(view))
+
+
+class BindingReply(Reply):
+    """An address bound to the node."""
+
+    address: str
+    mac: str | None
+    kind: str
+    subnet: str
+    hostname: str | None
+    state: Literal["offered", "bound", "reserved", "declined"]
+    expires_at: float
+
+
+class Transition(Reply):
+    """A row of a node's history."""
+
+    id: int
+    at: float
+    event: str
+    from_state: NodeState | None
+    to_state: NodeState
+    cause: str
+    actor: str
+    bytes_written: int | None
+    rate: float | None
+
+
+class Move(Transition):
+    """A transition of one of several nodes. `vcluster`: its holder afterwards."""
+
+    node: str
+    vcluster: str | None
+
+
+class HistoryList(Part):
+    """Transitions, the newest first."""
+
+    items: list[Move]
+
+
+class NodeInFull(NodeReply):
+    """A node with its last hardware report (XML), its bindings, its newest transitions (oldest first), and conflicts
+    about it (newest first)."""
+
+    attributes: str | None
+    bindings: list[BindingReply]
+    history: list[Transition]
+    conflicts: list[ConflictReply]
+
+    @classmethod
+    def of_parts(
+        cls, parts: tuple[model.NodeView, list[model.Binding], list[Mapping[str, Any]], list[Mapping[str, Any]]]
+    ) -> NodeInFull:
+        """From the view, the bindings, and the rows of history and conflicts."""
+        view, bindings, history, conflicts = parts
+        return cls(
+            **_node(view),
+            attributes=view.node.attributes,
+            bindings=[_binding(each) for each in bindings],
+            history=[Transition(**{key: row[key] for key in Transition.model_fields}) for row in history],
+            conflicts=[ConflictReply.of(row) for row in conflicts],
+        )
+
+
+class NodeList(Part):
+    """Nodes."""
+
+    items: list[NodeReply]
+
+
+def _node(view: model.NodeView) -> dict[str, Any]:
+    node = view.node
+    progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate,
+                        phase=node.progress_phase)
+    own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
+    names = ("macs", "type", "block", "vcluster", "template", "address", "immune_until")
+    joined = {key: getattr(view, key) for key in names}
+    switched: Any = node.power
+    power = Power(state=switched, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
+                  account=node.power_account, watts=node.watts)
+    marks = {"keep": list(filter(None, node.keep.split("\n"))), "kept": list(nodes.kept(node))}
+    return own | joined | marks | {"power": power, "progress": progress if node.progress_total else None}
+
+
+def _binding(binding: model.Binding) -> BindingReply:
+    own = {key: getattr(binding, key) for key in BindingReply.model_fields if key != "address"}
+    return BindingReply(address=model.dotted(binding.address), **own)

@@ -1,0 +1,106 @@
+"""Bodies about notices."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.notices import host
+from cod.web.bodies.base import Paged, Part, Reply
+
+ADMINISTRATORS = "the site's administrators"
+
+
+class NoticeQuery(Paged):
+    """Which notices to list."""
+
+    group: str | None = Field(default=None, max_length=63)
+    vcluster: str | None = Field(default=None, max_length=63)
+    kind: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    above: int | None = Field(default=None, ge=0, le=2**62, description="those with ids after this one")
+    sort: Literal["id", "-id"] = "-id"
+
+
+class SendReply(Reply):
+    """A delivery. `to`: the webhook's host, or addresses; `state`: waiting, delivered or given up.
+
+    `error` says what went wrong last; of a delivered mail, who refused it.
+    """
+
+    channel: str
+    to: str
+    state: Literal["waiting", "delivered", "given up"]
+    attempts: int
+    next_at: float | None
+    done_at: float | None
+    error: str
+
+    @classmethod
+    def of(cls, send: model.Send) -> SendReply:
+        """From the row. A webhook's URL may be a secret: it is not shown."""
+        to = host((send.channel, send.target)) if send.channel == "webhook" else send.target or ADMINISTRATORS
+        state: Any = "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
+        return cls(channel=send.channel, to=to, state=state, attempts=send.attempts, done_at=send.done_at,
+                   next_at=send.next_at if send.done_at is None else None, error=send.error)
+
+
+class DeliveryQuery(Paged):
+    """Which deliveries to list."""
+
+    state: Literal["waiting", "delivered", "given up"] | None = None
+    channel: Literal["webhook", "email"] | None = None
+    sort: Literal["id", "-id"] = "-id"
+
+
+class DeliveryReply(SendReply):
+    """A delivery of a notice, or of what happened (`kind` vcluster-events or node-events), to a group."""
+
+    id: int
+    notice: int
+    at: float
+    kind: str
+    subject: str
+
+    @classmethod
+    def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
+        """From the two rows."""
+        send, notice = pair
+        return cls(**SendReply.of(send).model_dump(), id=send.id, notice=notice.id, at=notice.at, kind=notice.kind,
+                   subject=notice.subject)
+
+
+class DeliveryList(Part):
+    """Deliveries, the newest first."""
+
+    items: list[DeliveryReply]
+
+
+class NoticeReply(Reply):
+    """A notice. `group` is null where it is for the site's administrators.
+
+    link  path of the portal's page where something can be done about it; empty: there is none
+    """
+
+    id: int
+    at: float
+    kind: str
+    group: str | None
+    vcluster: str | None
+    subject: str
+    about: str
+    link: str
+    deliveries: list[SendReply]
+
+    @classmethod
+    def of(cls, view: model.NoticeView) -> NoticeReply:
+        """From the view."""
+        own = {key: getattr(view.notice, key) for key in ("id", "at", "kind", "subject", "about", "link")}
+        return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
+
+
+class NoticeList(Part):
+    """Notices, the newest first."""
+
+    items: list[NoticeReply]

@@ -1,0 +1,68 @@
+"""Bodies about reclaims: nodes that are being taken from a vcluster."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.explain import OTHERS
+from cod.states import ReclaimState
+from cod.web.bodies.base import Body, Paged, Part, Reply
+
+
+class ReclaimQuery(Paged):
+    """Which reclaims to list."""
+
+    vcluster: str | None = Field(default=None, max_length=63, description="only those that take nodes from it")
+    state: ReclaimState | None = None
+    sort: Literal["id", "-id", "deadline", "-deadline"] = "-id"
+
+
+class ReclaimAnswer(Body):
+    """Which nodes (by name or host name) the vcluster gives."""
+
+    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(min_length=1, max_length=100_000)
+
+
+class ReclaimReply(Reply):
+    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`, which is 'a vcluster
+    of another group' (and `request` null) where it may not be seen.
+
+    given       how many have been given back or seized
+    chosen      nodes that go at the deadline unless others of the kind are given before
+    promised    by when the vcluster's manager gives back those of them that it has promised, by node
+    attributes  what the request wants of them (XML); every node of the type has it
+    """
+
+    id: int
+    vcluster: str
+    wanted_by: str
+    request: int | None
+    type: str
+    block: str
+    subnet: str
+    attributes: str
+    count: int
+    given: int
+    deadline: float
+    state: ReclaimState
+    chosen: list[str]
+    promised: dict[str, float]
+    created_at: float
+    ended_at: float | None
+
+    @classmethod
+    def of(cls, view: model.ReclaimView) -> ReclaimReply:
+        """From the view."""
+        own = {key: getattr(view.reclaim, key) for key in cls.model_fields if hasattr(view.reclaim, key)}
+        return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by or OTHERS,
+                   request=view.reclaim.request_id if view.wanted_by else None,
+                   type=view.type, block=view.block, chosen=list(view.chosen), promised=dict(view.promised))
+
+
+class ReclaimList(Part):
+    """Reclaims, the newest first."""
+
+    items: list[ReclaimReply]

@@ -1,0 +1,85 @@
+"""What the REST API and the portal do with a checked question: one code for both, so that the portal can do nothing
+that the API cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from cod.flows.access import guarded, noted
+from cod.model import Result, Who
+from cod.web import routes
+from cod.web.audit_changes import change
+from cod.web.bodies.wording import sentence
+from cod.web.conditions import Conditions
+from cod.web.context import Context
+from cod.web.errors import READS_ONLY, Wrong
+from cod.web.locations import tagged
+from cod.web.routes import Ask, Route
+
+NONE = Conditions()
+
+
+def permit(route: Route, who: Who) -> None:
+    """Raise `Wrong` (403) where what kind of a caller it is rules the route out."""
+    if (route.changes or route.secret) and not who.writes:
+        raise Wrong(403, "forbidden", READS_ONLY)
+    if route.local and not who.local:
+        raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
+
+
+def checked(model: type[BaseModel], values: Any) -> BaseModel:
+    """`values` as `model`. Raises `Wrong` (422) that names the first field at fault, and has all of them."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        every = error.errors(include_url=False, include_input=False)
+        faults: dict[str, str] = {}
+        for each in every:  # of several about one field the first
+            faults.setdefault(".".join(map(str, each["loc"])), sentence(each))
+        first = ".".join(map(str, every[0]["loc"]))
+        raise Wrong(422, "invalid", faults[first], first or None, faults) from None
+
+
+async def carry_out(context: Context, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
+    """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
+    was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
+    if route.dear:
+        context.rations.spend(ask.who)
+    if route.act is not None:
+        return await route.act(context.signin, ask)
+    if route.before is not None:
+        ask = replace(ask, prepared=await context.rations.turn.run(in_thread, context, route.before, ask))
+    flow = route.call(ask)
+    if route.changes and not route.quiet:
+        flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
+    if conditions.tells and route.changes and not route.upload:
+        flow = tagged(route, ask, flow)
+    flow = conditions.around(route, ask, flow)
+    value = await (context.pool.run if route.changes else context.pool.read)(
+        partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask)))
+    if isinstance(value, Result):
+        context.wake(value.effects)
+        value = value.value
+    return value
+
+
+async def reply(context: Context, route: Route, ask: Ask, value: Any) -> BaseModel | None:
+    """The reply for the flow's value; None where there is nothing to say."""
+    if route.work is not None:
+        worked: BaseModel = await in_thread(context, route.work, ask, value)
+        return routes.open_to(worked, ask.who)
+    return route.shown(value, ask.who)
+
+
+def in_thread(context: Context, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
+    """Do something slow outside of the reactor."""
+    reactor = context.reactor
+    return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)

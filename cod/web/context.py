@@ -1,0 +1,57 @@
+"""What requests on one listening port of the web server are answered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from cod.ca import Ca
+from cod.model import Site
+from cod.pool import Pool
+from cod.web.events import Hub
+from cod.web.rations import Rations
+from cod.web.signin.service import SignIn
+from cod.web.uploads.intake import Intake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The server's parts, settings and secrets, as requests on one port see them.
+
+    local         the port is the UNIX socket, for the local administrator
+    images        folder that images are served from
+    intake        takes uploads
+    upload_limit  bytes
+    wake          carries out the effects of a flow
+    metrics       makes the text of `/metrics`
+    webhook_key   the secret that webhooks' keys are derived from
+    authority     the site's certificate authority for VCMs
+    names         host names of the server in lower case, beside its addresses
+    proxied       there is no TLS on the port: a proxy on this host says where requests come from
+    consoles      folder that consoles are kept in, or None
+    fingerprint   says the SHA-256 of the web server's certificate, hex; '' where there is none
+    """
+
+    reactor: Any
+    pool: Pool
+    site: Site
+    clock: Callable[[], float]
+    local: bool
+    images: Path
+    intake: Intake
+    upload_limit: int
+    wake: Callable[[Any], object]
+    metrics: Callable[[], Deferred[bytes]]
+    webhook_key: bytes
+    authority: Ca | None
+    names: frozenset[str]
+    proxied: bool
+    consoles: Path | None
+    fingerprint: Callable[[], str]
+    signin: SignIn
+    hub: Hub
+    rations: Rations

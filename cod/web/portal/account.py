@@ -1,0 +1,45 @@
+"""One's own account: name and address, password, SSH keys, browsers that are signed in, tokens for programs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod.flows import people, signin, sshkeys, tokens
+from cod.web.portal.forms import seconds
+from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.portal.shown import count
+from cod.web.routes import Ask, Flow
+
+PATH = "/account"
+
+
+def _account(ask: Ask) -> Flow:
+    return together(
+        myself=partial(people.me, who=ask.who), keys=partial(sshkeys.mine, who=ask.who),
+        sessions=partial(signin.every, who=ask.who, rules=ask.site.signin, now=ask.now),
+        tokens=partial(tokens.mine, who=ask.who))
+
+
+def _ended(ask: Ask, reply: Any) -> str:
+    return "The new password is set" + (
+        f"; {count(reply.ended, 'other browser')} signed out." if reply.ended else ".")
+
+
+def _action(path: str, method: str, route: str, said: str, **rest: Any) -> Action:
+    return Action(PATH + path, api(method, route), page=PATH, then=to(PATH), said=lambda ask, reply: said, **rest)
+
+
+PAGES = (Page(PATH, "account.html", _account),)
+ACTIONS: tuple[Action, ...] = (
+    _action("/profile", "PATCH", "/me", "Your account is changed."),
+    Action(PATH + "/password", api("PUT", "/me/password"), page=PATH, then=to(PATH), said=_ended),
+    _action("/keys", "POST", "/me/keys", "The key is added. Nodes that are installed from now on let it in.",
+            hides=("key",)),
+    _action("/keys/{id}/remove", "DELETE", "/me/keys/{id}", "The key is removed."),
+    _action("/sessions/{id}/end", "DELETE", "/me/sessions/{id}", "That browser is signed out."),
+    Action(PATH + "/sessions/end", api("DELETE", "/me/sessions"), page=PATH, then=to("/sign-in"),
+           said=lambda ask, reply: "You are signed out everywhere."),
+    _action("/tokens", "POST", "/me/tokens", "", convert={"lifetime": seconds}, shows="token.html"),
+    _action("/tokens/{name}/remove", "DELETE", "/me/tokens/{name}", "The token is worthless now."),
+)

@@ -1,0 +1,129 @@
+"""What is wanted of nodes, in a form: a choice for each attribute that sets the site's types apart, and a field for
+requirements as XML (schema/requires.rng). Together they become one document; what is wrong with the XML is told with
+the lines as they were typed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import quoteattr
+
+from cod.model import TypeView
+from cod.web.portal.forms import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An attribute that can be chosen by. `options`: (value, text), the least first."""
+
+    name: str
+    title: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attribute:
+    """path     of the attribute in a type's facts, of like parts without their number
+    operator  'min' or 'equal'
+    """
+
+    name: str
+    title: str
+    path: str
+    operator: str
+
+
+_ATTRIBUTES = (
+    _Attribute("memory", "Memory", "memory/mib", "min"), _Attribute("cpus", "CPUs", "cpu/count", "min"),
+    _Attribute("clock", "Clock", "cpu/mhz", "min"), _Attribute("arch", "Architecture", "cpu/arch", "equal"),
+    _Attribute("nic", "Network", "nic/speed", "min"), _Attribute("disk", "A disk of", "disk/size", "min"),
+)  # those of the CPU together: they become one element
+_UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
+NAMES = (*(each.name for each in _ATTRIBUTES), "xml")
+_HEAD = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<requires\s*(/?)>")
+
+
+def choices(types: Iterable[TypeView]) -> list[Choice]:
+    """What can be chosen by, from what the nodes of these types have."""
+    facts = [view.facts for view in types]
+    found = []
+    for each in _ATTRIBUTES:
+        values = {value for own in facts for path, value in own if _plain(path) == each.path and value}
+        if values:
+            found.append(Choice(each.name, each.title, tuple(_options(each, values))))
+    return found
+
+
+def _plain(path: str) -> str:
+    return re.sub(r" \d+/", "/", path)
+
+
+def _options(attribute: _Attribute, values: Iterable[str]) -> Iterable[tuple[str, str]]:
+    if attribute.operator == "equal":
+        return [(value, value) for value in sorted(values)]
+    numbers = {_number(value): value for value in values}
+    return [(numbers[number], _text(attribute, number, numbers[number])) for number in sorted(numbers)]
+
+
+def _number(value: str) -> float:
+    """Of '4096 MiB', '3.84 TB'."""
+    number, _, unit = value.partition(" ")
+    try:
+        return float(number) * _UNITS.get(unit, 1)
+    except ValueError:
+        return 0.0
+
+
+def _text(attribute: _Attribute, number: float, value: str) -> str:
+    return f"{spoken(attribute.path, value) if number else value} or more"
+
+
+def spoken(path: str, value: str) -> str:
+    """A fact of a type as people say it: '131072 MiB' of 'memory/mib' is '128 GiB'."""
+    number = _number(value)
+    if path == "memory/mib":
+        return f"{number / 1024:g} GiB"
+    if path == "cpu/mhz":
+        return f"{number / 1000:g} GHz"
+    return f"{number / 1000:g} Gb/s" if path == "nic/speed" and number >= 1000 else value
+
+
+def document(fields: Fields, prefix: str = "") -> str:
+    """The requirements that were chosen and typed, as one document; '' for none. `prefix` of the fields' names."""
+    picked = "".join(_element(each, fields.one(prefix + each.name).strip()) for each in _ATTRIBUTES)
+    typed = fields.one(prefix + "xml")
+    if not picked:
+        return typed if typed.strip() else ""
+    return _joined(_merged(picked), typed)
+
+
+def _element(attribute: _Attribute, value: str) -> str:
+    if not value:
+        return ""
+    part, name = attribute.path.split("/")
+    return f"<{part}><{name} {attribute.operator}={quoteattr(value)}/></{part}>"
+
+
+def _merged(picked: str) -> str:
+    """Elements of one part as one: clock and count of the same CPU."""
+    return re.sub(r"</(\w+)><\1>", "", picked)
+
+
+def _joined(picked: str, typed: str) -> str:
+    """The choices go into the typed document's first line, so that its lines stay where they are."""
+    if not typed.strip():
+        return f"<requires>{picked}</requires>"
+    head = _HEAD.match(typed)
+    if head is None:
+        return f"<requires>{picked}{typed}</requires>"
+    rest = typed[head.end():]
+    above = "\n" * head[0].count("\n")
+    return f"{above}<requires>{picked}{'</requires>' if head[1] else ''}{rest}"
+
+
+def without(fields: Fields, prefixes: Sequence[str] = ("",)) -> Fields:
+    """The other fields of the form."""
+    own = {prefix + name for prefix in prefixes for name in NAMES}
+    return Fields({name: texts for name, texts in fields.values.items() if name not in own})

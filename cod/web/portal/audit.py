@@ -1,0 +1,30 @@
+"""Who changed what: for the site's administrators all of it, for a group's owners what is their group's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod.flows import audit
+from cod.web.bodies import AuditQuery, AuditReply
+from cod.web.portal.pages import Page
+from cod.web.portal.shown import said
+from cod.web.routes import Ask, Flow
+
+
+def _audit(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        rows = audit.every(tx, page=ask.query.page, groups=ask.who.owns, **ask.query.filters)
+        return {"rows": rows.each(lambda row: (found := AuditReply.of(row), differences(found)))}
+
+    return load
+
+
+def differences(row: AuditReply) -> list[tuple[str, str, str]]:
+    """(what, before, after) of everything that the change has changed; '' for what was not there."""
+    before, after = row.before or {}, row.after or {}
+    text = partial(said, of_image=row.action.startswith(("image", "upload")))
+    return [(name, text(name, before.get(name)), text(name, after.get(name))) for name in {**before, **after}]
+
+
+PAGES = (Page("/audit", "audit.html", _audit, query=AuditQuery),)

@@ -1,0 +1,70 @@
+"""The page where a node's disk is made into an image, and how that goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cod.flows import captures, views
+from cod.flows.access import offered
+from cod.model import CaptureView, Refused, Right
+from cod.states import CaptureState, NodeState
+from cod.web import bodies as b
+from cod.web.portal.forms import Fields, body_of
+from cod.web.portal.pages import Action, Page, api, to
+from cod.web.portal.wizard import own_groups
+from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.table.captures import CAPTURES
+
+NODE = "/nodes/{name}"
+SHOWN = NODE + "/capture"
+_OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
+_CAN = (NodeState.ACTIVE, NodeState.INACTIVE, NodeState.OFF)
+
+
+def _list(ask: Ask) -> Flow:
+    whole = CAPTURES[0].call(ask)
+    return lambda tx: {"found": whole(tx)}
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        name = ask.names["name"]
+        view = views.node(tx, name, ask.site.policy)
+        last = _last(tx, name, ask)
+        holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
+        owners = [("", "the site")] if ask.who.admin else []
+        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
+        may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)
+        return {"view": view, "node": view.node, "last": last, "holder": holder, "owners": owners, "may": may,
+                "under_way": last is not None and last.state in _OPEN, "can_be": view.node.state in _CAN,
+                "owner": holder.group if holder else ""}
+
+    return load
+
+
+def _last(tx: Any, name: str, ask: Ask) -> CaptureView | None:
+    """The node's newest capture, where there is one that who asks may see."""
+    try:
+        return captures.show(tx, name=name, groups=ask.who.groups)
+    except Refused:
+        return None
+
+
+PAGES = (
+    Page("/captures", "captures.html", _list, ANYBODY, b.CaptureQuery, "/images"),
+    Page(SHOWN, "capture.html", _one, see("node"), nav="/images"),
+)
+
+
+def _wish(fields: Fields) -> dict[str, Any]:
+    """The body: an empty name for the template says that there shall be none."""
+    made = body_of(b.CaptureWish, Fields({"image": fields.all("image")}), {})
+    return made | {"template": fields.one("template").strip(), "group": fields.one("group")}
+
+
+ACTIONS = (
+    Action(SHOWN, api("POST", SHOWN), SHOWN, to(SHOWN),
+           lambda ask, reply: f"{reply.node} is being made into the image {reply.image}.", body=_wish),
+    Action(SHOWN + "/cancel", api("DELETE", SHOWN), SHOWN, to(SHOWN),
+           lambda ask, reply: "It is not made into an image any more, and goes back to where it was."),
+)

@@ -1,0 +1,235 @@
+"""Forms: what was typed, what is wrong with it, and how it becomes the body of a route of the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel
+
+from cod.web.calls import checked
+from cod.web.errors import Wrong
+
+OWN = ("csrf", "once")  # fields of the portal's own in each form
+MOST_FIELDS = 2000
+DEEPEST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a form that was sent; each may have several values."""
+
+    values: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, content: bytes, kind: str) -> Fields:
+        """From the body of a POST. Raises `Wrong`."""
+        if kind.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+            raise Wrong(415, "unsupported_media_type", "the form should be sent as application/x-www-form-urlencoded")
+        try:
+            pairs = parse_qsl(content.decode("ascii"), keep_blank_values=True, errors="strict",
+                              max_num_fields=MOST_FIELDS)
+        except ValueError:
+            raise Wrong(400, "bad_form", "the form cannot be read: it should be UTF-8") from None
+        values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value.replace("\r\n", "\n"))
+        return cls(values)
+
+    @classmethod
+    def of(cls, query: str) -> Fields:
+        """From a query string. Raises `Wrong`."""
+        return cls.read(query.encode(errors="replace"), "application/x-www-form-urlencoded")
+
+    def one(self, name: str, default: str = "") -> str:
+        """The field's (first) value."""
+        return next(iter(self.values.get(name, ())), default)
+
+    def all(self, name: str) -> list[str]:
+        """The field's values."""
+        return list(self.values.get(name, []))
+
+
+@dataclass(slots=True)
+class Form:
+    """A form on a page. Where what was sent was wrong, it has what was typed and the sentences about it.
+
+    path    where it is sent
+    csrf    the token that proves that it comes from a page of ours, masked for this page
+    key     makes sending it twice harmless
+    errors  by field; '' is about the whole form
+    shown   the fields whose errors have been shown where they are
+    mark    sets it apart from other forms of its page: its fields' ids begin with it
+    """
+
+    path: str
+    csrf: str
+    key: str
+    typed: Fields | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set)
+    mark: str = ""
+
+    def id(self, name: str) -> str:
+        """The id of a field's element."""
+        return f"{self.mark}-{name}" if self.mark else name
+
+    def value(self, name: str, default: Any = "") -> str:
+        """What the field shows: what was typed, else `default`."""
+        if self.typed is None:
+            return "" if default is None else str(default)
+        return self.typed.one(name)
+
+    def ticked(self, name: str, value: str, default: bool = False) -> bool:
+        """Is this check box or option chosen?"""
+        return default if self.typed is None else value in self.typed.all(name)
+
+    def error(self, name: str) -> str:
+        """What is wrong with the field; '' for nothing. The field shows it, so that the form need not."""
+        self.shown.add(name)
+        return self.errors.get(name, "")
+
+    def unshown(self) -> list[str]:
+        """Sentences that no field has shown: about the whole form, or about what it has no field for."""
+        return [text for name, text in self.errors.items() if name not in self.shown]
+
+
+# ---------------------------------------------------------------- fields -> body
+
+_UNITS = {1: " s sec second seconds", 60: "m min minute minutes", 3600: "h hour hours", 86400: "d day days",
+          604800: "w week weeks"}
+_LENGTHS = {unit: length for length, units in _UNITS.items() for unit in units.split(" ")}
+
+
+def seconds(text: str) -> float:
+    """Return a length of time as people write it: '90', '45min', '12 h', '3 days', '1d 12h'. Raise ValueError."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    whole = "".join(number + unit for number, unit in parts) == re.sub(r"\s", "", text.lower())
+    if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
+        raise ValueError("should be a length of time such as 45min, 12h or 3 days")
+    return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
+
+
+def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """The fields as the values of `model`, which has yet to check them.
+
+    A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a number, something with
+    a default that cannot be empty), null where the model allows that, else ''. Raises `Wrong` for what `convert`
+    refuses, with all that `model` refuses as well.
+    """
+    schema = _schema(model)
+    values: dict[str, Any] = {}
+    faults: dict[str, str] = {}
+    for name, texts in fields.values.items():
+        if name not in OWN and texts:
+            try:
+                _put(values, _path(name), _value(name, texts, _at(schema, _path(name)), convert))
+            except ValueError as error:
+                faults[name] = str(error)
+    for name, about in schema.get("properties", {}).items():
+        if _kinds(about, schema) == {"boolean"} and name in fields.values.get("boxes", []):
+            values.setdefault(name, False)
+    values.pop("boxes", None)
+    made: dict[str, Any] = _as_lists(values)
+    if faults:  # all that is wrong is told at once: what the model finds, too
+        try:
+            checked(model, made)
+        except Wrong as wrong:
+            faults = {name: text for name, text in wrong.faults.items() if name not in faults} | faults
+        raise Wrong(422, "invalid", next(iter(faults.values())), next(iter(faults)), faults)
+    return made
+
+
+def _path(name: str) -> list[str]:
+    """A field's way into the body; no body is deeper."""
+    return name.split(".", DEEPEST)
+
+
+def _is_place(text: str) -> bool:
+    """Is it a place in a list?"""
+    return text.isascii() and text.isdigit() and len(text) < 6
+
+
+_LEFT_OUT = object()
+
+
+def _value(name: str, texts: list[str], about: Any, convert: Mapping[str, Callable[[str], Any]]) -> Any:
+    """Return the value; raise ValueError with a sentence for what `convert` refuses."""
+    if name in convert and texts[0].strip():
+        return convert[name](texts[0].strip())
+    kinds, required = about
+    if "array" in kinds:
+        return [line.strip() for text in texts for line in text.split("\n") if line.strip()]
+    text = texts[-1]
+    if not text.strip() and ("null" in kinds or "string" not in kinds):
+        return None if "null" in kinds else ("" if required else _LEFT_OUT)
+    return _typed(text, kinds)
+
+
+def _typed(text: str, kinds: set[str]) -> Any:
+    """The text as one of those JSON types; what is none stays text, so that the model says what it should be."""
+    if "boolean" in kinds:
+        return text in ("true", "on", "1", "yes")
+    for kind, make in (("integer", int), ("number", float)):
+        if kind in kinds:
+            try:
+                return make(text.strip())
+            except ValueError:
+                continue
+    return text
+
+
+def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
+    if value is _LEFT_OUT:
+        return
+    for part in path[:-1]:
+        values = values.setdefault(part, {})
+        if not isinstance(values, dict):
+            return
+    values[path[-1]] = value
+
+
+def _as_lists(value: Any) -> Any:
+    """Mappings whose keys are all numbers as lists, in the order of the numbers."""
+    if not isinstance(value, dict):
+        return value
+    made = {key: _as_lists(each) for key, each in value.items()}
+    if made and all(_is_place(key) for key in made):
+        return [made[key] for key in sorted(made, key=int)]
+    return made
+
+
+@lru_cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def _at(schema: dict[str, Any], path: list[str]) -> tuple[set[str], bool]:
+    """The JSON types that a field may have, and whether it has to be there."""
+    about: Any = schema
+    required = False
+    for part in path:
+        about = _resolved(about, schema)
+        if _is_place(part):
+            about = about.get("items", {})
+        else:
+            required = part in about.get("required", [])
+            about = about.get("properties", {}).get(part, {})
+    return _kinds(about, schema), required
+
+
+def _kinds(about: Any, schema: dict[str, Any]) -> set[str]:
+    about = _resolved(about, schema)
+    every = about.get("anyOf") or [about]
+    return {_resolved(each, schema).get("type", "string") for each in every}
+
+
+def _resolved(about: Any, schema: dict[str, Any]) -> Any:
+    found = about
+    while "$ref" in found:
+        found = schema["$defs"][found["$ref"].rpartition("/")[2]]
+    return found

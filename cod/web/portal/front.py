@@ -1,0 +1,302 @@
+"""The portal's front: finds the page or the action for a request, and renders what comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from http.client import responses
+from typing import Any
+from urllib.parse import parse_qsl
+
+from cod import data
+from cod.flows import views
+from cod.flows.access import guarded, offered
+from cod.flows.replies import Repeated
+from cod.model import Right, Who
+from cod.web import calls, routes
+from cod.web.calls import NONE
+from cod.web.conditions import Conditions
+from cod.web.context import Context
+from cod.web.errors import Wrong, unexpected
+from cod.web.portal import links, nav, visits
+from cod.web.portal.answers import Answer, Asked, check_host, packed, redirect, same_origin
+from cod.web.portal.assets import Assets
+from cod.web.portal.forms import Fields, Form, body_of
+from cod.web.portal.pages import Action, Door, Page
+from cod.web.portal.render import Templates
+from cod.web.routes import Ask, Flow, Route
+
+# Statuses with which a form is shown again. 404: what a field names is not there; where the page itself is not to be
+# seen, that is found out when it is loaded.
+AGAIN = {401, 404, 409, 412, 422, 429, 503}
+NOBODY = Who("nobody", writes=False)
+
+log = logging.getLogger("cod.portal")
+
+
+class Portal:
+    """Pages and actions on `context`."""
+
+    def __init__(self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | Door, ...]) -> None:
+        self.context, self.pages = context, pages
+        self.doors = [each for each in actions if isinstance(each, Door) and each.get]
+        self.actions = tuple(each for each in actions if each not in self.doors)
+        web = data.path("web")
+        self.assets = Assets(web / "assets")
+        self.templates = Templates(web / "templates", self.assets)
+        self._served = frozenset(page.path for page in pages)
+
+    async def answer(self, asked: Asked, refused: Wrong | None = None) -> Answer:
+        """The answer to any request that is not the API's. `refused`: it has been, on its way here."""
+        try:
+            if refused:
+                raise refused
+            check_host(asked.header("host"), self.context.names)
+            answer = await self._found(asked)
+        except Wrong as wrong:
+            answer = self._problem(asked, wrong)
+        except Exception as error:
+            answer = self._problem(asked, unexpected(error))
+        return packed(answer, asked.header("accept-encoding"))
+
+    async def _found(self, asked: Asked) -> Answer:
+        if asked.path.startswith("/assets/") and asked.method == "GET":
+            return self._asset(asked)
+        if asked.method == "POST":
+            return await self._post(asked)
+        door = next((each for each in self.doors if each.path == asked.path), None)
+        if door is not None and asked.method == "GET":
+            return await door.opened(self, asked, Fields.of(asked.query))
+        page, names = self._page(asked.path)
+        if page is None:
+            raise Wrong(404, "not_found", "There is no such page.")
+        if asked.method != "GET":
+            raise Wrong(405, "method_not_allowed", f"{asked.method} is not possible here.")
+        if asked.visit.who is None and not page.public:
+            return self._to_sign_in(asked)
+        return await self._shown(asked, page, names)
+
+    def _page(self, path: str) -> tuple[Page | None, dict[str, str]]:
+        for page in self.pages:
+            names = routes.matched(page.path, path)
+            if names is not None:
+                return page, names
+        return None, {}
+
+    def _asset(self, asked: Asked) -> Answer:
+        found = self.assets.get(asked.path.removeprefix("/assets/"))
+        if found is None:
+            raise Wrong(404, "not_found", "There is no such file.")
+        headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found.tag}"',
+                   "Vary": "Accept-Encoding"}
+        if asked.header("if-none-match") == f'"{found.tag}"':
+            return Answer(304, headers=headers)
+        if found.packed and "gzip" in (asked.header("accept-encoding") or ""):
+            return Answer(200, found.packed, found.kind, headers | {"Content-Encoding": "gzip"})
+        return Answer(200, found.content, found.kind, headers)
+
+    def _to_sign_in(self, asked: Asked) -> Answer:
+        back = links.changed(asked.path, asked.query)
+        return redirect(links.url("sign-in", back=None if back == "/" else back))
+
+    # ------------------------------------------------ pages
+
+    async def _shown(
+        self, asked: Asked, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None,
+        **more: Any,
+    ) -> Answer:
+        pairs = _pairs(asked.query)
+        part = pairs.pop("part", "")
+        query = None if page.query is None else calls.checked(page.query, pairs if asked.method == "GET" else {})
+        ask = self._ask(asked, names, query=query)
+        value = await self.context.pool.read(
+            partial(guarded, flow=_dated(page.load(ask)), who=ask.who, claims=page.claims(ask)))
+        values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
+        # Nothing is shown at the address that a form was sent to: live parts are fetched from the page's own.
+        own = links.changed(asked.path, asked.query) if asked.method == "GET" else links.fill(page.path, names)
+        values["home"] = own
+        if part:
+            return self._parts(page, list(dict.fromkeys(part.split(","))), values, status)
+        return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
+
+    def _parts(self, page: Page, wanted: list[str], values: dict[str, Any], status: int) -> Answer:
+        """Blocks of a page alone: one as it is, several each in a `template` element. Raises `Wrong`."""
+        found = {name: self.templates.part(page.template, name, values | {"part": name}) for name in wanted}
+        if None in found.values():
+            raise Wrong(404, "not_found", "This page has no such part.")
+        text = "".join(f'<template data-of="{name}">{text}</template>' for name, text in found.items())
+        return Answer(status, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
+                      headers={"X-Live-Apart": str(values["apart"])})
+
+    def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
+        context = self.context
+        return Ask(context.site, context.clock(), asked.visit.who or NOBODY, context.images, names, body, query,
+                   key or secrets.token_hex(16), context.webhook_key, context.authority,
+                   context.consoles, asked.header("host") or "", context.fingerprint())
+
+    def _context(self, asked: Asked, place: str, form: Form | None = None) -> dict[str, Any]:
+        """What every template is given; see `web.portal`."""
+        visit = asked.visit
+
+        def forms(path: str, mark: str = "") -> Form:
+            made = form if form and form.path == path else Form(path, visit.csrf(), secrets.token_hex(16))
+            return replace(made, mark=mark)
+
+        return {
+            "me": visit.who, "user": visit.session and visit.session.user, "site": self.context.site,
+            "now": self.context.clock(), "path": asked.path, "place": place,
+            "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
+            "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
+            "home": "", "part": "", "apart": round(self.context.hub.apart(), 1), "last_event": None,
+            "can": partial(_can, visit.who), "reply": None,
+        }
+
+    def _with_cookies(self, asked: Asked, answer: Answer) -> Answer:
+        if asked.visit.fresh:
+            answer.cookies.append(visits.cookie(visits.VISIT, asked.visit.token))
+        if asked.visit.flash:
+            answer.cookies.append(visits.flash(""))
+        return answer
+
+    def rendered(
+        self, asked: Asked, template: str, place: str = "", form: Form | None = None, status: int = 200, **values: Any
+    ) -> Answer:
+        """A template with values, as the answer to a POST: for what is shown once, such as secrets."""
+        text = self.templates.page(template, self._context(asked, place, form) | values)
+        return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
+
+    async def page_with(self, asked: Asked, path: str, form: Form, status: int = 200) -> Answer:
+        """The page at `path` with that form filled in, as the answer to a POST."""
+        page, names = self._page(path)
+        assert page is not None
+        return await self._shown(asked, page, names, status, form)
+
+    # ------------------------------------------------ actions
+
+    async def _post(self, asked: Asked) -> Answer:
+        action, names = self._action(asked.path)
+        if action is None:
+            known = self._page(asked.path)[0] is not None
+            raise (Wrong(405, "method_not_allowed", "Nothing can be sent to this page.") if known else
+                   Wrong(404, "not_found", "There is no such page."))
+        fields = Fields.read(asked.body, asked.header("content-type") or "")
+        self._genuine(asked, fields)
+        if asked.visit.who is None and not (isinstance(action, Door) and action.public):
+            return self._to_sign_in(asked)
+        if isinstance(action, Action):
+            fields = action.edit(fields)
+        try:
+            if isinstance(action, Door):
+                return await action.opened(self, asked, fields)
+            return await self._done(asked, action, names, fields)
+        except Wrong as wrong:
+            refused = wrong
+        except Exception as error:
+            refused = unexpected(error)
+        if refused.status in AGAIN:
+            return await self._again(asked, action, names, fields, refused)
+        raise refused
+
+    def _action(self, path: str) -> tuple[Action | Door | None, dict[str, str]]:
+        for action in self.actions:
+            names = routes.matched(action.path, path)
+            if names is not None:
+                return action, names
+        return None, {}
+
+    def _genuine(self, asked: Asked, fields: Fields) -> None:
+        """Raise `Wrong` (403) unless the form comes from a page of ours, shown to this browser."""
+        if not same_origin(asked.header) or not asked.visit.proves(fields.one("csrf")):
+            raise Wrong(403, "form_expired", "This form is too old, or does not come from this site. Go back, load the "
+                                             "page again and repeat what you did.")
+
+    async def _done(self, asked: Asked, action: Action, names: Mapping[str, str], fields: Fields) -> Answer:
+        route, who = action.route, asked.visit.who
+        assert who is not None
+        calls.permit(route, who)
+        model = route.body or route.query
+        values = action.body(fields) if action.body else body_of(model, fields, action.convert) if model else None
+        checked = calls.checked(model, values) if model else None
+        key = _key(who, asked.path, fields)
+        conditions = NONE if action.again else Conditions(key, key)
+        ask = self._ask(asked, action.names(names, fields), checked if route.body else None,
+                        None if route.body else checked, key)
+        value = await calls.carry_out(self.context, route, ask, conditions)
+        reply = _before(route, value) if isinstance(value, Repeated) else await calls.reply(
+            self.context, route, ask, value)
+        if action.again:
+            return await self._again(asked, action, names, fields, None, reply=reply)
+        log.info("%s %s: %s", who.name, asked.method, route.summary)
+        if action.shows:
+            return self.rendered(asked, action.shows, action.page, ask=ask, reply=reply)
+        said = action.said(ask, reply)
+        return redirect(action.then(ask, reply), *([visits.flash(said)] if said else []))
+
+    async def _again(
+        self, asked: Asked, action: Action | Door, names: Mapping[str, str], fields: Fields, wrong: Wrong | None,
+        **more: Any,
+    ) -> Answer:
+        """The page with the form, with what was typed, and what is wrong with it or what a look at it has shown."""
+        path = links.fill(action.page, names)
+        page, page_names = self._page(routes.unquoted(path))
+        if page is None:
+            raise wrong or Wrong(404, "not_found", "There is no such page.")
+        hides = action.hides if isinstance(action, Action) else ()
+        kept = {name: [] if name in hides and "PRIVATE KEY" in "".join(texts) else texts
+                for name, texts in fields.values.items()}
+        form = filled(asked, Fields(kept), wrong)
+        if isinstance(action, Action) and action.again:
+            form.path = links.fill(action.again, names)
+        return await self._shown(asked, page, page_names, wrong.status if wrong else 200, form, **more)
+
+    # ------------------------------------------------ what went wrong
+
+    def _problem(self, asked: Asked, wrong: Wrong) -> Answer:
+        title = responses.get(wrong.status, "Error")
+        values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
+        return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
+
+
+def _dated(load: Flow) -> Flow:
+    """What a page loads, and the last event that it knows of: its stream tells of those that come while it is on its
+    way."""
+    return lambda tx: {"last_event": views.last_event(tx)} | dict(load(tx))
+
+
+def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
+    return who is not None and offered(who, Right(right), group_id)
+
+
+def filled(asked: Asked, fields: Fields, wrong: Wrong | None) -> Form:
+    """The form that was sent, to be shown again."""
+    errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
+    return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, errors)
+
+
+def _pairs(query: str) -> dict[str, str]:
+    """A query string's parameters; those that are empty are as if they were not there. Raises `Wrong`."""
+    try:
+        return dict(parse_qsl(query, errors="strict", max_num_fields=50))
+    except ValueError:
+        raise Wrong(400, "bad_query", "The address cannot be read: what follows its question mark should be UTF-8, and "
+                                      "at most 50 parameters.") from None
+
+
+def _key(who: Who, path: str, fields: Fields) -> str:
+    """What makes sending a form twice harmless: the same page's form with the same fields is one question."""
+    told = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
+    return hashlib.sha256(f"{who.name}\0{path}\0{told}".encode(errors="replace")).hexdigest()
+
+
+def _before(route: Route, value: Repeated) -> Any:
+    """The reply that was given when the form was sent first."""
+    if route.reply is None:
+        return None
+    if not value.body:
+        raise Wrong(409, "shown_once", "This was done when the form was sent first; what it made was a secret, which "
+                                       "is shown once.")
+    return route.reply.model_validate_json(value.body)

@@ -1,0 +1,157 @@
+"""Pages about groups: who is in them and as what, how they are told things, what they have and use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from cod.flows import energy, groups, images, invitations, notices, people, sshkeys, views
+from cod.flows.access import offered
+from cod.model import Page as Part
+from cod.model import Right
+from cod.web import bodies as b
+from cod.web.errors import Wrong
+from cod.web.portal import forms
+from cod.web.portal.forms import Fields
+from cod.web.portal.pages import Action, Page, api, to
+from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.table.groups import GROUPS
+
+SHOWN = "/groups/{name}"
+EVENTS = {"notices": "notices for people", "vclusters": "what happens to virtual clusters",
+          "nodes": "what happens to nodes"}
+ROLES = {"owner": "works with everything, says who may, and how it is told things", "member": "works with everything",
+         "viewer": "looks"}
+_BYTES = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+
+
+def _list(ask: Ask) -> Flow:
+    whole = GROUPS[0].call(ask)
+
+    def load(tx: Any) -> dict[str, Any]:
+        found = whole(tx)
+        held: Counter[str] = Counter()
+        for view in views.vcluster_list(tx, groups=ask.who.groups):
+            held[view.group] += sum(view.states.values())
+        return {"found": found, "held": held, "roles": ask.who.roles, "default_lease": ask.site.policy.default_lease}
+
+    return load
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        group = groups.one(tx, ask.names["name"])
+        only = frozenset({group.id})
+        owns = offered(ask.who, Right.MANAGE, group.id)
+        vclusters = views.vcluster_list(tx, groups=only)
+        taken, quota = images.room(tx, group_id=group.id, rules=ask.site.images)
+        used = energy.report(tx, since=None, until=None, by="day", group=group.name, now=ask.now)
+        return {
+            "g": group, "owns": owns, "vclusters": vclusters, "taken": taken, "quota": quota,
+            "states": sum((Counter(view.states) for view in vclusters), Counter()),
+            "energy": b.EnergyReport.of(used), "members": people.members(tx, group.name), "roles": ROLES,
+            "keys": sshkeys.of_group(tx, group.name), "events": EVENTS,
+            "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
+            "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
+            "default_lease": ask.site.policy.default_lease, "myself": ask.who.name.partition(":")[2],
+        }
+
+    return load
+
+
+def _deliveries(tx: Any, group: str, page: Part, **filters: Any) -> Any:
+    return notices.deliveries(tx, group=group, page=page, **filters).each(b.DeliveryReply.of_pair)
+
+
+def _log(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        group = groups.one(tx, ask.names["name"])
+        return {"g": group, "owns": offered(ask.who, Right.MANAGE, group.id),
+                "found": _deliveries(tx, group.name, ask.query.page, **ask.query.filters)}
+
+    return load
+
+
+PAGES = (
+    Page("/groups", "groups.html", _list, ANYBODY, b.GroupQuery),
+    Page(SHOWN, "group.html", _one, see("group"), nav="/groups"),
+    Page(SHOWN + "/deliveries", "deliveries.html", _log, see("group"), b.DeliveryQuery, "/groups"),
+)
+
+
+# ---------------------------------------------------------------- forms
+
+
+def amount(text: str) -> int:
+    """Bytes, as people write them: '500 GB', '1.5TiB'. Raises ValueError."""
+    number = text.strip().lower().rstrip("bikmgt ")
+    unit = text.strip().lower()[len(number):].strip()
+    try:
+        return round(float(number) * (_BYTES[unit] if unit not in ("", "b") else 1))
+    except (KeyError, ValueError, OverflowError):
+        raise ValueError("should be an amount such as 500 GB or 1.5 TiB") from None
+
+
+def _told(fields: Fields) -> dict[str, Any]:
+    """What a group's owners say about it."""
+    texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
+    chosen = [each for each in EVENTS if each in fields.all("events")]
+    return texts | {"default_lease": _converted(fields, "default_lease", forms.seconds), "events": chosen}
+
+
+def _limited(fields: Fields) -> dict[str, Any]:
+    """What administrators say about it."""
+    priority = forms.body_of(b.GroupPatch, Fields({"priority": [fields.one("priority")]}), {})
+    return priority | {"max_lease": _converted(fields, "max_lease", forms.seconds),
+                       "image_quota": _converted(fields, "image_quota", amount)}
+
+
+def _converted(fields: Fields, name: str, convert: Any) -> Any:
+    """The field's value; None where it is empty. Raises `Wrong`."""
+    text = fields.one(name).strip()
+    try:
+        return convert(text) if text else None
+    except ValueError as error:
+        raise Wrong(422, "invalid", str(error), name) from None
+
+
+def _role(fields: Fields) -> dict[str, Any]:
+    return {"role": fields.one("role")}
+
+
+def _role_said(ask: Ask, reply: Any) -> str:
+    return f"{reply.user} is {reply.role} of {reply.group}."
+
+
+def _left(ask: Ask, reply: Any) -> str:
+    """Whoever leaves a group does not see it any more."""
+    gone = not ask.who.admin and ask.names["user"] == ask.who.name.partition(":")[2]
+    return "/groups" if gone else f"/groups/{ask.names['name']}"
+
+
+_SECRET = SHOWN + "/webhook-secret"
+_MEMBER = SHOWN + "/members/{user}"
+
+ACTIONS = (
+    Action("/groups", api("POST", "/groups"), "/groups", lambda ask, reply: f"/groups/{reply.name}",
+           lambda ask, reply: f"Group {reply.name} is there. Invite its owner next.",
+           body=lambda fields: forms.body_of(b.GroupCreate, fields, {})),
+    Action(SHOWN + "/settings", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_told),
+    Action(SHOWN + "/limits", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_limited),
+    Action(SHOWN + "/remove", api("DELETE", SHOWN), SHOWN, to("/groups"),
+           lambda ask, reply: f"Group {ask.names['name']} is removed."),
+    Action(SHOWN + "/members", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role,
+           names=lambda names, fields: {**names, "user": fields.one("user").strip()}),
+    Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
+    Action(_MEMBER + "/remove", api("DELETE", _MEMBER), SHOWN, _left,
+           lambda ask, reply: f"{ask.names['user']} is no longer in {ask.names['name']}."),
+    Action(SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="link.html"),
+    Action(SHOWN + "/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), SHOWN, to(SHOWN),
+           lambda ask, reply: "That link cannot be used any more."),
+    Action(_SECRET, api("GET", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"),
+    Action(_SECRET + "/change", api("POST", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"),
+    Action(SHOWN + "/test", api("POST", SHOWN + "/test-notice"), SHOWN, to(SHOWN),
+           lambda ask, reply: "A test notice is on its way; how it goes is shown below."),
+    Action(SHOWN + "/deliveries/{id}/resend", api("POST", SHOWN + "/deliveries/{id}/resend"), SHOWN + "/deliveries",
+           to(SHOWN + "/deliveries"), lambda ask, reply: "It is delivered once more."),
+)

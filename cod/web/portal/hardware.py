@@ -1,0 +1,54 @@
+"""Pages about node types and blocks: what the site has, what it costs, and which nodes are near each other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod.flows import blocks, types
+from cod.web.portal import attributes
+from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.routes import ADMINS, Ask, Flow
+
+
+def _types(ask: Ask) -> Flow:
+    return together(types=types.every, spoken=lambda tx: attributes.spoken)
+
+
+def _type(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        view, members = types.show(tx, name=ask.names["name"], site=ask.site, groups=ask.who.groups)
+        return {"view": view, "type": view.type, "members": members, "energy": ask.site.energy}
+
+    return load
+
+
+def _blocks(ask: Ask) -> Flow:
+    return together(blocks=blocks.every, proposal=blocks.proposal)
+
+
+_TYPE, _BLOCK = "/types/{name}", "/blocks/{name}"
+
+PAGES = (
+    Page("/types", "types.html", _types),
+    Page(_TYPE, "type.html", _type, nav="/types"),
+    Page("/blocks", "blocks.html", _blocks, ADMINS),
+    Page(_BLOCK, "block.html", lambda a: together(block=partial(blocks.show, name=a.names["name"])), ADMINS,
+         nav="/blocks"),
+)
+ACTIONS = (
+    Action("/types/{name}/change", api("PATCH", _TYPE), _TYPE, lambda ask, reply: f"/types/{reply.name}",
+           lambda ask, reply: f"{reply.name} is changed; the next plan goes by it."),
+    Action("/types/{name}/forget", api("DELETE", _TYPE), _TYPE, to("/types"),
+           lambda ask, reply: f"{ask.names['name']} is forgotten."),
+    Action("/blocks", api("POST", "/blocks"), "/blocks", to("/blocks"),
+           lambda ask, reply: f"Block {reply.name} is made; put nodes into it."),
+    Action("/blocks/proposal", api("POST", "/blocks/proposal"), "/blocks", to("/blocks"),
+           lambda ask, reply: "The blocks are as the network suggests."),
+    Action("/blocks/{name}/add", api("POST", "/blocks/{name}/add"), _BLOCK, to(_BLOCK),
+           lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now."),
+    Action("/blocks/{name}/remove", api("POST", "/blocks/{name}/remove"), _BLOCK, to(_BLOCK),
+           lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now."),
+    Action("/blocks/{name}/delete", api("DELETE", _BLOCK), _BLOCK, to("/blocks"),
+           lambda ask, reply: f"{ask.names['name']} is deleted."),
+)

@@ -1,0 +1,70 @@
+"""Pages about images: which there are and who uses them, one in full, and sending a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cod.flows import groups, images, uploads
+from cod.web import bodies as b
+from cod.web.portal.pages import Action, Page, api, to
+from cod.web.portal.wizard import own_groups
+from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.table.software import IMAGES
+
+SHOWN, NEW = "/images/{name}", "/images/new"
+
+
+def _list(ask: Ask) -> Flow:
+    whole = IMAGES[0].call(ask)
+
+    def load(tx: Any) -> dict[str, Any]:
+        return {"found": whole(tx), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+                "served": images.is_served(tx, ask.now)}
+
+    return load
+
+
+def _rooms(tx: Any, ask: Ask) -> list[tuple[str, int, int | None]]:
+    """(group, bytes that its images have, bytes that they may have) of one's own groups."""
+    own = [] if ask.who.admin else groups.every(tx, ask.who.groups)
+    return [(one.name, *images.room(tx, group_id=one.id, rules=ask.site.images)) for one in own]
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        found = images.show(tx, name=ask.names["name"], groups=ask.who.groups)
+        return {"image": found, "owner": found.group if found.group_id is not None else "the site"}
+
+    return load
+
+
+def _new(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        owners = [("", "the site")] if ask.who.admin else []
+        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
+        return {"owners": owners, "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+                "served": images.is_served(tx, ask.now)}
+
+    return load
+
+
+PAGES = (
+    Page("/images", "images.html", _list, ANYBODY, b.ImageQuery),
+    Page(NEW, "image-new.html", _new, ANYBODY, nav="/images"),
+    Page(SHOWN, "image.html", _one, see("image"), nav="/images"),
+)
+
+
+def _verified(ask: Ask, reply: b.Verified) -> str:
+    if reply.ok:
+        return f"It is as it was: {reply.chunks} chunks have been read and compared."
+    return f"It is damaged: {len(reply.bad)} of {reply.chunks} chunks are not what they were. Send it again."
+
+
+ACTIONS = (
+    Action(SHOWN + "/delete", api("DELETE", SHOWN), SHOWN, to("/images"),
+           lambda ask, reply: f"Image {ask.names['name']} is deleted."),
+    Action(SHOWN + "/verify", api("POST", SHOWN + "/verify"), SHOWN, to(SHOWN), _verified),
+    Action("/uploads/{id}/drop", api("DELETE", "/uploads/{id}"), NEW, to(NEW),
+           lambda ask, reply: "That upload is given up."),
+)

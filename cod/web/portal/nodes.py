@@ -1,0 +1,111 @@
+"""Pages about nodes: all that one may see, and one with its hardware, its history and what can be done with it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod import states
+from cod.flows import blocks, consoles, nodes, types, views
+from cod.flows.access import Claim, allows
+from cod.model import Page as ListPage
+from cod.model import Right
+from cod.web import bodies as b
+from cod.web import console
+from cod.web.errors import Wrong
+from cod.web.portal.forms import Fields
+from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.portal.timeline import life
+from cod.web.routes import Ask, Flow, see
+
+STATES = [str(state) for state in states.NodeState]
+
+
+def _list(ask: Ask) -> Flow:
+    names: dict[str, Flow] = {}
+    if ask.who.admin:
+        unfit = partial(views.conflict_list, page=ListPage(limit=UNFIT), kind="architecture")
+        names = {"types": types.names_of, "blocks": blocks.names_of, "unfit": unfit}
+    return together(
+        nodes=partial(views.node_list, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups,
+                      **ask.query.filters),
+        states=lambda tx: STATES, **names)
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names["name"]))
+        view, bindings, history, conflicts = views.node_in_full(
+            tx, ask.names["name"], ask.site.policy, ask.who.groups)
+        holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
+        return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
+                "conflicts": conflicts,
+                "facts": nodes.hardware(view.node), "kept": nodes.kept(view.node),
+                "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
+                "offered": _offered(view.node.state) if ask.who.admin else (),
+                "switches": view.node.power_driver != "none" and works,
+                "console": _console(tx, ask) if works else None, "whole_console": SHOWN_WHOLE,
+                "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
+                "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
+
+    return load
+
+
+def _console(tx: Any, ask: Ask) -> b.ConsoleReply:
+    """The last lines of the console."""
+    found = consoles.readable(tx, name=ask.names["name"], rules=ask.site.consoles, everything=ask.who.admin,
+                              now=ask.now)
+    return console.shown(ask.consoles, found, None, SHOWN)
+
+
+UNFIT = 20  # machines that COD has no loader for, shown below the nodes
+SHOWN = 2**13  # bytes of a console on the page
+SHOWN_WHOLE = 2**22  # in the file that the page offers
+DRIVERS = ("none", "lab", "ipmi", "redfish", "wol", "pdu")
+# What an administrator is offered, by the event that it is to the node.
+_OFFERS = {"approve": "approved", "quarantine": "quarantined", "restore": "restored", "retire": "retired"}
+
+
+def _offered(state: str) -> tuple[str, ...]:
+    """Which of `_OFFERS` the lifecycle allows in that state."""
+    return tuple(name for name, event in _OFFERS.items()
+                 if (states.NodeState(state), states.NodeEvent(event)) in states.NODE_TRANSITIONS)
+
+
+def _done(sentence: str) -> Any:
+    return lambda ask, reply: sentence.format(reply.name)
+
+
+def _aside(fields: Fields) -> dict[str, Any]:
+    """The reason. Of a node in use somebody has to say that the work on it may stop; all that is missing is told."""
+    wrong = {} if fields.one("reason").strip() else {"reason": "should say why"}
+    if fields.one("holder") and fields.one("sure") != fields.one("holder"):
+        wrong["sure"] = f"tick this: the work of {fields.one('holder')} on it stops"
+    if wrong:
+        raise Wrong(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
+    return {"reason": fields.one("reason")}
+
+
+_PAGE = "/nodes/{name}"
+
+PAGES = (
+    Page("/nodes", "nodes.html", _list, query=b.NodeQuery),
+    Page(_PAGE, "node.html", _one, see("node"), nav="/nodes"),
+)
+ACTIONS = (
+    Action("/nodes/{name}/change", api("PATCH", _PAGE), _PAGE, lambda ask, reply: f"/nodes/{reply.name}",
+           _done("{} is changed.")),
+    Action("/nodes/{name}/keep", api("PATCH", _PAGE), _PAGE, to(_PAGE),
+           _done("Which disks {} keeps is changed."),
+           body=lambda fields: {name: [line.strip() for line in fields.one(name).splitlines() if line.strip()]
+                                for name in ("keep", "keep_was")}),
+    Action("/nodes/{name}/approve", api("POST", "/nodes/{name}/approve"), _PAGE, to(_PAGE),
+           _done("{} belongs to the site now.")),
+    Action("/nodes/{name}/power", api("POST", "/nodes/{name}/power"), _PAGE, to(_PAGE),
+           _done("{} is being switched; what its power turns out to be is shown here.")),
+    Action("/nodes/{name}/quarantine", api("POST", "/nodes/{name}/quarantine"), _PAGE, to(_PAGE), body=_aside,
+           said=           _done("{} is out of service.")),
+    Action("/nodes/{name}/restore", api("POST", "/nodes/{name}/restore"), _PAGE, to(_PAGE), _done("{} is back.")),
+    Action("/nodes/{name}/retire", api("POST", "/nodes/{name}/retire"), _PAGE, to(_PAGE),
+           _done("{} is no longer part of the site.")),
+)

@@ -1,0 +1,36 @@
+"""Pages about notices: what groups have been told, and how that went."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod import news
+from cod.flows import notices
+from cod.web import bodies as b
+from cod.web.portal.pages import Action, Page, together
+from cod.web.portal.wizard import own_groups
+from cod.web.routes import ANYBODY, Ask, Flow, number, see
+
+
+def _list(ask: Ask) -> Flow:
+    return together(
+        found=partial(notices.every, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+        groups=partial(own_groups, who=ask.who), kinds=lambda tx: news.KINDS,
+        remedies=lambda tx: news.REMEDIES)
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        found = notices.one(tx, notice_id=number(ask.names["id"]))
+        return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries, "kinds": news.KINDS,
+                "remedies": news.REMEDIES}
+
+    return load
+
+
+PAGES = (
+    Page("/notices", "notices.html", _list, ANYBODY, b.NoticeQuery),
+    Page("/notices/{id}", "notice.html", _one, see("notice", "id"), nav="/notices"),
+)
+ACTIONS: tuple[Action, ...] = ()

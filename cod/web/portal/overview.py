@@ -1,0 +1,48 @@
+"""The overview: what the groups of who looks have, what is under way, what waits and why; for administrators, how the
+site stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from cod.flows import notices, overview, views
+from cod.model import Page as Part
+from cod.states import NodeState
+from cod.web.portal.pages import Action, Page, together
+from cod.web.portal.shown import by_word
+from cod.web.routes import Ask, Flow
+
+SOONEST = Part(limit=12, sort="expires_at")
+FEW = Part(limit=8)
+
+
+def _overview(ask: Ask) -> Flow:
+    groups = ask.who.groups
+    mine = together(
+        vclusters=partial(views.vcluster_list, page=SOONEST, groups=groups),
+        under_way=partial(overview.under_way, groups=groups),
+        waiting=partial(views.request_list, page=FEW, state="pending", groups=groups),
+        notices=partial(notices.every, page=FEW, groups=groups))
+    return (lambda tx: mine(tx) | {"site_stands": None}) if not ask.who.admin else (
+        lambda tx: mine(tx) | _stands(overview.standing(tx), ask.now))
+
+
+def _stands(found: overview.Standing, now: float) -> Mapping[str, object]:
+    manager = found.manager
+    return {"site_stands": found, "pool": sorts(found.pool), "managed": manager is not None
+            and float(manager["expires_at"]) > now}
+
+
+def sorts(pool: Mapping[str, int]) -> list[tuple[str, str, int, float]]:
+    """(what, colour, nodes, where its part of a bar of 100 begins), of those that there are; retired ones are not."""
+    counted = by_word({state: count for state, count in pool.items() if state != NodeState.RETIRED})
+    total, begun, parts = sum(count for _, _, count, _ in counted), 0, []
+    for what, colour, count, _ in counted:
+        parts.append((what, colour, count, round(100 * begun / total, 3)))
+        begun += count
+    return parts
+
+
+PAGES = (Page("/", "overview.html", _overview),)
+ACTIONS: tuple[Action, ...] = ()

@@ -1,0 +1,114 @@
+"""What a page and a form's action are. Their tables are in the modules by noun; `web.portal` puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from cod.web.portal.answers import Answer, Asked
+from cod.web.portal.forms import Fields
+from cod.web.portal.links import fill
+from cod.web.routes import ANYBODY, Ask, Claims, Flow, Route
+from cod.web.table import ROUTES
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page.
+
+    path      with {names} in braces, as in the API's table
+    template  below web/templates
+    load      the flow (a function of tx) for a question; what it returns, a mapping, are the template's variables
+    claims    the rights that a question wants
+    query     the model of the query string; `part` is not in it
+    nav       which entry of the navigation it belongs to: an entry's path in `web.portal.nav`
+    public    to be seen without signing in
+    """
+
+    path: str
+    template: str
+    load: Callable[[Ask], Flow]
+    claims: Claims = ANYBODY
+    query: type[BaseModel] | None = None
+    nav: str = ""
+    public: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a form's POST does: a route of the API, with the form's fields as its body or query.
+
+    path     of the POST
+    page     path of the page with the form, which is shown again where something is wrong with what was typed
+    then     where the browser goes afterwards; from the question and the route's reply
+    said     the message that it finds there, from the same; '' for none
+    convert  by field: what makes a value of the text, raising ValueError with a sentence (beside what the model's
+             types make of it: numbers, check boxes, lists from lines)
+    body     makes the whole body of the fields instead, where they do not correspond one to one
+    names    the route's parameters from the path's and the fields, where the path does not say them all
+    shows    template that shows the reply at once, instead of `then`: for secrets that are shown once
+    again    for what only looks at what is typed: the path of the form that it belongs to. The page is shown again with
+             that form as it was typed and the route's reply as `reply`; with `?part=` that part of it alone
+    hides    fields that are not shown again where a private key was pasted into them
+    edit     changes what was typed before it is looked at and shown again
+    """
+
+    path: str
+    route: Route
+    page: str
+    then: Callable[[Ask, Any], str]
+    said: Callable[[Ask, Any], str] = lambda ask, reply: ""
+    convert: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    body: Callable[[Fields], Any] | None = None
+    names: Callable[[Mapping[str, str], Fields], Mapping[str, str]] = lambda names, fields: names
+    shows: str = ""
+    again: str = ""
+    hides: tuple[str, ...] = ()
+    edit: Callable[[Fields], Fields] = lambda fields: fields
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What is no route of the API, by POST: what makes, changes or ends a browser's session.
+
+    opened  answers, from the portal, the question and the form's fields; what it refuses is shown at the form
+    page    path of the page with the form
+    public  for those who are not signed in, too
+    get     by GET, with the query string's fields: for those who come from another site
+    """
+
+    path: str
+    page: str
+    opened: Callable[[Any, Asked, Fields], Awaitable[Answer]]
+    public: bool = False
+    get: bool = False
+
+
+def api(method: str, path: str) -> Route:
+    """The API's route of that method and path pattern. Raises LookupError."""
+    for each in ROUTES:
+        if (each.method, each.path) == (method, path):
+            return each
+    raise LookupError(f"the API has no {method} {path}")
+
+
+def together(**flows: Flow) -> Flow:
+    """A flow that runs several in the same transaction and returns their values by name."""
+
+    def every(tx: Any) -> dict[str, Any]:
+        return {name: flow(tx) for name, flow in flows.items()}
+
+    return every
+
+
+def nothing(ask: Ask) -> Flow:
+    """For a page that loads nothing."""
+    return lambda tx: {}
+
+
+def to(path: str) -> Callable[[Ask, Any], str]:
+    """To that page, whatever was asked; {names} are those of the question's path."""
+    return lambda ask, reply: fill(path, ask.names)

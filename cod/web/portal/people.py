@@ -1,0 +1,52 @@
+"""Pages about the site's users, for its administrators: who there is, what they are, and links for new ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from cod.flows import invitations, people
+from cod.web.bodies import UserQuery
+from cod.web.portal.forms import seconds
+from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.routes import ADMINS, Ask, Flow, in_parts
+
+
+def _users(ask: Ask) -> Flow:
+    return together(
+        users=in_parts(people.every, ask.query.page, lambda one: (one.name, one.full_name, one.email),
+                       name=attrgetter("name"), created_at=attrgetter("created_at")),
+        links=partial(invitations.every, groups=None, now=ask.now))
+
+
+def _user(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        user, roles = people.one(tx, ask.names["name"])
+        return {"user": user, "roles": roles}
+
+    return load
+
+
+_USER = "/people/{name}"
+_SHOWN = "link.html"
+
+PAGES = (
+    Page("/people", "people.html", _users, ADMINS, query=UserQuery),
+    Page(_USER, "user.html", _user, ADMINS, nav="/people"),
+)
+ACTIONS = (
+    Action("/people", api("POST", "/users"), "/people", to("/people"), shows=_SHOWN),
+    Action("/people/invite", api("POST", "/invitations"), "/people", to("/people"), shows=_SHOWN,
+           convert={"lifetime": seconds}),
+    Action("/people/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), "/people", to("/people"),
+           lambda ask, reply: "That link cannot be used any more."),
+    Action("/people/{name}/change", api("PATCH", "/users/{name}"), _USER, to(_USER),
+           lambda ask, reply: f"{reply.name} is changed."),
+    Action("/people/{name}/delete", api("DELETE", "/users/{name}"), _USER, to("/people"),
+           lambda ask, reply: f"{ask.names['name']} is deleted."),
+    Action("/people/{name}/sign-out", api("DELETE", "/users/{name}/sessions"), _USER, to(_USER),
+           lambda ask, reply: f"{ask.names['name']} is signed out everywhere."),
+    Action("/people/{name}/link", api("POST", "/users/{name}/password-link"), _USER, to(_USER), shows=_SHOWN,
+           convert={"lifetime": seconds}),
+)

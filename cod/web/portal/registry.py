@@ -1,0 +1,100 @@
+"""The owners' portal: pages that are rendered from the same flows as the REST API under the same rights, and forms
+whose POSTs run through the API's own routes. It can do nothing that the API cannot.
+
+How to add a page
+=================
+1. In a module by noun (`cod/web/portal/vclusters.py`; see `overview.py`), a `Page`:
+
+       Page("/vclusters/{name}", "vcluster.html", _vcluster, see("vcluster"), nav="/vclusters")
+
+       def _vcluster(ask: Ask) -> Flow:
+           return together(found=partial(views.vcluster, name=ask.names["name"], policy=ask.site.policy))
+
+   `load(ask)` returns a flow (a function of tx) whose value is a mapping: the template's variables. `together` composes
+   existing flows in one read transaction. `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by
+   the page's model, a `bodies.base.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
+   Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by the flow.
+2. Put the module into the table below. An entry of the navigation shows as soon as its page is there.
+3. A template `web/templates/vcluster.html`:
+
+       {% extends "base.html" %}
+       {% block title %}{{ found[0].vcluster.name }}{% endblock %}
+       {% block crumbs %}{{ m.crumbs([("Virtual clusters", url("vclusters"))], found[0].vcluster.name) }}{% endblock %}
+       {% block main %}
+       <section data-part="nodes" data-on="transition">{% block nodes %} ... {% endblock %}</section>
+       {% endblock %}
+
+   Every template has:
+       m                   the macros of `_macros.html`, documented there
+       me                  who looks (`Who`), or None; can('use', group_id): is it worth offering?
+       site, now, path     as flows know them; the page's own path
+       ask, part           the question; the name of the only block that is wanted, or ''
+       url('vclusters', name, sort='x')   a path of quoted parts, and a query
+       here(sort='x')      this page with its query changed (None takes a name out)
+       forms(path)         the form that is sent to that path: for `m.form` and the fields in it
+       asset('style.css')  where an asset is served
+       filters             at|when(now), at|clock, seconds|duration, bytes|size, n|count('node'), done|percent(total)
+       state is at_work    is a node's disk being written or read? Then there is a bar, at first with 0 %
+   Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or `on...=` attributes,
+   no `<script>` or `<style>` with content: the Content-Security-Policy forbids them.
+4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as `?part=nodes` and
+   replaced when an event of a kind in `data-on` comes ('transition', 'notice', 'progress'), at most every few seconds,
+   more seldom the more browsers watch; with `data-vcluster="NAME"` only when the event concerns it. Single values
+   without that: `m.state(name, node=NODE)` and `m.progress(..., node=NODE)` follow the events by themselves. A block
+   that is fetched cannot see a `{% set %}` outside of it. Everything has to be right without the script, too: it only
+   saves the reload.
+5. A form and its action:
+
+       {% set f = forms(url("vclusters", v.name, "extend")) %}
+       {% call m.form(f) %}
+         {{ m.field(f, "lease", "New lease", help="From now, such as 3d or 12h", required=True) }}
+         {{ m.submit("Extend") }}
+       {% endcall %}
+
+       Action("/vclusters/{name}/extend", api("POST", "/vclusters/{name}/extend"), page="/vclusters/{name}",
+              then=to("/vclusters/{name}"), said=lambda ask, reply: f"{reply.name} is extended.",
+              convert={"lease": forms.seconds})
+
+   Fields are named as those of the route's body (`tuples.0.count` within lists) and become its types by themselves; see
+   `pages.Action`. What the model or the flow refuses is shown at its field with what was typed, on the same page.
+   Sending a form twice does nothing twice.
+6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`, `page.send(path, field=...)`.
+
+`pages` (what a page is), `forms`, `links`, `visits`, `shown`, `answers`, `assets`, `render` know no sockets; `front`
+finds pages and renders them; `web.request` speaks HTTP.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from cod.web.portal import (
+    account,
+    audit,
+    captures,
+    groups,
+    hardware,
+    images,
+    nodes,
+    notices,
+    overview,
+    people,
+    policy,
+    requests,
+    reserve,
+    signing,
+    templates,
+    timeline,
+    vclusters,
+    wizard,
+)
+from cod.web.portal.pages import Action, Door, Page
+
+# Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
+_MODULES: tuple[ModuleType, ...] = (
+    overview, wizard, vclusters, requests, images, captures, templates, groups, notices, nodes, hardware, timeline,
+    reserve, policy, people, audit, account, signing)
+
+PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
+ACTIONS: tuple[Action | Door, ...] = tuple(
+    action for module in _MODULES for action in getattr(module, "ACTIONS", ()))

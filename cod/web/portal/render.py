@@ -1,0 +1,44 @@
+"""Templates into pages: Jinja2, everything escaped, nothing undefined, no scripts or styles in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cod import states
+from cod.web.portal import links, shown
+from cod.web.portal.assets import Assets
+
+
+class Templates:
+    """The templates in `folder`, which refer to `assets`."""
+
+    def __init__(self, folder: Path, assets: Assets) -> None:
+        self._env = Environment(
+            loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True, auto_reload=False, cache_size=-1)
+        for name in ("browser", "when", "clock", "duration", "size", "count", "percent", "dotted", "node_word",
+                     "by_word", "phase", "remedy", "colons"):
+            self._env.filters[name] = getattr(shown, name)
+        self._env.tests["at_work"] = states.WORKING.__contains__
+        self._env.globals |= {"url": links.url, "asset": assets.path, "node_words": shown.NODE_WORDS,
+                              "phases": states.PHASES}
+        self._env.globals["m"] = self._env.get_template("_macros.html").module
+
+    def page(self, template: str, values: Mapping[str, Any]) -> str:
+        """The whole page."""
+        return self._env.get_template(template).render(values)
+
+    def part(self, template: str, block: str, values: Mapping[str, Any]) -> str | None:
+        """One block of it; None where it has no such block."""
+        found = self._env.get_template(template)
+        if block not in found.blocks:
+            return None
+        return "".join(found.blocks[block](found.new_context(dict(values))))
+
+    def names(self) -> list[str]:
+        """All templates."""
+        return self._env.list_templates()

@@ -1,0 +1,43 @@
+"""Pages about requests for nodes: which there are, and why each waits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from cod.flows import explain, plan, views
+from cod.states import RequestState
+from cod.web import bodies as b
+from cod.web.portal.pages import Action, Page, api, together
+from cod.web.portal.wizard import own_groups
+from cod.web.routes import ANYBODY, Ask, Flow, number, see
+
+SHOWN = "/requests/{id}"
+
+
+def _list(ask: Ask) -> Flow:
+    return together(
+        found=partial(views.request_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+        groups=partial(own_groups, who=ask.who), states=lambda tx: [str(state) for state in RequestState])
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        seen = plan.look(tx, ask.site, ask.now)
+        found = explain.waits(tx, request_id=number(ask.names["id"]), scene=seen.scene, snapshot=seen.site,
+                              site=ask.site, groups=ask.who.groups, now=ask.now)
+        view = found.request
+        owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
+        return {"view": view, "r": view.request, "owner": owner, "why": b.ExplainReply.of(found)}
+
+    return load
+
+
+PAGES = (
+    Page("/requests", "requests.html", _list, ANYBODY, b.RequestQuery),
+    Page(SHOWN, "request.html", _one, see("request", "id"), nav="/requests"),
+)
+ACTIONS = (
+    Action(SHOWN + "/withdraw", api("DELETE", SHOWN), SHOWN, lambda ask, reply: f"/vclusters/{reply.vcluster}",
+           lambda ask, reply: "The request is withdrawn."),
+)

@@ -1,0 +1,52 @@
+"""The reserve pool and energy: how many free nodes of each type are awake, and what the site has used and saved."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import gmtime, strftime
+from typing import Any
+
+from markupsafe import Markup
+
+from cod import svg
+from cod.flows import energy, types
+from cod.model import TypeView
+from cod.web.bodies import EnergyReport
+from cod.web.portal.pages import Page
+from cod.web.routes import ADMINS, Ask, Flow
+
+TICKS = 8  # dates below the chart, about
+AWAKE, ASLEEP = "inactive", "off"
+
+
+def _reserve(ask: Ask) -> Flow:
+    report = partial(energy.report, since=None, until=None, now=ask.now)
+
+    def load(tx: Any) -> dict[str, Any]:
+        days, groups = (EnergyReport.of(report(tx, by=by)) for by in ("day", "group"))
+        return {"days": days, "groups": groups, "chart": chart(days), "rules": ask.site.energy,
+                "reserve": [_type(each, ask) for each in types.every(tx)]}
+
+    return load
+
+
+def _type(view: TypeView, ask: Ask) -> dict[str, Any]:
+    """A type's free nodes, and the marks that hold for it."""
+    rules, own = ask.site.energy, view.type
+    return {"name": own.name, "awake": view.states.get(AWAKE, 0), "asleep": view.states.get(ASLEEP, 0),
+            "low": rules.warm_low if own.warm_low is None else own.warm_low,
+            "high": rules.warm_high if own.warm_high is None else own.warm_high}
+
+
+def chart(days: EnergyReport) -> Markup | None:
+    """Energy by day: what was used, and what the reserve's sleep has saved; None before two days have been counted."""
+    if len(days.items) < 2:
+        return None
+    used = [(line.day or 0.0, line.kwh) for line in days.items]
+    saved = [(line.day or 0.0, max(0.0, line.kwh_saved)) for line in days.items]
+    ticks = [(at, strftime("%d %b", gmtime(at))) for at, _ in used[::max(1, len(used) // TICKS)]]
+    drawn = svg.areas("", [("used", used), ("saved by sleep", saved)], svg.Axis("", ticks), svg.Axis("kWh a day"))
+    return Markup(svg.inline(drawn, f"Energy by day: {days.total.kwh:.0f} kWh used, {days.total.kwh_saved:.0f} saved"))
+
+
+PAGES = (Page("/energy", "energy.html", _reserve, ADMINS),)

@@ -1,0 +1,180 @@
+"""Pages about templates: which there are, one with its revisions and what they differ in, and an editor."""
+
+from __future__ import annotations
+
+import difflib
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import Field
+
+from cod.flows import groups, images, templates, types, views
+from cod.flows.access import Claim
+from cod.model import ImageView, Right, Template
+from cod.web import bodies as b
+from cod.web.bodies.base import Query
+from cod.web.errors import Wrong
+from cod.web.portal import attributes, templateform
+from cod.web.portal.answers import Answer, Asked
+from cod.web.portal.documents import described
+from cod.web.portal.forms import Fields, Form
+from cod.web.portal.pages import Action, Door, Page, api, to
+from cod.web.portal.wizard import own_groups
+from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.table.software import TEMPLATES
+
+MOST_COMPARED = 600  # lines of a document
+SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates", "/templates/form"
+
+
+class NewQuery(Query):
+    """Which template it begins as or which image it writes, and in which view."""
+
+    like: str = Field(default="", max_length=80)
+    image: str = Field(default="", max_length=63)
+    view: str = Field(default="", max_length=8)
+
+
+class OneQuery(Query):
+    """With which revision to compare."""
+
+    since: int = Field(default=0, ge=0, le=2**31, description="0: the one before")
+
+
+def _list(ask: Ask) -> Flow:
+    """The newest revision of each, as the API's route lists them."""
+    whole = TEMPLATES[0].call(ask)
+
+    def load(tx: Any) -> dict[str, Any]:
+        found = whole(tx)
+        return {"found": found.each(described), "names": _names(tx)}
+
+    return load
+
+
+def _names(tx: Any) -> dict[int | None, str]:
+    """Groups' names by id."""
+    return {None: "the site", **{one.id: one.name for one in groups.every(tx)}}
+
+
+def _one(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        found = templates.resolve(tx, name=ask.names["name"])
+        revisions = sorted(templates.every(tx, name=found.name), key=lambda one: -one.revision)
+        before = next((one for one in revisions if one.revision == ask.query.since), None) or next(
+            (one for one in revisions if one.revision < found.revision), None)
+        return {
+            "t": found, "about": described(found), "revisions": revisions, "before": before,
+            "changes": changes(before, found) if before else [], "owner": _names(tx)[found.group_id],
+            "users": _users(tx, found.name, ask)}
+
+    return load
+
+
+def _users(tx: Any, name: str, ask: Ask) -> list[Any]:
+    """The vclusters whose nodes run it, as far as who asks may see them."""
+    every = views.vcluster_list(tx, groups=ask.who.groups)
+    return [one for one in every if one.template.partition("@")[0] == name]
+
+
+def changes(before: Template, after: Template) -> list[tuple[str, str]]:
+    """What differs, line by line: ('+', '-', ' ' or '@', the line)."""
+    old, new = before.document.splitlines(), after.document.splitlines()
+    if max(len(old), len(new)) > MOST_COMPARED:  # the time of a comparison grows with the square
+        return [("@", f"One of the two has more than {MOST_COMPARED} lines: they are not compared.")]
+    lines = difflib.unified_diff(old, new, n=3, lineterm="")
+    return [(line[:1], line[1:]) for line in lines if not line.startswith(("---", "+++"))]
+
+
+# ---------------------------------------------------------------- the editor
+
+
+def _begun(ask: Ask) -> list[Claim]:
+    return [Claim(Right.SEE, "template", ask.query.like)] if ask.query.like else [Claim(Right.ANY)]
+
+
+def _new(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        like = templates.resolve(tx, name=ask.query.like) if ask.query.like else None
+        text = like.document if like else ""
+        found = images.every(tx, groups=ask.who.groups)
+        chosen = next((one for one in found if one.name == ask.query.image), None)
+        usable = chosen is not None and chosen.state == "ready"
+        whole = _named(found, "disk")
+        first = ask.query.image if usable else "" if ask.query.image else next(iter(whole), "")
+        filled = templateform.fields_of(text) if like else templateform.begun(
+            first, chosen.content if chosen and usable else "disk")
+        owners = [("", "the site")] if ask.who.admin else []
+        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
+        return {
+            "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
+            "owners": owners,
+            "owner": _names(tx)[like.group_id] if like and like.group_id else "",
+            "disks": whole, "partitions": _named(found, "partition"), "files": _named(found, "file"),
+            "choices": attributes.choices(types.every(tx)), "form": templateform}
+
+    return load
+
+
+def _named(found: Iterable[ImageView], content: str) -> list[str]:
+    return [one.name for one in found if one.content == content and one.state == "ready"]
+
+
+PAGES = (
+    Page("/templates", "templates.html", _list, ANYBODY, b.TemplateQuery),
+    Page(NEW, "template-new.html", _new, _begun, NewQuery, "/templates"),
+    Page(SHOWN, "template.html", _one, see("template"), OneQuery, "/templates"),
+)
+
+
+def _from_form(fields: Fields) -> dict[str, Any]:
+    if wrong := templateform.missing(fields):
+        raise Wrong(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
+    return {"document": templateform.document(fields), "group": fields.one("group")}
+
+
+def _from_xml(fields: Fields) -> dict[str, Any]:
+    return {"document": fields.one("document"), "group": fields.one("group")}
+
+
+async def _to_xml(portal: Any, asked: Asked, fields: Fields) -> Answer:
+    """Show the form's template as XML."""
+    typed = {"document": [templateform.document(fields)], "group": [fields.one("group")]}
+    return await _viewed(portal, asked, AS_XML, Fields(typed))
+
+
+async def _to_form(portal: Any, asked: Asked, fields: Fields) -> Answer:
+    """Show the XML's template as a form."""
+    found = templateform.fields_of(fields.one("document"))
+    if found is None:
+        return await _viewed(portal, asked, AS_XML, fields, "This has more than the form has fields for, or is no XML.")
+    return await _viewed(portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]}))
+
+
+async def _viewed(portal: Any, asked: Asked, path: str, typed: Fields, wrong: str = "") -> Answer:
+    form = Form(path, asked.visit.csrf(), secrets.token_hex(16), typed, {"": wrong} if wrong else {})
+    answer: Answer = await portal.page_with(asked, NEW, form, 422 if wrong else 200)
+    return answer
+
+
+def _saved(ask: Ask, reply: b.TemplateReply) -> str:
+    return f"{reply.name} is saved as revision {reply.revision}."
+
+
+def _there(ask: Ask, reply: b.TemplateReply) -> str:
+    return f"/templates/{reply.name}"
+
+
+_ADD, _CHECK = api("POST", "/templates"), api("POST", "/templates/check")
+
+ACTIONS = (
+    Action(AS_XML, _ADD, NEW, _there, _saved, body=_from_xml),
+    Action(AS_FORM, _ADD, NEW, _there, _saved, body=_from_form),
+    Action("/templates/check", _CHECK, NEW, to(NEW), body=_from_xml, again=AS_XML),
+    Action("/templates/form/check", _CHECK, NEW, to(NEW), body=_from_form, again=AS_FORM),
+    Door("/templates/as-xml", NEW, _to_xml),
+    Door("/templates/as-form", NEW, _to_form),
+    Action(SHOWN + "/retire", api("DELETE", SHOWN), SHOWN, to("/templates"),
+           lambda ask, reply: f"{ask.names['name']} is retired: nothing new can run it."),
+)

@@ -1,0 +1,95 @@
+"""The pool over time: who held how many nodes, and nodes by state, drawn; the numbers can be had as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from time import gmtime, strftime
+from typing import Any, Literal
+
+from markupsafe import Markup
+from pydantic import Field
+
+from cod import svg
+from cod.flows import usage
+from cod.flows.usage import Chart
+from cod.web.bodies.base import Query
+from cod.web.portal import links
+from cod.web.portal.pages import Page, api
+from cod.web.routes import Ask, Flow
+
+DAY = 86400.0
+WINDOWS = {"day": 1, "week": 7, "month": 30, "year": 365}
+TICKS, SHOWN = 6, 6  # dates below a chart, about; series with a colour of their own
+REST = "others"
+
+
+class TimelineQuery(Query):
+    """How far back, by what nodes are put together, and whose."""
+
+    window: Literal["day", "week", "month", "year"] = "day"
+    by: Literal["vcluster", "group", "type"] = Field(default="vcluster")
+    group: str = Field(default="", max_length=63)
+    vcluster: str = Field(default="", max_length=63)
+
+    @property
+    def whose(self) -> dict[str, str]:
+        """The group's or the vcluster's nodes alone."""
+        return {"group": self.group, "vcluster": self.vcluster}
+
+
+def _timeline(ask: Ask) -> Flow:
+    since = ask.now - WINDOWS[ask.query.window] * DAY
+
+    def load(tx: Any) -> dict[str, Any]:
+        held = usage.held(tx, since=since, until=ask.now, by=ask.query.by, limit=SHOWN, groups=ask.who.groups,
+                          now=ask.now, **ask.query.whose)
+        states = usage.states(tx, since=since, until=ask.now, now=ask.now)
+        numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
+        return {"held": held, "held_chart": chart(held, "Nodes held"), "states": states,
+                "states_chart": chart(states, "Nodes by state"), "windows": list(WINDOWS), "rest": REST,
+                "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
+                "state_numbers": numbers("pool", "history")}
+
+    return load
+
+
+def chart(shown: Chart, about: str) -> Markup | None:
+    """Areas on top of each other; None before there is anything to see."""
+    if len(shown.starts) < 2 or not shown.series:
+        return None
+    middles = [start + shown.span / 2 for start in shown.starts]
+    stacked = [(one.key or REST, list(zip(middles, one.nodes, strict=True))) for one in shown.series]
+    every = max(1, len(middles) // TICKS)
+    length = shown.starts[-1] - shown.starts[0]
+    ticks = [(at, dated(at, length)) for at in middles[every // 2::every]]
+    return Markup(svg.inline(svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes")), about))
+
+
+def dated(at: float, length: float) -> str:
+    """A moment as the axis of that many seconds has it, in UTC: the time of the day on a short one, else the date."""
+    return strftime("%d %b" if length > 2 * DAY else "%H:%M", gmtime(at))
+
+
+def life(history: Sequence[Any], now: float) -> Markup | None:
+    """One node's states in time, by its transitions (oldest first); None where there is one at most."""
+    if len(history) < 2:
+        return None
+    ends = [*(row["at"] for row in history[1:]), now]
+    spans = [svg.Span(row["at"], end, row["to_state"], f"{row['to_state']} from {dated(row['at'], 0)}: {row['cause']}")
+             for row, end in zip(history, ends, strict=True)]
+    length = now - history[0]["at"]
+    ticks = [(at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)]
+    return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "Its states in time"))
+
+
+def apart(moments: Sequence[float], least: float) -> list[float]:
+    """Those of the moments, in order, that are not too near to the one before: their texts would lie on each other."""
+    kept: list[float] = []
+    for at in moments:
+        if not kept or at - kept[-1] >= least:
+            kept.append(at)
+    return kept
+
+
+PAGES = (Page("/timeline", "timeline.html", _timeline, api("GET", "/timeline").claims, TimelineQuery),)

@@ -1,0 +1,122 @@
+"""Pages about virtual clusters: which there are, and each in full with everything that can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from cod.flows import groups, notices, reclaims, sshkeys, templates, vcms, views
+from cod.flows.access import offered
+from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
+from cod.model import Page as Part
+from cod.web import bodies as b
+from cod.web.portal import documents, forms, shown
+from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.routes import ANYBODY, Ask, Flow, see
+
+FEW = Part(limit=10)
+SHOWN = "/vclusters/{name}"
+
+
+def _list(ask: Ask) -> Flow:
+    return together(
+        found=partial(views.vcluster_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+        groups=partial(group_names, ask.who))
+
+
+def group_names(who: Who, tx: Any, right: Right = Right.SEE) -> list[str]:
+    """The groups that `who` has that right on, by name."""
+    return [one.name for one in groups.every(tx, who.groups) if right is Right.SEE or offered(who, right, one.id)]
+
+
+def _one(ask: Ask) -> Flow:
+    name, seen = ask.names["name"], ask.who.groups
+    others = together(
+        requests=partial(views.request_list, vcluster=name, page=FEW, groups=seen),
+        reclaims=partial(reclaims.every, vcluster=name, page=FEW, groups=seen),
+        notices=partial(notices.every, vcluster=name, page=FEW, groups=seen),
+        history=partial(views.vcluster_history, name=name, page=FEW, groups=seen),
+        vcm=partial(vcms.find, vcluster=name))
+
+    def load(tx: Any) -> dict[str, Any]:
+        view, nodes = views.vcluster(tx, name, ask.site.policy)
+        rest: dict[str, Any] = others(tx)
+        keys = sshkeys.of_group(tx, view.group)
+        run = {name: documents.described(templates.resolve(tx, name=name))
+               for name in {view.template, *(one.template for one in nodes if one.template)}}
+        return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
+                       "keys": keys, "group": groups.one(tx, view.group), "seeded": run[view.template].seeded,
+                       "locked": locked(nodes, keys, run),
+                       "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
+
+    return load
+
+
+def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
+    """The nodes that would do for what is being taken."""
+    kind = (view.reclaim.type_id, view.reclaim.block_id)
+    return [one for one in nodes if (one.node.type_id, one.node.block_id) == kind]
+
+
+def locked(
+    nodes: Iterable[NodeView], keys: Sequence[tuple[str, SshKey]], templates: Mapping[str, documents.Described]
+) -> dict[str, str]:
+    """Why no key of the group opens a node, by the node's name. A node knows the keys of the time when it was
+    installed; who else is let in by its template's own user data, COD cannot know."""
+    first = min((key.created_at for _, key in keys), default=None)
+    found: dict[str, str] = {}
+    for one in nodes:
+        template = templates.get(one.template or "")
+        if template is None or template.own_keys:
+            continue
+        if not template.seeded:
+            found[one.node.name] = "up to its image"
+        elif first is None or first > (one.node.assigned_at or 0.0):
+            found[one.node.name] = "no key was there when it was installed"
+    return found
+
+
+def _history(ask: Ask) -> Flow:
+    return together(found=partial(views.vcluster_history, name=ask.names["name"], page=ask.query.page,
+                                  groups=ask.who.groups))
+
+
+def ssh(node: NodeView, site: Site) -> str:
+    """How one logs in to an active node; '' where it has no address. Who `root` is, its image says. Where COD answers
+    no names, nobody may know them."""
+    if node.address is None:
+        return ""
+    named = node.node.hostname and site.dns.port
+    at = f"{node.node.hostname}.{node.vcluster}.{site.domain}" if named else node.address
+    return f"ssh root@{at}"
+
+
+PAGES = (
+    Page("/vclusters", "vclusters.html", _list, ANYBODY, b.VclusterQuery, "/vclusters"),
+    Page(SHOWN, "vcluster.html", _one, see("vcluster"), nav="/vclusters"),
+    Page(SHOWN + "/history", "vcluster-history.html", _history, see("vcluster"), b.HistoryQuery, "/vclusters"),
+)
+
+
+def _resized(ask: Ask, reply: b.VclusterInFull) -> str:
+    return f"{reply.name} shall have {shown.count(ask.body.size, 'node')}."
+
+
+def _released(ask: Ask, reply: b.VclusterInFull) -> str:
+    return f"Given back: {', '.join(ask.body.nodes)}."
+
+
+ACTIONS = (
+    Action(SHOWN + "/resize", api("POST", "/vclusters/{name}/resize"), SHOWN, to(SHOWN), _resized),
+    Action(SHOWN + "/extend", api("POST", "/vclusters/{name}/extend"), SHOWN, to(SHOWN),
+           lambda ask, reply: f"The lease of {reply.name} is extended.", {"lease": forms.seconds}),
+    Action(SHOWN + "/release", api("POST", "/vclusters/{name}/release"), SHOWN, to(SHOWN), _released),
+    Action(SHOWN + "/end", api("DELETE", "/vclusters/{name}"), SHOWN, to("/vclusters"),
+           lambda ask, reply: f"{reply.name} ends; its nodes go back."),
+    Action(SHOWN + "/reclaims/{id}/answer", api("POST", "/reclaims/{id}/answer"), SHOWN, to(SHOWN),
+           lambda ask, reply: f"Given back for {reply.wanted_by}: {', '.join(ask.body.nodes)}."),
+    Action(SHOWN + "/vcm/enrol", api("POST", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN), shows="vcm-enrolled.html"),
+    Action(SHOWN + "/vcm/revoke", api("DELETE", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN),
+           lambda ask, reply: f"Nobody speaks for {ask.names['name']} any more."),
+)

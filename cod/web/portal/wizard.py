@@ -1,0 +1,169 @@
+"""Asking for nodes: a new virtual cluster, and more nodes for one that there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import Field
+
+from cod.flows import groups, templates, types, views
+from cod.flows.access import Claim, offered
+from cod.model import Group, Refused, Right, Who
+from cod.web import bodies as b
+from cod.web.bodies.base import Query
+from cod.web.portal import attributes, forms, shown
+from cod.web.portal.documents import described
+from cod.web.portal.forms import Fields
+from cod.web.portal.pages import Action, Page, api, to
+from cod.web.routes import Ask, Flow, use
+
+MOST_KINDS = 5  # kinds of nodes that one form asks for
+NEW, MORE = "/vclusters/new", "/vclusters/{name}/ask"
+
+
+class Changed(Query):
+    """A request that the form begins with, and what is changed in it: see `policy.whatif.Remedy`."""
+
+    request: int = Field(default=0, ge=0, le=2**53, description="0: none")
+    count: int = Field(default=0, ge=0, le=100_000, description="0: as it was")
+    spread: bool = False
+
+
+class NewQuery(Changed):
+    """What is chosen already: a template or a group that one comes from."""
+
+    template: str = Field(default="", max_length=80)
+    group: str = Field(default="", max_length=63)
+
+
+class MoreQuery(Changed):
+    """For how many kinds of nodes there are fields."""
+
+    kinds: int = Field(default=1, ge=1, le=MOST_KINDS)
+
+
+def own_groups(tx: Any, who: Who, right: Right = Right.USE) -> list[Group]:
+    """The groups that `who` has that right on."""
+    return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id)]
+
+
+def _choices(tx: Any, ask: Ask) -> dict[str, Any]:
+    found = [described(one) for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
+    return {"templates": found, "choices": attributes.choices(types.every(tx))}
+
+
+def _before(tx: Any, changed: Changed) -> dict[str, str]:
+    """The fields of the request that the form begins with, by the names that `MORE` has for them."""
+    if not changed.request:
+        return {}
+    view = views.request(tx, changed.request)
+    request = view.request
+    found = {"spread": "true" if changed.spread or request.may_spread else "",
+             "wait": "true" if request.may_wait else ""}
+    for place, one in enumerate(request.tuples[:MOST_KINDS]):
+        name, _, _ = view.templates[place].partition("@")
+        found |= {f"tuples.{place}.count": str(one.count), f"tuples.{place}.template": name,
+                  f"tuples.{place}.xml": one.attributes}
+    if changed.count:
+        found["tuples.0.count"] = str(changed.count)
+    return found
+
+
+def _new(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        was = _before(tx, ask.query)
+        if was:
+            request = views.request(tx, ask.query.request)
+            made = views.vcluster_alone(tx, f"{request.vcluster}@{request.request.vcluster_id}")
+            was |= {"name": made.vcluster.name, "group": made.group, "lease": shown.exact(made.vcluster.lease_time)}
+            was |= {name: was[f"tuples.0.{old}"] for name, old in (
+                ("size", "count"), ("template", "template"), ("xml", "xml"))}
+        return _choices(tx, ask) | {
+            "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was}
+
+    return load
+
+
+def _more(ask: Ask) -> Flow:
+    def load(tx: Any) -> dict[str, Any]:
+        view, was = views.vcluster_alone(tx, ask.names["name"]), _before(tx, ask.query)
+        if view.vcluster.ended_at is not None:
+            raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
+        kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
+        return _choices(tx, ask) | {"view": view, "v": view.vcluster, "most": MOST_KINDS, "was": was, "kinds": kinds}
+
+    return load
+
+
+def _seen(ask: Ask) -> list[Claim]:
+    """Who may see the request that the form begins with."""
+    return [Claim(Right.SEE, "request", str(ask.query.request)) if ask.query.request else Claim(Right.ANY)]
+
+
+PAGES = (
+    Page(NEW, "vcluster-new.html", _new, _seen, NewQuery, "/vclusters"),
+    Page(MORE, "vcluster-ask.html", _more, lambda ask: [*use("vcluster")(ask), *_seen(ask)], MoreQuery, "/vclusters"),
+)
+
+
+# ---------------------------------------------------------------- forms
+
+
+def _wanted(fields: Fields) -> dict[str, Any]:
+    """The body of a new virtual cluster."""
+    made = forms.body_of(b.VclusterCreate, attributes.without(fields), {"lease": forms.seconds})
+    return made | {"attributes": attributes.document(fields)}
+
+
+def _asked(fields: Fields) -> dict[str, Any]:
+    """The body of a request; kinds of nodes whose number was left empty are none."""
+    places = sorted({int(name.split(".")[1]) for name in fields.values if re.match(r"tuples\.[0-9]{1,3}\.", name)})
+    kept = [place for place in places if fields.one(f"tuples.{place}.count").strip() or place == places[0]]
+    dropped = tuple(f"tuples.{place}." for place in places if place not in kept)
+    rest = {name: texts for name, texts in fields.values.items() if not name.startswith((*dropped, "vcluster"))}
+    prefixes = [f"tuples.{place}." for place in kept]
+    made = forms.body_of(b.RequestSubmit, attributes.without(Fields(rest), prefixes), {})
+    for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
+        if isinstance(one, dict):
+            one["attributes"] = attributes.document(fields, prefix)
+    return made
+
+
+def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str, Any]:
+    """The body of the question what would come of it."""
+    texts = {"count": fields.one(prefix + count) or "1", "template": fields.one(prefix + "template"),
+             "group": fields.one("group"), "vcluster": fields.one("vcluster"), "spread": fields.one("spread")}
+    texts |= {name: fields.one(name).strip() for name in ("name", "lease")}
+    plain = Fields({name: [text] for name, text in texts.items() if text})
+    return forms.body_of(b.MatchAsk, plain, {"lease": forms.seconds}) | {
+        "attributes": attributes.document(fields, prefix)}
+
+
+def _helped(count: str) -> Callable[[Fields], Fields]:
+    """Put a remedy that was chosen ('38 spread') into the fields; `count` is the one for the number of nodes."""
+
+    def helped(fields: Fields) -> Fields:
+        number, _, spread = fields.one("remedy").partition(" ")
+        changes = {"spread": ["true"]} if spread else {}
+        changes |= {count: [number]} if number else {}
+        return Fields({**{name: texts for name, texts in fields.values.items() if name != "remedy"}, **changes})
+
+    return helped
+
+
+def _came(ask: Ask, reply: b.VclusterInFull) -> str:
+    return f"{reply.name} is asked for. Its nodes come as soon as they are free."
+
+
+ACTIONS = (
+    Action("/vclusters", api("POST", "/vclusters"), NEW, lambda ask, reply: f"/vclusters/{reply.name}", _came,
+           body=_wanted),
+    Action("/vclusters/{name}/requests", api("POST", "/vclusters/{name}/requests"), MORE, to("/vclusters/{name}"),
+           lambda ask, reply: "The nodes are asked for.", body=_asked),
+    Action("/vclusters/check", api("POST", "/match"), NEW, to(NEW), body=_supposed, again="/vclusters",
+           edit=_helped("size")),
+    Action("/vclusters/{name}/check", api("POST", "/match"), MORE, to(MORE), again="/vclusters/{name}/requests",
+           body=lambda fields: _supposed(fields, "tuples.0.", "count"), edit=_helped("tuples.0.count")),
+)

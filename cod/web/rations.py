@@ -1,0 +1,35 @@
+"""How many of the questions that cost the server much each person may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import DeferredSemaphore
+
+from cod.model import Who
+from cod.tokenbucket import Bucket
+from cod.web.errors import Wrong
+
+RATE, BURST = 1.0, 30.0  # dear questions of one person: a second, at once
+
+
+class Rations:
+    """The rations of one listening port, in memory. `turn`: what such questions need is done one after the other."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._buckets: dict[str, Bucket] = {}
+        self.turn = DeferredSemaphore(1)
+
+    def spend(self, who: Who) -> None:
+        """Count a dear question of `who`. Raises `Wrong` (429) where the ration is used up. The local administrator,
+        who could stop the server as well, has no ration."""
+        if who.local:
+            return
+        now = self._clock()
+        if len(self._buckets) > 10_000:
+            self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
+        bucket = self._buckets.setdefault(who.name, Bucket(RATE, BURST, now))
+        if not bucket.take(now):
+            raise Wrong(429, "slow_down", f"this costs the server much: at most {BURST:.0f} at once and {RATE:.0f} a "
+                        "second are answered to one person; try again in some seconds", wait=1)

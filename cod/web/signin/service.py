@@ -1,0 +1,180 @@
+"""How people come in: passwords, links and the cookies of browsers. What the portal and the API ask about it.
+
+Passwords are verified in threads, few at once: each takes 64 MiB. Who comes when too many wait is asked to come again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.threads import deferToThreadPool
+
+from cod import passwords
+from cod.flows import invitations, people, signin, tokens
+from cod.flows.signin import Attempt, Session, digest
+from cod.model import Identity, Invitation, Refused, Site, User, Who
+from cod.pool import Pool
+from cod.web.signin import directory
+from cod.web.signin.oidc import Provider
+
+AT_ONCE = 2
+ELSEWHERE = 4  # conversations with directories at once
+WAITING = 30
+
+
+class SignIn:
+    """The door for people.
+
+    Secrets of cookies and links are 256 random bits; the database has their digests only.
+    """
+
+    def __init__(self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float] = time.time) -> None:
+        self._reactor, self._pool, self._site, self._clock = reactor, pool, site, clock
+        self._turns, self._away = DeferredSemaphore(AT_ONCE), DeferredSemaphore(ELSEWHERE)
+        self._provider: Provider | None = None
+
+    # ------------------------------------------------ sessions
+
+    async def sign_in(self, name: str, password: str, *, address: str, browser: str = "") -> str:
+        """The secret of a new session's cookie. Raises `SlowDown`; `Refused` 'unauthorised' or 'busy'."""
+        user = await self._verified(name, password, address)
+        return await self.vouched(user.id, address=address, browser=browser)
+
+    async def token(self, name: str, password: str, wanted: Mapping[str, Any], *, address: str) -> tuple[str, str]:
+        """(name, secret) of a new token, as `flows.tokens.make` wants it, for a program of somebody who has no browser
+        here. Raises as `sign_in`."""
+        user = await self._verified(name, password, address)
+        secret = f"cod_{secrets.token_urlsafe(32)}"
+        made: str = await self._pool.run(tokens.of_password, user_id=user.id, address=address,
+                                         wanted={**wanted, "token": secret}, now=self._clock())
+        return made, secret
+
+    # ------------------------------------------------ directories
+
+    async def oidc_begin(self, back: str) -> tuple[str, str]:
+        """(where to send the browser, the cookie to give it). Raises `Refused`."""
+        begun: tuple[str, str] = await self._in_turn(self._away, self._oidc().begin, back)
+        return begun
+
+    async def oidc_finish(self, query: Mapping[str, str], cookie: str, *, address: str, browser: str = ""
+                          ) -> tuple[str, str]:
+        """(the secret of a new session's cookie, where to go on) for one who comes back. Raises `Refused`."""
+        identity, back = await self._in_turn(self._away, self._oidc().finish, query, cookie)
+        return await self._known(identity, self._site.signin.oidc.create, address, browser), back
+
+    def _oidc(self) -> Provider:
+        rules = self._site.signin
+        if not rules.oidc.issuer or not rules.url:
+            raise Refused("not_found", "this site has no sign-in by OpenID Connect")
+        if self._provider is None or self._provider.rules != rules.oidc:  # SIGHUP changes them
+            self._provider = Provider(rules.oidc, rules.url, self._clock)
+        return self._provider
+
+    async def _known(self, identity: Identity, create: bool, address: str, browser: str) -> str:
+        user = await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
+                                       now=self._clock())
+        return await self.vouched(user.id, address=address, browser=browser)
+
+    # ------------------------------------------------ sessions
+
+    async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
+        """The same for a user whom a directory vouches for."""
+        cookie = secrets.token_urlsafe(32)
+        await self._pool.run(signin.begin, user_id=user_id, address=address, browser=browser, cookie=digest(cookie),
+                             rules=self._site.signin, now=self._clock())
+        return cookie
+
+    async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> Session | None:
+        """Who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong it."""
+        now = self._clock()
+        found: Session | None = await self._pool.read(
+            signin.session, cookie=digest(cookie), address=address, rules=self._site.signin, now=now)
+        if found is not None and found.stale and not by_itself:
+            await self._pool.run(signin.seen, found.session.id, now)
+        return found
+
+    async def sign_out(self, cookie: str, *, address: str) -> None:
+        """End the cookie's session."""
+        await self._pool.run(signin.sign_out, cookie=digest(cookie), address=address, now=self._clock())
+
+    # ------------------------------------------------ passwords
+
+    async def change_password(self, who: Who, old: str, new: str, *, keep: int | None = None) -> int:
+        """A new password for the user who asks, who knows the old one. All their sessions end but `keep`; how many."""
+        user = await self._verified(who.person, old, who.address)
+        if user.id != who.user_id:
+            raise signin.wrong()
+        signin.check_password(new, user.name)
+        anew = await self._slowly(passwords.hashed, new)
+        ended: int = await self._pool.run(people.set_password, who=who, password=anew, but=keep, now=self._clock())
+        return ended
+
+    async def _verified(self, name: str, password: str, address: str) -> User:
+        """The user of that name, whose password this is. Raises `Refused`."""
+        now, password = self._clock(), signin.tried(password)
+        tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
+        elsewhere = bool(self._site.signin.ldap.url) and (tried.user is None or tried.user.directory == "ldap")
+        user = await (self._there(name, password, address) if elsewhere else self._here(tried, password))
+        if user is None:
+            await self._pool.run(signin.failed, name=name, address=address, now=now)
+            raise signin.wrong()
+        anew = await self._slowly(passwords.hashed, password) if tried.hash and passwords.outdated(tried.hash) else None
+        await self._pool.run(signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now)
+        return user
+
+    async def _here(self, tried: Attempt, password: str) -> User | None:
+        return tried.user if await self._slowly(passwords.matches, tried.hash, password) else None
+
+    async def _there(self, name: str, password: str, address: str) -> User | None:
+        """Whom the LDAP directory knows by that name and password."""
+        rules = self._site.signin.ldap
+        identity = await self._in_turn(self._away, directory.verify, rules, name, password)
+        if identity is None:
+            return None
+        user: User = await self._pool.run(signin.vouched, identity=identity, create=rules.create, address=address,
+                                          now=self._clock())
+        return user
+
+    async def _slowly(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await self._in_turn(self._turns, work, *args)
+
+    async def _in_turn(self, turns: DeferredSemaphore, work: Callable[..., Any], *args: Any) -> Any:
+        if len(turns.waiting) >= WAITING:
+            raise Refused("busy", "too many people are signing in at this moment; try again")
+        return await turns.run(self._in_thread, work, *args)
+
+    def _in_thread(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
+
+    # ------------------------------------------------ links
+
+    async def invitation(self, secret: str) -> Invitation:
+        """What a link is for. Raises `Refused`."""
+        found: Invitation = await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
+        return found
+
+    async def accept(self, secret: str, *, address: str, browser: str = "", **told: str) -> str:
+        """Do what a link is for, as `accepted`; the secret of a session's cookie. Raises `Refused`."""
+        user = await self.accepted(secret, address=address, **told)
+        return await self.vouched(user.id, address=address, browser=browser)
+
+    async def accepted(
+        self, secret: str, *, password: str, name: str = "", full_name: str = "", email: str = "", address: str
+    ) -> User:
+        """Do what a link is for: an account, or a new password. Raises `Refused`."""
+        link = await self.invitation(secret)
+        signin.check_password(password, link.user or name)
+        kept = await self._slowly(passwords.hashed, password)
+        user: User = await self._pool.run(
+            invitations.accept, digest=digest(secret), name=name, full_name=full_name, email=email, password=kept,
+            address=address, now=self._clock())
+        return user
+
+    async def join(self, secret: str, who: Who) -> Invitation:
+        """Add the one who asks to a link's group. Raises `Refused`."""
+        found: Invitation = await self._pool.run(invitations.join, digest=digest(secret), who=who, now=self._clock())
+        return found

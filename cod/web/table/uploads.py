@@ -1,0 +1,49 @@
+"""Routes about uploads: files on their way in, by the tus protocol (docs/uploads.md)."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from operator import attrgetter
+
+from cod.flows import uploads
+from cod.flows.access import Claim
+from cod.model import Right
+from cod.web import bodies as b
+from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, route, see, use
+
+SITE = ("", "site")  # how the site itself is named as an owner
+
+
+def _owner(ask: Ask) -> list[Claim]:
+    """For a group its members may, for the site its administrators."""
+    group = ask.body.group
+    return [Claim(Right.ADMIN) if group in SITE else Claim(Right.USE, "group", group)]
+
+
+def _create(ask: Ask) -> Flow:
+    asked = ask.body
+    return partial(uploads.create, upload_id=secrets.token_hex(16), name=asked.name, group=asked.group, size=asked.size,
+                   sha256=asked.sha256 or "", plain=asked.plain, raw=asked.raw, actor=ask.actor, rules=ask.site.images,
+                   now=ask.now)
+
+
+def _one(ask: Ask) -> Flow:
+    return partial(uploads.one, upload_id=ask.names["id"], now=ask.now)
+
+
+UPLOADS = (
+    route("GET", "/uploads", ANYBODY, "List uploads under way",
+          lambda a: in_parts(partial(uploads.every, groups=a.who.groups), a.query.page, attrgetter("name", "group"),
+                             name=attrgetter("name"), created_at=attrgetter("created_at"),
+                             expires_at=attrgetter("expires_at")),
+          shape=listed(b.UploadList, b.UploadReply.model_validate), reply=b.UploadList, query=b.UploadQuery),
+    route("POST", "/uploads", _owner, "Begin an upload; its first piece may come along", _create,
+          reply=b.UploadReply, body=b.UploadCreate, status=201, upload=True, makes="/uploads/{id}"),
+    route("GET", "/uploads/{id}", see("upload", "id"), "Show an upload; HEAD tells where to go on", _one,
+          reply=b.UploadReply, upload=True),
+    route("PATCH", "/uploads/{id}", use("upload", "id"), "Send the next piece; the last one makes the image", _one,
+          status=204, upload=True),
+    route("DELETE", "/uploads/{id}", use("upload", "id"), "Give an upload up",
+          lambda a: partial(uploads.drop, upload_id=a.names["id"]), status=204, upload=True),
+)

@@ -1,0 +1,144 @@
+"""Uploads over HTTP: the API's upload routes as clients of the tus protocol (and plain ones) use them. See `wire.tus`.
+
+The bytes of a piece are not part of the question: the route's flow runs, under the route's rights, when the headers are
+there, and the body goes to `web.uploads.intake` as it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from cod.model import Image, Upload
+from cod.web import openapi
+from cod.web.errors import Wrong, unexpected
+from cod.web.uploads.intake import Full, Locked
+from cod.web.uploads.piece import Mismatch, TooLong
+from cod.wire import tus
+
+PATH = "/uploads"
+SPOKEN = {"Tus-Resumable": tus.VERSION, "Tus-Version": tus.VERSION}
+CREATION = ("upload-length", "upload-metadata")
+Header = Callable[[str], str | None]
+T = TypeVar("T")
+
+
+def verb(method: bytes, header: Header) -> bytes:
+    """The method that is meant: clients that cannot send PATCH say it in a header."""
+    said = (header("x-http-method-override") or "").upper()
+    return said.encode() if method == b"POST" and said in ("PATCH", "DELETE", "HEAD") else method
+
+
+def is_here(path: str) -> bool:
+    """Is this a path of the upload routes (without the API's prefix)?"""
+    return path == PATH or path.startswith(PATH + "/")
+
+
+def location(upload_id: str) -> str:
+    """Where an upload is."""
+    return f"{openapi.PREFIX}{PATH}/{upload_id}"
+
+
+def options(limit: int) -> dict[str, str]:
+    """The headers that say what this server can."""
+    return SPOKEN | {"Tus-Extension": tus.EXTENSIONS, "Tus-Max-Size": str(limit),
+                     "Tus-Checksum-Algorithm": ",".join(tus.ALGORITHMS)}
+
+
+def check_version(header: Header) -> None:
+    """Raise `Wrong` (412) for another version of the protocol; who names none speaks plain HTTP."""
+    if (header("tus-resumable") or tus.VERSION) != tus.VERSION:
+        raise Wrong(412, "tus_version", f"version {tus.VERSION} of the tus protocol is spoken here")
+
+
+def creation(header: Header) -> dict[str, Any] | None:
+    """The body of a creation, if it is made by headers as the protocol has it. Raises `Wrong`."""
+    length, told = (header(name) for name in CREATION)
+    if length is None and told is None:
+        return None
+    if length is None:
+        raise Wrong(400, "bad_header", "Upload-Length is missing: the length has to be known at the beginning")
+    values = _read(tus.metadata, told or "")
+    body: dict[str, Any] = {key: values[key] for key in ("name", "group", "sha256") if key in values}
+    for flag in ("plain", "raw"):
+        if flag in values:
+            body[flag] = values[flag].lower() not in ("0", "false", "no")
+    return body | {"size": _number("Upload-Length", length)}
+
+
+def check_size(size: int, limit: int, check_room: Callable[[int], None]) -> None:
+    """Raise `Wrong` (413, 507) for a file that there is no place for, whoever sends it."""
+    if size > limit:
+        raise Wrong(413, "too_large", f"an upload may have at most {limit} bytes", "size")
+    try:
+        check_room(size)
+    except Full:
+        raise Wrong(507, "no_space", f"the server's disk has no room for {size} bytes", "size") from None
+
+
+def offset(header: Header) -> int:
+    """Where the client thinks that the upload ends. Raises `Wrong` (400)."""
+    text = header("upload-offset")
+    if text is None:
+        raise Wrong(400, "bad_header", "Upload-Offset is missing")
+    return _number("Upload-Offset", text)
+
+
+def checksum(header: Header) -> tuple[str, bytes] | None:
+    """The piece's own checksum, if it has one. Raises `Wrong` (400)."""
+    text = header("upload-checksum")
+    return None if text is None else _read(tus.checksum, text)
+
+
+def check_offset(upload: Upload, given: int, length: int | None) -> None:
+    """Raise `Wrong` unless a piece of `length` bytes (None: not said) at `given` is what comes next."""
+    if given != upload.offset:
+        raise Wrong(409, "offset", f"the upload has {upload.offset} bytes; go on from there, not from {given}")
+    if length is not None and given + length > upload.size:
+        raise too_long(upload)
+
+
+def too_long(upload: Upload) -> Wrong:
+    """More comes than was said."""
+    return Wrong(413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond")
+
+
+def told(upload: Upload, image: Image | None = None) -> dict[str, str]:
+    """The headers of an answer about an upload; with the image, if it has become one."""
+    headers = {"Upload-Offset": str(upload.offset), "Upload-Length": str(upload.size)}
+    if image is None:
+        return headers | {"Upload-Expires": tus.expires(upload.expires_at), "Upload-Metadata": _metadata(upload)}
+    return headers | {"Repr-Digest": tus.encode_digest(image.sha256)}
+
+
+def wrong(error: Exception, upload: Upload | None = None) -> Wrong:
+    """What went wrong with a piece, as the client sees it."""
+    if isinstance(error, Wrong):
+        return error
+    if isinstance(error, Locked):
+        return Wrong(423, "locked", "somebody else is sending this upload; try again in some seconds")
+    if isinstance(error, Mismatch):
+        return Wrong(tus.MISMATCH, "checksum", "the piece is not what its checksum says; send it again")
+    if isinstance(error, TooLong) and upload is not None:
+        return too_long(upload)
+    if isinstance(error, OSError):
+        return Wrong(507, "no_space", f"the upload cannot be kept: {error.strerror or error}")
+    return unexpected(error)
+
+
+def _metadata(upload: Upload) -> str:
+    values = {"name": upload.name, "group": upload.group}
+    values |= {"sha256": upload.sha256} if upload.sha256 else {}
+    flags = {"plain": upload.plain, "raw": upload.raw}
+    return tus.encode_metadata(values | {name: "true" for name, value in flags.items() if value})
+
+
+def _number(name: str, text: str) -> int:
+    return _read(lambda value: tus.number(name, value), text)
+
+
+def _read(reader: Callable[[str], T], text: str) -> T:
+    try:
+        return reader(text)
+    except tus.BadHeader as error:
+        raise Wrong(400, "bad_header", str(error), error.name) from None

@@ -1,0 +1,162 @@
+"""Takes images in: asks the database for the next ones, turns their files into the served form, says how it went.
+
+The work is done in threads of low priority, so that the images that are being served come first. Groups take turns:
+`AT_ONCE` files are taken in at a time, no two of one group. An ingest is begun anew by whichever server has the claim
+next if this one dies; nothing that it leaves half done is ever seen (`images.store`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.python.failure import Failure
+
+from cod.flows import images
+from cod.images import ingest, store
+from cod.model import Image, ImageRules, Ingested, Refused
+from cod.periodic import Periodic
+from cod.pool import Pool
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PERIOD = 1.0  # seconds between looks
+RENEW = 10.0  # seconds between renewals of the claim
+SWEEP = 60.0  # seconds between searches for folders that nobody needs
+NICE = 10
+AT_ONCE = 2
+
+log = logging.getLogger("cod.images")
+
+
+class Stopping(Exception):
+    """The server is being stopped in the middle of an ingest."""
+
+
+class Ingester(Periodic):
+    """One server's ingester. `root` holds the images; files below `uploads` are removed once they were taken in.
+    `rules`: the site's at that moment."""
+
+    def __init__(
+        self, reactor: Any, pool: Pool, root: Path, uploads: Path, server: str, clock: Callable[[], float],
+        rules: Callable[[], ImageRules] = ImageRules,
+    ) -> None:
+        super().__init__(reactor, pool, log, "images", PERIOD, at_once=True)
+        self._root, self._uploads, self._server, self._clock = root, uploads, server, clock
+        self._reactor, self._rules = reactor, rules
+        self._stopping = threading.Event()
+        self._threads: set[Deferred[Any]] = set()
+        self._busy: dict[int, int | None] = {}  # groups by the images that are being taken in
+        self._served: dict[int | None, float] = {}  # when each group's last turn began
+        self._renewed = self._swept = 0.0
+
+    def startService(self) -> None:
+        """Begin."""
+        self._stopping = threading.Event()  # a new one: a thread of the last run may not have ended yet
+        store.clean(self._root)
+        super().startService()
+
+    def stopService(self) -> Deferred[Any] | None:
+        """End; an ingest that is under way is given up and begun anew by the next server. Its thread is told to end and
+        not waited for: it may be with the disk for minutes."""
+        self._stopping.set()
+        for thread in list(self._threads):
+            thread.errback(Stopping())
+        return super().stopService()
+
+    async def look(self) -> None:
+        """Begin with images that wait; keep the claim while some are being taken in; or sweep."""
+        while len(self._busy) < AT_ONCE:
+            image = await self._pool.run(images.take, owner=self._server, now=self._clock(),
+                                         busy=list(self._busy.values()), served=dict(self._served))
+            if image is None or self._stopping.is_set():
+                break
+            self._busy[image.id] = image.group_id
+            self._served[image.group_id] = self._renewed = self._clock()
+            ensureDeferred(self._turn(image))
+        if self._busy and self._clock() - self._renewed >= RENEW:
+            self._renewed = self._clock()
+            await self._pool.run(images.renew, owner=self._server, now=self._clock())
+        elif not self._busy and self._clock() - self._swept > SWEEP:
+            await self._sweep()
+
+    async def _turn(self, image: Image) -> None:
+        try:
+            await self._take_in(image)
+        except Exception as error:
+            log.error("%s: %s", image.name, error, exc_info=not self._pool.is_away(error))
+        finally:
+            self._busy.pop(image.id, None)
+
+    async def _take_in(self, image: Image) -> None:
+        log.info("taking in %s from %s", image.name, image.source)
+        rules = self._rules()
+        left = await self._pool.read(images.left, image=image, rules=rules)
+        limits = ingest.Limits(rules.largest, left, rules.expansion, rules.ingest_time)
+        try:
+            ingested = await self._in_thread(self._ingest, image, limits, self._stopping)
+            await self._pool.run(images.finish, image_id=image.id, ingested=ingested, rules=rules)
+            log.info("%s: %d bytes, %d in use, %d stored", image.name, ingested.size, ingested.used, ingested.stored)
+        except Stopping:
+            return
+        except (Refused, OSError) as error:
+            reason = error.sentence if isinstance(error, Refused) else f"{error.strerror or error}"
+            await self._pool.run(images.fail, image_id=image.id, reason=reason)
+            log.warning("%s was not taken in: %s", image.name, reason)
+        self._forget_upload(Path(image.source))
+        self._swept = 0.0
+
+    def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """In a thread of its own, because one that has become nice cannot go back without privileges. The Deferred
+        fires with `Stopping` when the service stops first."""
+        done: Deferred[T] = Deferred()
+        self._threads.add(done)
+        done.addBoth(self._over, done)
+
+        def fire(value: T | Failure) -> None:
+            if not done.called:
+                done.callback(value)
+
+        def run() -> None:
+            try:
+                value: T | Failure = work(*args, **kwargs)
+            except BaseException:
+                value = Failure()
+            self._reactor.callFromThread(fire, value)
+
+        threading.Thread(target=run, name="ingest", daemon=True).start()
+        return done
+
+    def _over(self, result: Any, done: Deferred[Any]) -> Any:
+        self._threads.discard(done)
+        return result
+
+    def _ingest(self, image: Image, limits: ingest.Limits, stopping: threading.Event) -> Ingested:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # Linux: of this thread and those it starts
+        return ingest.ingest(Path(image.source), self._root, sha256=image.sha256, plain=image.content == "file",
+                             raw=image.content == "raw", limits=limits, progress=partial(_go_on, stopping))
+
+    def _forget_upload(self, source: Path) -> None:
+        if source.is_relative_to(self._uploads):
+            source.unlink(missing_ok=True)
+
+    async def _sweep(self) -> None:
+        """Remove the folders of images that were deleted."""
+        self._swept = self._clock()
+        present = store.digests(self._root)
+        unneeded = await self._pool.run(images.unneeded, owner=self._server, present=present, now=self._clock())
+        for digest in unneeded:
+            log.info("removing the files of a deleted image: %s", digest)
+            await self._in_thread(store.remove, self._root, digest)
+
+
+def _go_on(stopping: threading.Event, done: int, total: int) -> None:
+    if stopping.is_set():
+        raise Stopping
