@@ -114,8 +114,8 @@ class Route:
     local    only for the local administrator on the UNIX socket
     secret   it shows a secret: not for a token that may only read
     upload   of one resumable upload: `web.uploads.request` answers, by the tus protocol
-    act      what to do in place of a flow, where that takes more than one transaction: given `signin.service.SignIn` and the
-             question; its value is the reply
+    act      what to do in place of a flow, where that takes more than one transaction: given
+             `signin.service.SignIn` and the question; its value is the reply
     open     for those who have not signed in yet, too
     dear     it costs the server so much that each person has a ration of such questions
     quiet    it changes nothing, though its question needs a body: whoever may look may ask

@@ -30,13 +30,17 @@ from twisted.python.failure import Failure
 from cod import passwords
 from cod.ca import Ca
 from cod.model import Refused, Result, Site
-from cod.net import nmpverbs
-from cod.net.api import Api
-from cod.net.intake import Intake
-from cod.net.nmpsession import _certified
-from cod.net.routes import Route
-from cod.net.table import ROUTES
+from cod.net.nmp import verbs
+from cod.net.nmp.session import _certified
 from cod.pool import Pool, in_transaction
+from cod.web.context import Context
+from cod.web.events import Hub
+from cod.web.rations import Rations
+from cod.web.routes import Route
+from cod.web.server import Api
+from cod.web.signin.service import SignIn
+from cod.web.table import ROUTES
+from cod.web.uploads.intake import Intake
 from cod.wire import nmpbodies as b
 from cod.wire import nmpxml
 from cod.wire.nmp import Fault, Message
@@ -143,8 +147,12 @@ class Line:
         self.now, self.reactor = NOW, Reactor()
         pool: Any = Rehearsal(engine)
         intake = Intake(self.reactor, pool, site, folder / "incoming", lambda effects: None, self.clock)
-        self.api = Api(self.reactor, pool, site, local=False, images=folder, intake=intake, upload_limit=2**20,
-                       wake=lambda effects: None, clock=self.clock, webhook_key=bytes(32))
+        self.api = Api(Context(
+            reactor=self.reactor, pool=pool, site=site, clock=self.clock, local=False, images=folder, intake=intake,
+            upload_limit=2**20, wake=lambda effects: None, metrics=Deferred, webhook_key=bytes(32), authority=None,
+            names=frozenset(), proxied=False, consoles=None, fingerprint=str,
+            signin=SignIn(self.reactor, pool, site, self.clock), hub=Hub(self.reactor, pool),
+            rations=Rations(self.clock)))
 
     def clock(self) -> float:
         return self.now
@@ -248,8 +256,8 @@ def test_mutated_bodies_of_nmp(
     in_transaction(engine, nmplab.founded, site)
     authority = Ca(tmp_path / "ca", "test")
     pool = Rehearsal(engine)
-    speaker = nmpverbs.Speaker("pool", 1)
-    asked = tuple(nmpverbs._FLOWS)
+    speaker = verbs.Speaker("pool", 1)
+    asked = tuple(verbs._FLOWS)
 
     def attack(message: Message) -> str:
         try:
@@ -258,7 +266,7 @@ def test_mutated_bodies_of_nmp(
                 return "certified" if _certified(authority, "pool", body.request, NOW) else ""
             if not isinstance(body, asked):
                 return "read"
-            flow, shape = nmpverbs.flow(body, speaker, site, NOW)
+            flow, shape = verbs.flow(body, speaker, site, NOW)
             found: list[Any] = []
             pool.run(flow).addBoth(found.append)
             if isinstance(found[0], Failure):

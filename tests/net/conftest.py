@@ -15,8 +15,8 @@ from twisted.python.threadpool import ThreadPool
 
 from cod import passwords
 from cod.model import Site
-from cod.net.portal import render
 from cod.pool import Pool
+from cod.web.portal import render
 from tests.net.apiserver import Served, serving
 
 
