@@ -154,9 +154,9 @@ def writes_a_template(page: Page) -> None:
     field(page, "What it is for").fill("A page on port 80")
     field(page, "Image of the whole disk").select_option("hello")
     page.get_by_label("Tell it its name and keys").check()
-    field(page, "Ready when this TCP port answers").fill("80")
+    field(page, "TCP port that answers").fill("80")
     field(page, "… and this page of it").fill("/identity.json")
-    press(page, "Save")
+    press(page, "Save the template")
     expect(page.get_by_role("heading", name="pages")).to_be_visible()
     looked_at(page, "template")
 
@@ -218,7 +218,7 @@ def extends_and_shrinks(page: Page) -> None:
     expect(page.get_by_text(re.compile("4 h 59 min|5 h")).first).to_be_visible()
     opened(page, "Change the size")
     field(page, "Nodes").fill("1")
-    press(page, "Change")
+    press(page, "Change the size")
     expect(page.get_by_text("of 1 in use")).to_be_visible()
 
 
