@@ -2,7 +2,8 @@
 
 Every PXE ROM that QEMU has is an iPXE, and says so in options 77 and 175. This relay leaves those out of what machines
 on the network of address FAR ask, so the server sees the DISCOVER of a plain PXE ROM and answers with its first-stage
-loader, which the ROM loads and runs as any ROM would. While the file HOLD exists, acknowledgements are kept back.
+loader, which the ROM loads and runs as any ROM would. While the file HOLD exists, acknowledgements are kept back; the
+first one makes the file HOLD.kept.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def main(far: str, server: str, hold: Path) -> None:
             else:
                 kept.append(dhcp.encode(packet))
         held = hold.exists()
+        if held and any(dhcp.decode(one).options[dhcp.TYPE] == b"\5" for one in kept):
+            hold.with_name(f"{hold.name}.kept").touch()
         for answer in [one for one in kept if not (held and dhcp.decode(one).options[dhcp.TYPE] == b"\5")]:
             kept.remove(answer)
             mouth.sendto(answer, (dhcp.BROADCAST, dhcp.CLIENT_PORT))
