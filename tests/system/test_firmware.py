@@ -155,7 +155,8 @@ def test_an_image_that_is_no_operating_system_boots(stand: Rack) -> None:
     assert node["firmware"] == "bios"
     stand.reaches(name, "active")
     assert "s have passed since its boot was served" in stand.history(name)[-1]["cause"]
-    assert stand.states(name).count("boot") == 1
+    # Only what this vcluster did to it: the file's earlier tests have booted the same machines.
+    assert stand.states(name)[-4:] == ["inactive", "prime", "boot", "active"], "it was primed and booted once"
     stand.cod("vcluster", "delete", "odd")
     assert stand.reaches(name, "inactive")["disk"] == "clean"
     assert is_zero(stand.disk(name))
