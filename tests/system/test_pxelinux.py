@@ -53,8 +53,8 @@ def test_what_it_must_not_boot_is_said_on_its_console(stand: Rack) -> None:
     stand.reaches(NAME, "inactive")
     (stand.folder / "hold").touch()
     stand.power(NAME, "reset")
-    # The DISCOVER, which the history shows, is too early: the REQUEST follows a second later, and no retired node gets an
-    # address.
+    # The DISCOVER, which the history shows, is too early: the REQUEST follows a second later, and a retired node gets
+    # no address.
     stand.wait((stand.folder / "hold.kept").exists, "the machine's last DHCP exchange is under way")
     assert "COD:" not in stand.console(NAME)
     stand.cod("node", "retire", stand.node(NAME)["name"])
