@@ -1,7 +1,7 @@
 """The recorded consoles: a folder for each node, in it what its console said, as it came.
 
 Whatever a node has ever said is one row of bytes, counted from the beginning; a file holds a stretch of it and is
-called by the count of its first byte and by its tenure (whose it is: `cod.policy.console`), as in
+called by the count of its first byte and by its tenure (whose it is: `cod.policy.nodes.console`), as in
 ``0000000000065536.v12-1763667000123.log``. A file is never written under two tenures. When it is full the next one
 begins, and the oldest go, so that a node never takes more than two files' length. `state` tells how the recording goes.
 

@@ -29,7 +29,7 @@ from cod import ca, logs, secretfile, supervisor, webcert
 from cod.ca import Ca
 from cod.images import store
 from cod.model import Inviter, Site
-from cod.policy.subnets import listeners
+from cod.policy.nodes.subnets import listeners
 from cod.site import load
 from cod.site.load import ConfigError, Settings
 from cod.store.engine import connect

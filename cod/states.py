@@ -5,7 +5,7 @@ A node's life (the paper's figure 2, and what it leaves out)::
     off -> trampoline -> inactive | prime -> boot -> active -> (released, seized, boot failed) -> trampoline
 
 *trampoline* is the crossroads. A node is in it from the moment COD wants it in the trampoline until the agent has
-reported and a decision about it has been taken; the decision (`policy.lifecycle.settle`) moves it on in the same
+reported and a decision about it has been taken; the decision (`policy.nodes.lifecycle.settle`) moves it on in the same
 transaction. Every road back to the reserve pool leads through it, so a node cannot look free without having reported
 and, where it held somebody's data, without having been wiped.
 
@@ -237,7 +237,7 @@ class Step:
     """What shall happen to a node: an event, why, the columns that change with it, and a power wish.
 
     frees  its holder cannot use it: it loses its holder, which gets another in its place
-    Decided by `policy.lifecycle`, carried out by `store.steps.apply`.
+    Decided by `policy.nodes.lifecycle`, carried out by `store.steps.apply`.
     """
 
     event: NodeEvent

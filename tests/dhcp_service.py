@@ -15,7 +15,7 @@ from twisted.internet import reactor as _reactor
 from cod.model import Policy, Site, Subnet
 from cod.net.dhcp.ra import RouterAdvertiser
 from cod.net.dhcp.server import DhcpServer
-from cod.policy.subnets import listeners
+from cod.policy.nodes.subnets import listeners
 from cod.pool import Pool
 from cod.store import tables
 from cod.store.engine import connect

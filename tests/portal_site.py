@@ -25,8 +25,8 @@ from sqlalchemy import Table, insert
 from cod import consolefiles, passwords
 from cod.client import ApiError, Client, Unreachable
 from cod.model import Role, ipv4
-from cod.policy.console import tenure
-from cod.policy.equal import canonical
+from cod.policy.hardware.equal import canonical
+from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction
 from cod.states import NODE_RULES, NodeState
 from cod.store import claims, groups, nodes, people, schema

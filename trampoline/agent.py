@@ -1,9 +1,9 @@
 """The agent's behaviour, without sockets, clocks or disks: bytes and the time go in, bytes come out.
 
-A connection is: hello, mutual proof (`cod.wire.confd`), the hardware report, then one order at a time. An order is
-carried out in a thread (`Job`), so that heartbeats go on; its result is kept and said on every connection until the
-server has acknowledged it. An order with the id of the one in hand is the same order: it is not done twice. An order
-with another id replaces the one in hand, which ends at its next sign of progress.
+A connection is: hello, mutual proof (`cod.wire.confd.protocol`), the hardware report, then one order at a time. An
+order is carried out in a thread (`Job`), so that heartbeats go on; its result is kept and said on every connection
+until the server has acknowledged it. An order with the id of the one in hand is the same order: it is not done twice.
+An order with another id replaces the one in hand, which ends at its next sign of progress.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Mapping
 
 from cod.orders import Order
-from cod.wire import confd
-from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
 from trampoline.errors import PrimeError
 
 Tell = Callable[[str, int, int, float], None]
@@ -94,14 +94,14 @@ class Agent:
     leave   'reboot' or 'off' once the machine is to go; the shell does it
     """
 
-    def __init__(self, mac: str, secrets: confd.Secrets, scan: Callable[[], str], act: Act,
+    def __init__(self, mac: str, secrets: protocol.Secrets, scan: Callable[[], str], act: Act,
                  wake: Callable[[], None], log: Callable[[str], None],
-                 keep: Callable[[confd.Secret], None]) -> None:
+                 keep: Callable[[protocol.Secret], None]) -> None:
         self.leave: str | None = None
         self.welcomed = False
         self._mac, self._secrets, self._scan, self._act, self._wake, self._log = mac, secrets, scan, act, wake, log
         self._keep = keep
-        self._side: confd.AgentSide | None = None
+        self._side: protocol.AgentSide | None = None
         self._output = bytearray()
         self._order = ""  # id of the order in hand
         self._job: Job | None = None  # none while waiting
@@ -116,7 +116,7 @@ class Agent:
 
     def connected(self, now: float) -> None:
         """A new connection is up: say hello."""
-        self._side = confd.AgentSide(self._secrets.current(), self._mac, os.urandom(confd.NONCE))
+        self._side = protocol.AgentSide(self._secrets.current(), self._mac, os.urandom(protocol.NONCE))
         self._output[:] = self._side.to_send()
         self._heard_at, self.welcomed, self._said = now, False, None
 
@@ -125,8 +125,8 @@ class Agent:
         assert self._side
         self._heard_at = now
         for event in self._side.receive(data):
-            if isinstance(event, confd.NewSecret):
-                self._secrets.learned(event.secret)  # before the proof leaves: see cod.wire.confd
+            if isinstance(event, protocol.NewSecret):
+                self._secrets.learned(event.secret)  # before the proof leaves: see cod.wire.confd.protocol
                 self._keep(self._secrets.current())
             else:
                 self._hear(event, now)
@@ -173,7 +173,7 @@ class Agent:
 
     # ------------------------------------------------------------ what the server says
 
-    def _hear(self, message: confd.Event, now: float) -> None:
+    def _hear(self, message: protocol.Event, now: float) -> None:
         if isinstance(message, Welcome):
             self._open(message, now)
         elif isinstance(message, Order):

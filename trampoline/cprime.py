@@ -214,7 +214,7 @@ def main() -> None:
     import argparse
     from xml.etree import ElementTree
 
-    from cod.wire.confdxml import order_from
+    from cod.wire.confd.messages import order_from
     parser = argparse.ArgumentParser(prog="cprime", description="Write an order's images to a disk.")
     parser.add_argument("--order", required=True, type=Path, help="file with an <order> document")
     parser.add_argument("--disk", required=True, action="append", type=Path, help="file or device; may be repeated")

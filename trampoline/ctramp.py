@@ -23,7 +23,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from cod.orders import Order
-from cod.wire import confd
+from cod.wire.confd import protocol
 from trampoline import inventory, lldp
 from trampoline.agent import Agent, Disconnect, Tell
 from trampoline.errors import PrimeError
@@ -128,17 +128,17 @@ class Shell:
 
     # ------------------------------------------------------------ secrets
 
-    def _secrets(self) -> confd.Secrets:
+    def _secrets(self) -> protocol.Secrets:
         """The boot's secret, and the session's if an agent before this one already had one."""
         try:
-            secrets = confd.Secrets(confd.Secret.read(self._options.secret.read_text()))
+            secrets = protocol.Secrets(protocol.Secret.read(self._options.secret.read_text()))
         except (OSError, ValueError) as error:
             raise Unusable(f"no usable secret in {self._options.secret}: {type(error).__name__}") from None
         if self._session_file.exists():
-            secrets.learned(confd.Secret.read(self._session_file.read_text()))
+            secrets.learned(protocol.Secret.read(self._session_file.read_text()))
         return secrets
 
-    def _keep(self, session: confd.Secret) -> None:
+    def _keep(self, session: protocol.Secret) -> None:
         """The server forgets the boot's secret once it knows the session's: an agent that is started again needs it.
         The file is in RAM, like all of the trampoline, and gone at the next boot."""
         partial = self._session_file.with_suffix(".partial")
@@ -191,7 +191,7 @@ class Shell:
                 while not self.agent.leave:
                     self._exchange(connection)
             return ""
-        except (OSError, Disconnect, confd.ProtocolError) as error:
+        except (OSError, Disconnect, protocol.ProtocolError) as error:
             return f"{host}:{port}: {error}"
         finally:
             self.agent.lost()

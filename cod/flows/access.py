@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cod.model import Owned, Refused, Result, Right, Who
-from cod.policy import audit, rights
+from cod.policy.people import audit, rights
 from cod.store import access, people
 from cod.store import audit as audit_rows
 from cod.store.engine import Tx

@@ -14,8 +14,9 @@ from functools import partial
 
 from cod import news
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
-from cod.policy import energy, leases, lifecycle
-from cod.policy.world import WARM, Ease, Grant, Kind, Lot, No, Plan, PowerChange, Share, Take
+from cod.policy.nodes import lifecycle
+from cod.policy.scheduler import energy, leases
+from cod.policy.scheduler.snapshot import WARM, Ease, Grant, Kind, Lot, No, Plan, PowerChange, Share, Take
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
 from cod.store import (
     census,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod.model import AuditRow, Listed, Page
-from cod.policy.audit import for_owners
+from cod.policy.people.audit import for_owners
 from cod.store import audit
 from cod.store.engine import Tx
 

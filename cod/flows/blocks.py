@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from xml.etree import ElementTree
 
 from cod.model import BlockView, Effect, Refused, Result
-from cod.policy import names, vicinity
+from cod.policy.hardware import topology
+from cod.policy.people import names
 from cod.store import blocks
 from cod.store.engine import Tx
 
@@ -69,10 +70,10 @@ def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result:
     return Result(_view(tx, name, block_id), WAKES)
 
 
-def proposal(tx: Tx) -> vicinity.Proposal:
+def proposal(tx: Tx) -> topology.Proposal:
     """What blocks the network suggests for nodes that are in none, and why."""
     names_ = blocks.names(tx)
-    return vicinity.propose((_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED})
+    return topology.propose((_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED})
 
 
 def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result:
@@ -85,12 +86,12 @@ def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result:
     ids = {node.name: node.id for node in blocks.members(tx)} if done else {}
     for each in done:
         blocks.put(tx, [ids[place.node] for place in each.places], blocks.ensure(tx, each.name))
-    return Result(vicinity.Proposal(done, whole.unknown), WAKES if done else ())
+    return Result(topology.Proposal(done, whole.unknown), WAKES if done else ())
 
 
-def _sighting(seen: blocks.Seen, names_: dict[int, str]) -> vicinity.Sighting:
+def _sighting(seen: blocks.Seen, names_: dict[int, str]) -> topology.Sighting:
     switch, port = next(_neighbours(seen), (None, None)) if seen.attributes else (None, None)
-    return vicinity.Sighting(seen.name, names_.get(seen.block_id or 0), seen.relay, seen.circuit, seen.remote, switch,
+    return topology.Sighting(seen.name, names_.get(seen.block_id or 0), seen.relay, seen.circuit, seen.remote, switch,
                              port)
 
 

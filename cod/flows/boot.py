@@ -7,8 +7,8 @@ spoofs an address on its own wire gains a token that is worthless from anywhere 
 from __future__ import annotations
 
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
-from cod.policy import boot, capture, template
-from cod.policy.template import Configuration, Ready
+from cod.policy.nodes import boot, capture, template
+from cod.policy.nodes.template import Configuration, Ready
 from cod.states import OWN_SYSTEM, Disk, NodeState
 from cod.store import bindings, captures, images, nodes, secrets, steps, templates
 from cod.store.engine import Tx

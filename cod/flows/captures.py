@@ -15,8 +15,9 @@ from dataclasses import asdict
 
 from cod import news
 from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
-from cod.policy import capture, lifecycle, names, template
-from cod.policy.uploads import check_quota
+from cod.policy.nodes import capture, lifecycle, template
+from cod.policy.people import names
+from cod.policy.people.uploads import check_quota
 from cod.states import CaptureState, NodeEvent, NodeState, Step
 from cod.store import (
     captures,

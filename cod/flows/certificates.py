@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cod import news
 from cod.model import Refused
-from cod.policy import certificates as policy
+from cod.policy.people import certificates as policy
 from cod.store import audit, marks, notices, vclusters, vcms
 from cod.store.engine import Tx
 

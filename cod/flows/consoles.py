@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cod.model import ConsoleRules, Refused
-from cod.policy import console
+from cod.policy.nodes import console
 from cod.store import claims, consoles, nodes
 from cod.store.engine import Tx
 
@@ -17,7 +17,7 @@ CLAIM = "consoles"
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A console that is to be followed. `tenure`: whose what it says now is, see `policy.console`."""
+    """A console that is to be followed. `tenure`: whose what it says now is, see `policy.nodes.console`."""
 
     node_id: int
     node: str

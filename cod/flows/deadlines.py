@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import islice
 
 from cod.model import Effect, Node, Site
-from cod.policy import energy, lifecycle
+from cod.policy.nodes import lifecycle
+from cod.policy.scheduler import energy
 from cod.states import NODE_RULES, WORKING, NodeEvent, NodeState, Step
 from cod.store import captures, nodes, power, sessions, steps
 from cod.store.engine import Tx

@@ -10,8 +10,8 @@ RFC 2131 leaves open (§4.3, table 4) is answered in favour of silence: there ma
 NAK goes only to a machine that COD knows, about an address that is COD's to give.
 
 Anybody on the wire can invent MACs. What that can cost is limited: approved machines have a part of each pool for
-themselves; new ones are registered at a limited rate (`policy.newcomers`) and in a limited number; the address of a
-machine that never reported gives way to one that needs it.
+themselves; new ones are registered at a limited rate (`policy.nodes.newcomers`) and in a limited number; the address of
+a machine that never reported gives way to one that needs it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 
 from cod import news
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
-from cod.policy import boot, identity, lifecycle, power, template
-from cod.policy.newcomers import Newcomers as Newcomers  # its owner is the socket
-from cod.policy.subnets import Net, Subnets
+from cod.policy.hardware import identity
+from cod.policy.nodes import boot, lifecycle, power, template
+from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
+from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
 from cod.store import bindings, captures, clients, conflicts, nodes, notices, steps, templates, vclusters
 from cod.store.engine import Tx

@@ -11,8 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from cod.model import Energy, EnergyUse, NodeType, Refused
-from cod.policy import accounts
-from cod.policy.accounts import DAY
+from cod.policy.nodes import energy_accounting
+from cod.policy.nodes.energy_accounting import DAY
 from cod.store import energy, marks, types
 from cod.store import groups as group_rows
 from cod.store.engine import Tx
@@ -34,11 +34,11 @@ class Reading:
 def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
     """What was used since the last time, if nodes have been all that time as they are; None: nothing is due."""
     before = marks.at(tx, marks.ENERGY)
-    if before is None or accounts.anew(before, now):
+    if before is None or energy_accounting.anew(before, now):
         return Reading(before, now, anew=before is not None)
     if now <= before:
         return None
-    return Reading(before, now, tuple(accounts.uses(_draws(tx, rules, now), before, now)))
+    return Reading(before, now, tuple(energy_accounting.uses(_draws(tx, rules, now), before, now)))
 
 
 def note(tx: Tx, reading: Reading) -> bool:
@@ -49,10 +49,10 @@ def note(tx: Tx, reading: Reading) -> bool:
     return True
 
 
-def _draws(tx: Tx, rules: Energy, now: float) -> list[accounts.Draw]:
-    nodes = [accounts.Nodes(*row) for row in energy.nodes(tx)]
-    measured = [accounts.Measured(*row) for row in energy.measured(tx, now - STEADY)]
-    return list(accounts.draws(nodes, _types(tx), measured, rules))
+def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:
+    nodes = [energy_accounting.Nodes(*row) for row in energy.nodes(tx)]
+    measured = [energy_accounting.Measured(*row) for row in energy.measured(tx, now - STEADY)]
+    return list(energy_accounting.draws(nodes, _types(tx), measured, rules))
 
 
 def _types(tx: Tx) -> dict[int, NodeType]:

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
-from cod.policy import explain as policy
-from cod.policy import leases, match, names, whatif
-from cod.policy.world import Snapshot, Wish
+from cod.policy.hardware import match
+from cod.policy.people import names
+from cod.policy.scheduler import explain as policy
+from cod.policy.scheduler import leases, whatif
+from cod.policy.scheduler.snapshot import Snapshot, Wish
 from cod.states import RequestState
 from cod.store import census, nodes, reservations, templates, vclusters, views
 from cod.store import groups as group_rows
@@ -36,7 +38,7 @@ class Why:
 
 
 def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float) -> Why:
-    """Why a request waits (`policy.explain`); one that does not wait is explained by its state and reason.
+    """Why a request waits (`policy.scheduler.explain`); one that does not wait is explained by its state and reason.
 
     `scene`, `snapshot`: the site as `flows.plan.look` sees it. Raises `Refused` ('not_found').
     """

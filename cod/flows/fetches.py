@@ -9,7 +9,7 @@ opens nothing.
 from __future__ import annotations
 
 from cod.model import Refused
-from cod.policy import template
+from cod.policy.nodes import template
 from cod.store import bindings, images, nodes, templates
 from cod.store.engine import Tx
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cod.model import Effect, Group, NoticeRules, Refused, Result
-from cod.policy import delivery
+from cod.policy.people import delivery
 from cod.store import groups, notices, requests
 from cod.store.engine import Tx
 

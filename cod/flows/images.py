@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result
-from cod.policy import names, template
-from cod.policy import uploads as policy
+from cod.policy.nodes import template
+from cod.policy.people import names
+from cod.policy.people import uploads as policy
 from cod.store import claims, groups, images, templates, uploads
 from cod.store.engine import Tx
 
@@ -47,7 +48,7 @@ def take(
     served: Mapping[int | None, float] | None = None,
 ) -> Image | None:
     """Return the image that `owner` takes in now, or goes on with: renews its claim for 30 s. None: nothing to do, or
-    another server is at it. `busy` and `served`: groups, as for `policy.uploads.next_turn`.
+    another server is at it. `busy` and `served`: groups, as for `policy.people.uploads.next_turn`.
     Whoever asks shows that an image server runs (`is_served`)."""
     _runs(tx, owner, now)
     image = policy.next_turn(images.waiting(tx), busy, served or {})

@@ -6,7 +6,7 @@ A link's secret comes from the caller, as its digest: it is shown once and not k
 from __future__ import annotations
 
 from cod.model import Invitation, Refused, Role, SignInRules, User, Who
-from cod.policy import delivery, signin
+from cod.policy.people import delivery, signin
 from cod.store import audit, groups, invitations, people, signins
 from cod.store.engine import Tx
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
-from cod.policy import equal, lifecycle, names
-from cod.policy import keep as policy
+from cod.policy.hardware import equal
+from cod.policy.hardware import keep as policy
+from cod.policy.nodes import lifecycle
+from cod.policy.people import names
 from cod.states import NODE_TRANSITIONS, WORKING, Disk, NodeEvent, NodeState, Step
 from cod.store import blocks, nodes, reservations, sessions, steps, types, views
 from cod.store import power as wishes

@@ -13,8 +13,8 @@ from typing import Any
 
 from cod import news
 from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
-from cod.policy import delivery as policy
-from cod.policy.delivery import Target, addresses, host, may_reach
+from cod.policy.people import delivery as policy
+from cod.policy.people.delivery import Target, addresses, host, may_reach
 from cod.store import groups, lists
 from cod.store import notices as store
 from cod.store.engine import Tx

@@ -21,9 +21,10 @@ from dataclasses import replace
 
 from cod.model import Effect, Inviter, Node, Refused, Result, Site, ipv4
 from cod.orders import Deposit, Order
-from cod.policy import capture, inside, keep, lifecycle, prime, template
-from cod.policy import sshkeys as policy
-from cod.policy.subnets import numbers
+from cod.policy.hardware import keep
+from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, template
+from cod.policy.nodes.subnets import numbers
+from cod.policy.people import sshkeys as policy
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import captures, images, sessions, sshkeys, steps, templates, vclusters, vcms
 from cod.store.engine import Tx
@@ -95,12 +96,12 @@ def _inside(
     vcm = vcms.get(tx, vcluster.id, lock=True)  # it may be enrolled anew just now
     if vcm is None or vcm.head != node.hostname:
         return {}
-    secret = inviter.invitation(inside.words(vcluster.id, vcm.enrolled_at, order_id))
+    secret = inviter.invitation(inner_vcm.words(vcluster.id, vcm.enrolled_at, order_id))
     vcms.invite(tx, vcm, node_id=node.id, digest=hashlib.sha256(secret.encode()).hexdigest(),
-                expires_at=now + inside.LASTS)
+                expires_at=now + inner_vcm.LASTS)
     others = sorted({subnet.server for subnet in site.subnets} - {server})
     servers = [f"{each}:{site.nmp_port}" for each in (server, *others)]
-    return inside.files(vcluster.name, servers, inviter.authority, secret)
+    return inner_vcm.files(vcluster.name, servers, inviter.authority, secret)
 
 
 def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:

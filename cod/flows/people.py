@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cod.model import Group, Member, Refused, Role, User, Who
-from cod.policy import delivery, rights, signin
+from cod.policy.people import delivery, rights, signin
 from cod.store import audit, groups, invitations, people, signins
 from cod.store.engine import Tx
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from cod import news
 from cod.model import Energy, Policy, Reclaim, Site
-from cod.policy import plan as policy
-from cod.policy import reasons
-from cod.policy.world import (
+from cod.policy.scheduler import plan as policy
+from cod.policy.scheduler import reasons
+from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
     Cache,

@@ -1,10 +1,10 @@
 """Power wishes: which to carry out now, and what came of it.
 
 A wish (`store.nodes.wish_power`) belongs to one generation of its node. It is claimed, carried out at least once,
-verified and closed, within `policy.power.BUDGET`. Claiming locks the node's row and looks at its generation in the same
-transaction: a power-off that is late never reaches a machine that has got a new holder since. While a wish of a node is
-being carried out no other of that node is claimed, and a claim outlives the longest attempt, so the newest wish has the
-last word.
+verified and closed, within `policy.nodes.power.BUDGET`. Claiming locks the node's row and looks at its generation in
+the same transaction: a power-off that is late never reaches a machine that has got a new holder since. While a wish of
+a node is being carried out no other of that node is claimed, and a claim outlives the longest attempt, so the newest
+wish has the last word.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cod.model import Node, PowerAction
-from cod.policy import power as policy
+from cod.policy.nodes import power as policy
 from cod.states import NodeState
 from cod.store import claims, nodes
 from cod.store import power as store

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cod.model import Node, Peer, Refused, Result, Site
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import captures, nodes, sessions, steps
 from cod.store.engine import Tx

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cod.model import Effect, Policy, dotted
-from cod.policy import template
+from cod.policy.nodes import template
 from cod.states import NodeState
 from cod.store import bindings, nodes, steps, templates
 from cod.store.engine import Tx

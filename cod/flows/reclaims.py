@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cod.model import ALL, Effect, Listed, Node, Page, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import ReclaimState
 from cod.store import lists, nodes, reclaims, reservations, steps, vclusters, views
 from cod.store.engine import Tx

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cod import news
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
-from cod.policy import equal, identity, keep, lifecycle
-from cod.policy.subnets import at
+from cod.policy.hardware import equal, identity, keep
+from cod.policy.nodes import lifecycle
+from cod.policy.nodes.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import captures, conflicts, nodes, notices, reservations, sessions, steps, types, vclusters
 from cod.store.engine import Tx

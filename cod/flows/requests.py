@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, TypeRules, Vcluster
-from cod.policy import leases, match
+from cod.policy.hardware import match
+from cod.policy.scheduler import leases
 from cod.states import RequestState
 from cod.store import groups, requests, templates, vclusters, views
 from cod.store.engine import Tx

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cod.model import BootSecret, Node, Peer, Refused, Result, Site
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import WORKING, NodeEvent, NodeState, Step
 from cod.store import nodes, secrets, sessions, steps
 from cod.store.engine import Tx

@@ -1,4 +1,4 @@
-"""Signing in: attempts, which are slowed (`policy.signin` says how and why), and the sessions of browsers.
+"""Signing in: attempts, which are slowed (`policy.people.signin` says how and why), and the sessions of browsers.
 
 A password is verified between two transactions, since it takes long: `attempt` counts it as failed and says what to
 verify against; then `right` takes the count back, or `failed` puts it down.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cod.model import Identity, Refused, SignInRules, SlowDown, User, WebSession, Who
-from cod.policy import delivery, rights, signin
+from cod.policy.people import delivery, rights, signin
 from cod.store import audit, people, signins
 from cod.store.engine import Tx
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cod.model import Refused, SshKey, Who
-from cod.policy import rights
-from cod.policy import sshkeys as policy
+from cod.policy.people import rights
+from cod.policy.people import sshkeys as policy
 from cod.store import groups, sshkeys
 from cod.store.engine import Tx
 

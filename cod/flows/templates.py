@@ -6,7 +6,7 @@ A document that comes here has been checked against schema/template.rng (`wire.x
 from __future__ import annotations
 
 from cod.model import Refused, Template
-from cod.policy import prime, template
+from cod.policy.nodes import prime, template
 from cod.store import groups, images, templates
 from cod.store.engine import Tx
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cod.model import ApiToken, Refused, SignInRules, User, Who
-from cod.policy import rights
+from cod.policy.people import rights
 from cod.store import audit, groups, people, tokens
 from cod.store.engine import Tx
 

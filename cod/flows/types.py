@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cod.model import Effect, Energy, NodeType, NodeView, Refused, Result, Site, TypeView
-from cod.policy import equal, names
+from cod.policy.hardware import equal
+from cod.policy.people import names
 from cod.store import reservations, types, views
 from cod.store.engine import Tx
 

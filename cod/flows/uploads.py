@@ -9,8 +9,8 @@ file.
 from __future__ import annotations
 
 from cod.model import Effect, Image, ImageRules, Refused, Result, Upload
-from cod.policy import names
-from cod.policy.uploads import believed, check_quota, wanted_content
+from cod.policy.people import names
+from cod.policy.people.uploads import believed, check_quota, wanted_content
 from cod.store import groups, images, uploads
 from cod.store.engine import Tx
 

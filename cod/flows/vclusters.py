@@ -25,7 +25,10 @@ from cod.model import (
     Vcluster,
     VclusterView,
 )
-from cod.policy import leases, lifecycle, match, names
+from cod.policy.hardware import match
+from cod.policy.nodes import lifecycle
+from cod.policy.people import names
+from cod.policy.scheduler import leases
 from cod.states import RequestState, VclusterState
 from cod.store import (
     census,
@@ -143,7 +146,8 @@ def release(
 def extend(tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, now: float) -> Result:
     """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum bounds all of it.
 
-    clip  extend as far as the maximum allows, instead of refusing what goes beyond it (`policy.leases.extended`)
+    clip  extend as far as the maximum allows, instead of refusing what goes beyond it
+    (`policy.scheduler.leases.extended`)
 
     A vcluster that was draining goes on; its group is warned anew before the new end. Raises `Refused`.
     """

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cod.model import Owed, Reclaim, Refused, Request, Role, Vcluster, VcmView, Who
-from cod.policy import inside, names, template
+from cod.policy.nodes import inner_vcm, template
+from cod.policy.people import names
 from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
 from cod.store import audit, dues, nodes, reclaims, requests, templates, vclusters, vcms, views
 from cod.store.engine import Tx
@@ -17,7 +18,7 @@ from cod.store.engine import Tx
 own_key = dues.own_key
 request_key = dues.request_key
 own_keys = requests.keys
-configuration = inside.configuration
+configuration = inner_vcm.configuration
 T = TypeVar("T")
 MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages read in one look: in all, for one VCM
 
@@ -89,8 +90,8 @@ def enrol_inside(
         names.check_label(head)
     wanted = templates.get(tx, found.template_id)
     assert wanted is not None
-    inside.check(template.parse(wanted.document))
-    chosen = inside.head(held, head)
+    inner_vcm.check(template.parse(wanted.document))
+    chosen = inner_vcm.head(held, head)
     vcms.enrol(tx, found.id, serial="", address="", head=chosen, now=now)
     return show(tx, vcluster), held.get(chosen) not in (NodeState.PRIME, *OWN_SYSTEM)
 
@@ -215,8 +216,8 @@ def why_over(tx: Tx, greeted: Greeted) -> str:
     if known.server is not None:
         return "a newer connection has taken its place"
     if known.serial != greeted.serial:
-        inside = known.head is not None and not known.serial
-        return f"{known.head} was invited anew: the certificate is void" if inside else "the VCM was enrolled anew"
+        inner_vcm = known.head is not None and not known.serial
+        return f"{known.head} was invited anew: the certificate is void" if inner_vcm else "the VCM was enrolled anew"
     return f"more than {vcms.MOST_OWED} messages were owed and were dropped: ask for the whole picture"
 
 

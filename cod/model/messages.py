@@ -38,7 +38,7 @@ class DhcpClient:
     """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name.
 
     sent_to_disk  what was served of late was its disk, and is what it would be served now; looked up only for messages
-                  that this decides (`policy.boot.may_go_on`)
+                  that this decides (`policy.nodes.boot.may_go_on`)
     """
 
     id: int
@@ -75,7 +75,7 @@ class DhcpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BootPlan:
-    """What a node is to boot now, decided by `policy.boot`; written out by `wire/bootscript`.
+    """What a node is to boot now, decided by `policy.nodes.boot`; written out by `wire/bootscript`.
 
     action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (not ours to boot)
     kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'; for 'local', the kernel is the program

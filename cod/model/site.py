@@ -110,7 +110,8 @@ class Energy:
 class TypeRules:
     """What makes nodes equal, from the `[types]` table. Never counts what is particular to one machine.
 
-    ignore        attributes that take no part: paths such as 'disk/model' (`policy.attributes`), with what is below
+    ignore        attributes that take no part: paths such as 'disk/model' (`policy.hardware.attributes`), with what is
+    below
     memory_parts  memory is rounded up to a multiple of this fraction of the next power of two
     clock_step    MHz that clocks are rounded to
     """
@@ -165,8 +166,8 @@ class NoticeRules:
 
 @dataclass(frozen=True, slots=True)
 class KeepRule:
-    """A `[[keep]]` table: on nodes whose name or MAC fits the pattern `match`, the disk `disk` (see `policy.keep`) is
-    neither written nor erased."""
+    """A `[[keep]]` table: on nodes whose name or MAC fits the pattern `match`, the disk `disk` (see
+    `policy.hardware.keep`) is neither written nor erased."""
 
     match: str
     disk: str
@@ -248,7 +249,7 @@ class SignInRules:
 
 @dataclass(frozen=True, slots=True)
 class PowerRule:
-    """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.power.rule_for`.
+    """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.nodes.power.rule_for`.
 
     account  name of the site file's account to sign in to their BMCs with; None for none
     """

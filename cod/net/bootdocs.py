@@ -16,10 +16,11 @@ from twisted.internet.defer import Deferred
 from cod.flows import boot
 from cod.model import BootPlan, Site
 from cod.pool import NODES, Pool
-from cod.wire import bootscript, confd, diskloader
+from cod.wire import bootscript, diskloader
+from cod.wire.confd import protocol
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-_DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.boot` names it
+_DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.nodes.boot` names it
 
 
 def mac_of(text: str) -> str | None:
@@ -52,8 +53,8 @@ class BootDocs:
 
     def secret(self, mac: str, address: str) -> Deferred[bytes]:
         """A new secret for the boot that is under way, as an initrd: only its verifier is kept here."""
-        secret = confd.Secret(os.urandom(16).hex(), os.urandom(32))
-        verifier = confd.verifier(secret.key, os.urandom(16))
+        secret = protocol.Secret(os.urandom(16).hex(), os.urandom(32))
+        verifier = protocol.verifier(secret.key, os.urandom(16))
         minted = self._pool.run_at(NODES, boot.mint, mac, address, secret.id, verifier.salt, verifier.stored_key,
                                    verifier.server_key, self._site, self._clock())
         return minted.addCallback(lambda _: bootscript.cpio_newc({"cod/secret": str(secret).encode()}))

@@ -27,5 +27,5 @@ def drivers(reactor: Any) -> dict[str, PowerDriver]:
 
 
 def consoles(reactor: Any) -> dict[str, ConsoleDriver]:
-    """What follows the consoles of those drivers' machines; `policy.console` says why the others have none."""
+    """What follows the consoles of those drivers' machines; `policy.nodes.console` says why the others have none."""
     return {"ipmi": SolConsoles(reactor), "lab": LabConsoles(reactor)}

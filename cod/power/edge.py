@@ -3,7 +3,7 @@
 What it promises: each wish is carried out at least once unless its node has moved on; a driver is asked for no more
 than `Policy.power_at_once` machines at a time and for no more than `power_rate` a second (a rack that is switched on at
 once trips its breaker); a driver that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim
-lasts. Which command is right, and which comes after it, is `policy.power.command`'s to say; before a machine is
+lasts. Which command is right, and which comes after it, is `policy.nodes.power.command`'s to say; before a machine is
 switched on it is told to boot from the network, where its BMC can do that.
 """
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from cod.policy import leases
-from cod.policy.world import WARM, Ease, Grant, No, Plan, PowerChange, Take
+from cod.policy.scheduler import leases
+from cod.policy.scheduler.snapshot import WARM, Ease, Grant, No, Plan, PowerChange, Take
 from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
 from cod.sim.world import World
 from cod.states import RequestState, VclusterState

@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
-from cod.policy.world import Cache, Holder, Holding, Kind, Wish
+from cod.policy.scheduler.snapshot import Cache, Holder, Holding, Kind, Wish
 from cod.sim import scenario as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cod.model import Energy
-from cod.policy.world import Cache
+from cod.policy.scheduler.snapshot import Cache
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine
 from cod.sim.draws import HOUR, about
@@ -109,7 +109,7 @@ class Life:
             self._power_on(machine)
 
     def _report(self, machine: Machine) -> None:
-        """It stands at the crossroads (`policy.lifecycle.settle`)."""
+        """It stands at the crossroads (`policy.nodes.lifecycle.settle`)."""
         if machine.cluster is not None:
             self._assign(machine)
         elif machine.disk is Disk.DIRTY:

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from cod.model import Energy, NodeType
-from cod.policy import energy as power
-from cod.policy.world import COLD, WARM, Coming, Kind, Lot
+from cod.policy.scheduler import energy as power
+from cod.policy.scheduler.snapshot import COLD, WARM, Coming, Kind, Lot
 from cod.sim import scenario as sc
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine, Spot, Way

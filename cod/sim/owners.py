@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from cod.model import Group
-from cod.policy import leases
+from cod.policy.scheduler import leases
 from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
 from cod.sim.scenario import Farm, Jobs, Queue
 from cod.sim.world import World

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from cod.model import Policy
-from cod.policy.match import satisfies
-from cod.policy.world import Grant, Kind, Lot, Plan, Snapshot, Take, Wish
+from cod.policy.hardware.match import satisfies
+from cod.policy.scheduler.snapshot import Grant, Kind, Lot, Plan, Snapshot, Take, Wish
 
 
 def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:

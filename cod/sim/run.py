@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from cod.policy.match import satisfies
+from cod.policy.hardware.match import satisfies
 from cod.sim import acts, swf
 from cod.sim.draws import DAY, arrivals, runtime, stream
 from cod.sim.farm import FarmOwner

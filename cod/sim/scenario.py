@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cod.model import Energy, Policy
-from cod.policy import match
+from cod.policy.hardware import match
 from cod.sim.fields import key
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cod.model import Energy, Policy, Refused
-from cod.policy import match
+from cod.policy.hardware import match
 from cod.sim.fields import Bad, described, key, record
 from cod.sim.scenario import MODELS, Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from cod.model import Energy, Group, Policy
-from cod.policy import leases
-from cod.policy.plan import plan
-from cod.policy.world import OpenReclaim, Plan, Snapshot
+from cod.policy.scheduler import leases
+from cod.policy.scheduler.plan import plan
+from cod.policy.scheduler.snapshot import OpenReclaim, Plan, Snapshot
 from cod.sim.clock import Clock
 from cod.sim.cluster import Ask, Cluster, Machine, Owner, Reclaim
 from cod.sim.life import Life

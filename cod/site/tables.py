@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from cod.model import Refused
-from cod.policy import keep
+from cod.policy.hardware import keep
 from cod.site.values import (
     DIALECTS,
     LABEL,

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from cod.policy.attributes import ATTRIBUTES
-from cod.policy.delivery import addresses
+from cod.policy.hardware.attributes import ATTRIBUTES
+from cod.policy.people.delivery import addresses
 
 LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 DOMAIN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"

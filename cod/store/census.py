@@ -38,7 +38,7 @@ _KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
 class Kind(NamedTuple):
-    """What makes nodes interchangeable for a request; as `policy.world.Kind`."""
+    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.Kind`."""
 
     type: int
     block: int

@@ -1,7 +1,7 @@
 """What a vcluster's manager (VCM) is owed when rows change: messages for its outbox, by their verbs (docs/nmp.md).
 
 Called in the transaction of the change. Where a vcluster has no VCM, nothing is written. The fields are those of the
-records in `wire/nmpbodies`; values are plain, because the outbox keeps JSON.
+records in `wire/nmp/bodies`; values are plain, because the outbox keeps JSON.
 """
 
 from __future__ import annotations

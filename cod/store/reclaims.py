@@ -153,8 +153,9 @@ def ease(
 ) -> int:
     """`count` of what is open in it is not wanted any more, only `left`; returns how many, 0 if it was done before.
 
-    Of the nodes that were chosen those may stay that are last by `order` (`policy.leases.victims`), of those that are
-    promised the last. Where nothing is left the reclaim is over. Raises `Stale` when something else is open than both.
+    Of the nodes that were chosen those may stay that are last by `order` (`policy.scheduler.leases.victims`), of those
+    that are promised the last. Where nothing is left the reclaim is over. Raises `Stale` when something else is open
+    than both.
     """
     there = get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None

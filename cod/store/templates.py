@@ -54,7 +54,7 @@ def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
 
 
 def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
-    """Documents by id with what is known of the added images that they name, in <known>: see `policy.template`."""
+    """Documents by id with what is known of the added images that they name, in <known>: see `nodes.template`."""
     return with_known(tx, documents(tx, template_ids))
 
 

@@ -27,7 +27,7 @@ def every(tx: Tx) -> list[NodeType]:
 
 
 def of(tx: Tx, canonical: str, now: float) -> NodeType:
-    """The type with those canonical attributes (`policy.match.canonical`), made now if they were never seen.
+    """The type with those canonical attributes (`policy.hardware.match.canonical`), made now if they were never seen.
 
     A rack of equal machines reports at once, to several servers: whoever is second takes what the first has made.
     """

@@ -21,7 +21,7 @@ from cod.vcm import papers
 from cod.vcm.files import put
 from cod.vcm.link import Link
 from cod.vcm.settings import Settings
-from cod.wire.nmpbodies import Enroll, Enrolled
+from cod.wire.nmp.bodies import Enroll, Enrolled
 
 log = logging.getLogger("cod.vcm")
 

@@ -22,7 +22,7 @@ from cod.vcm.pool import Pool, Recalling
 from cod.vcm.renewal import Renewal
 from cod.vcm.rounds import Rounds
 from cod.vcm.steps import Terms
-from cod.wire.nmpbodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
+from cod.wire.nmp.bodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
 
 __all__ = ["Keeper", "Terms"]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect

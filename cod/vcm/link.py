@@ -16,10 +16,10 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from cod.wire import nmpxml
-from cod.wire.nmp import Decoder, Fault, Message
-from cod.wire.nmpbodies import Ack, Body, Bye, Enroll, Error, Hello, Ping, Pong, Welcome
-from cod.wire.nmptalk import Conversation, Side, State
+from cod.wire.nmp import xml
+from cod.wire.nmp.bodies import Ack, Body, Bye, Enroll, Error, Hello, Ping, Pong, Welcome
+from cod.wire.nmp.frames import Decoder, Fault, Message
+from cod.wire.nmp.protocol import Conversation, Side, State
 
 GREETING = 30.0  # seconds that COD has for its welcome
 
@@ -106,7 +106,7 @@ class Link(Protocol):
         self.transport.write(self._talk.says(self._message(body, answers)))
 
     def _message(self, body: Body, answers: str = "") -> Message:
-        return Message(nmpxml.verb(body), f"v{next(self._ids)}", nmpxml.write(body), answers)
+        return Message(xml.verb(body), f"v{next(self._ids)}", xml.write(body), answers)
 
     # ------------------------------------------------------------ hearing
 
@@ -123,7 +123,7 @@ class Link(Protocol):
     def _hear(self, message: Message) -> None:
         try:
             self._talk.hears(message)
-            body = nmpxml.read(message)
+            body = xml.read(message)
         except Fault as fault:
             if fault.fatal:
                 raise

@@ -10,18 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cod.vcm.files import put
-from cod.wire.nmpbodies import (
-    Body,
-    Grant,
-    Lease,
-    Member,
-    Named,
-    NodeState,
-    Reclaim,
-    ReclaimOver,
-    Refusal,
-    Vcluster,
-)
+from cod.wire.nmp.bodies import Body, Grant, Lease, Member, Named, NodeState, Reclaim, ReclaimOver, Refusal, Vcluster
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from cod.wire.nmpbodies import Member, Named, Reclaim
+from cod.wire.nmp.bodies import Member, Named, Reclaim
 
 __all__ = ["GivenUp", "Member", "Named", "NotYet", "Pool", "Recalling", "Reclaim", "Wish"]
 

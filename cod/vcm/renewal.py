@@ -17,7 +17,7 @@ from typing import Any
 from cod.vcm import papers
 from cod.vcm.settings import Settings
 from cod.vcm.steps import Steps
-from cod.wire.nmpbodies import Body, Renew, Renewed
+from cod.wire.nmp.bodies import Body, Renew, Renewed
 
 PART = 2 / 3  # of its life
 PAUSE = 3600.0  # seconds between looks

@@ -19,7 +19,7 @@ from cod.vcm.link import Refusal
 from cod.vcm.memory import Asked, Memory, Ours
 from cod.vcm.pool import GivenUp, Pool, Wish
 from cod.vcm.steps import AFTER_TROUBLE, Steps, Terms
-from cod.wire.nmpbodies import (
+from cod.wire.nmp.bodies import (
     Body,
     Extend,
     Named,

@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from cod.wire import nmpxml
-from cod.wire.nmp import Fault, Message
-from cod.wire.nmpbodies import RequestNodes, Wanted
+from cod.wire.nmp import xml
+from cod.wire.nmp.bodies import RequestNodes, Wanted
+from cod.wire.nmp.frames import Fault, Message
 
 
 def _place(text: str) -> str:
@@ -34,7 +34,7 @@ def _requirements(text: str) -> str:
     if text:
         try:
             body = RequestNodes("key", (Wanted(1, requires=text),))
-            nmpxml.read(Message("request-nodes", "1", nmpxml.write(body)))
+            xml.read(Message("request-nodes", "1", xml.write(body)))
         except SyntaxError as error:
             raise ValueError(f"is not XML: {error.msg}") from None
         except Fault as fault:

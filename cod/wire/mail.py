@@ -22,7 +22,7 @@ def message(
 
     remedy         what can be done about it, and where: a line of its own; '' for nothing
     site, domain   the site's name and DNS suffix
-    sender, to     plain addresses, already checked (`policy.delivery.addresses`)
+    sender, to     plain addresses, already checked (`policy.people.delivery.addresses`)
     """
     mail = EmailMessage(policy=WRITTEN)
     mail["From"] = Address(f"COD {_one_line(site)}", addr_spec=sender)

@@ -41,9 +41,9 @@ from cod.web.server import Api
 from cod.web.signin.service import SignIn
 from cod.web.table import ROUTES
 from cod.web.uploads.intake import Intake
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import Fault, Message
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import Fault, Message
 from tests.attack.mutants import COUNT, VALUES, changed, descriptors, memory, mutants
 from tests.net import nmplab
 from tests.net.rights_world import NOW, World, made
@@ -231,7 +231,7 @@ BODIES: list[b.Body] = [
 def telegrams() -> Iterator[Message]:
     """Messages whose body is nearly right."""
     rng = random.Random(5)
-    bodies = [(nmpxml.verb(body), nmpxml.write(body)) for body in BODIES]
+    bodies = [(xml.verb(body), xml.write(body)) for body in BODIES]
     plausible = [value for _, body in bodies for value in re.findall(rb'"([^"]{0,20})"', body)]
     for number in range(COUNT):
         verb, body = rng.choice(bodies)
@@ -261,7 +261,7 @@ def test_mutated_bodies_of_nmp(
 
     def attack(message: Message) -> str:
         try:
-            body = nmpxml.read(message)
+            body = xml.read(message)
             if isinstance(body, b.Enroll | b.Renew):
                 return "certified" if _certified(authority, "pool", body.request, NOW) else ""
             if not isinstance(body, asked):
@@ -272,12 +272,12 @@ def test_mutated_bodies_of_nmp(
             if isinstance(found[0], Failure):
                 found[0].raiseException()
             value = found[0].value if isinstance(found[0], Result) else found[0]
-            nmpxml.read(Message(nmpxml.verb(answer := shape(value)), "1", nmpxml.write(answer)))
+            xml.read(Message(xml.verb(answer := shape(value)), "1", xml.write(answer)))
         except (Fault, Refused) as refused:
             return _refused(refused)
         return "answered"
 
-    came = Counter(attack(Message(nmpxml.verb(body), "1", nmpxml.write(body))) for body in BODIES)
+    came = Counter(attack(Message(xml.verb(body), "1", xml.write(body))) for body in BODIES)
     assert came["answered"] >= 3
     assert (came["read"], came["certified"]) == (6, 2)
     attacked(telegrams(), attack, watch, capsys, "NMP bodies")

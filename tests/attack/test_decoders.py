@@ -13,7 +13,9 @@ import pytest
 from dnslib import DNSRecord
 
 from cod.model import DhcpAnswer, DnsAnswer, Site
-from cod.wire import confd, dhcp, dns, http, nmp, tftp, xmldoc
+from cod.wire import dhcp, dns, http, tftp, xmldoc
+from cod.wire.confd import protocol as confd
+from cod.wire.nmp import frames
 from tests.attack.mutants import COUNT, memory, mutants
 from tests.unit.dhcp_captures import IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER
 
@@ -83,8 +85,8 @@ def confd_attack(data: bytes, site: Site) -> str:
 
 def nmp_attack(data: bytes, site: Site) -> str:
     try:
-        messages = list(nmp.Decoder(nmp.LONGEST_HELLO).feed(data))
-    except nmp.Fault as fault:
+        messages = list(frames.Decoder(frames.LONGEST_HELLO).feed(data))
+    except frames.Fault as fault:
         return _refused(str(fault))
     return "answered" if messages else "waited for"
 
@@ -112,8 +114,8 @@ ATTACKS: dict[str, tuple[Attack, list[bytes]]] = {
     "confd": (confd_attack, [
         confd.frame(b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="%s"/>' % (b"a" * 32, b"0" * 64)),
         confd.frame(b'<proof mac="%s"/>' % (b"0" * 64))]),
-    "nmp": (nmp_attack, [nmp.encode(nmp.Message("hello", "1", b'<hello version="1.0" vcluster="web"/>')),
-                         nmp.encode(nmp.Message("status", "2", answers="1")) * 2]),
+    "nmp": (nmp_attack, [frames.encode(frames.Message("hello", "1", b'<hello version="1.0" vcluster="web"/>')),
+                         frames.encode(frames.Message("status", "2", answers="1")) * 2]),
     "http": (http_attack, [b"/boot/52:54:00:12:34:56/script.ipxe\nRange: bytes=5-90\nIf-None-Match: \"x\"",
                            b"http://h/files/%2e%2e/a%2fb?x\nIf-Range: \"x\"\nRange: bytes=-5"]),
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cod.store import sessions
-from cod.wire import confd
+from cod.wire.confd import protocol
 from tests.attack.mutants import memory, mutants
 from tests.system.intruder import CONFD, HTTP, SERVER, TFTP, Intruder, Line
 from tests.system.stand import Stand
@@ -128,7 +128,7 @@ POST = (b"POST /api/v1/templates HTTP/1.1\r\nHost: x\r\nContent-Type: applicatio
         b'{"name": "red", "document": "<template"}')
 STREAM = b"PUT /api/v1/images/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"
 LIST = b"GET /api/v1/nodes?state=inactive&limit=5 HTTP/1.1\r\nHost: x\r\n\r\n"
-HELLO = confd.frame(b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="%s"/>' % (b"a" * 32, b"0" * 64))
+HELLO = protocol.frame(b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="%s"/>' % (b"a" * 32, b"0" * 64))
 
 
 @pytest.mark.parametrize(("port", "good"), [(HTTP, [GET, GET * 3]), (CONFD, [HELLO, HELLO * 2]),
@@ -186,7 +186,7 @@ def _huge(line: Line) -> None:
 
 
 def _unsealed(line: Line) -> None:
-    line.write(confd.frame(b"<heartbeat/>"))
+    line.write(protocol.frame(b"<heartbeat/>"))
 
 
 def _again(line: Line) -> None:
@@ -200,7 +200,7 @@ ATTACKS: dict[str, Callable[[Line], None]] = {
 
 
 @pytest.fixture(scope="module")
-def secret(vandal: Intruder) -> confd.Secret:
+def secret(vandal: Intruder) -> protocol.Secret:
     """The secret of m3's session: it is good until the next boot."""
     line = vandal.session(vandal.boot())
     line.socket.close()
@@ -209,7 +209,8 @@ def secret(vandal: Intruder) -> confd.Secret:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_session_ends_at_once_and_says_why(stand: Stand, vandal: Intruder, secret: confd.Secret, attack: str) -> None:
+def test_a_session_ends_at_once_and_says_why(
+        stand: Stand, vandal: Intruder, secret: protocol.Secret, attack: str) -> None:
     log = stand.folder / "server.log"
     line = vandal.session(secret)
     start = log.stat().st_size

@@ -20,7 +20,8 @@ from typing import Any
 from cod.lab import control
 from cod.lab.spec import LabDisk, LabNode
 from cod.model import BootPlan
-from cod.wire import bootscript, confd
+from cod.wire import bootscript
+from cod.wire.confd import protocol
 from tests.bench.arena import ROOT, Measure, write
 from tests.system.qemu import Rack, build_all, rack
 from trampoline.recipe import cpio
@@ -116,7 +117,7 @@ def prepare(folder: Path) -> None:
         shutil.copy(ROOT / "build/trampoline/lab" / name, folder / name)
     for name in ("undionly.kpxe", "snponly.efi"):
         shutil.copy(Path("/usr/lib/ipxe") / name, folder / name)
-    secret = str(confd.Secret("boot", bytes(range(32)))).encode()
+    secret = str(protocol.Secret("boot", bytes(range(32)))).encode()
     (folder / "secret.cpio").write_bytes(cpio.archive({"cod/secret": cpio.file(secret, 0o600)}))
     (folder / "dnsmasq.conf").write_text(DNSMASQ.format(folder=folder))
 

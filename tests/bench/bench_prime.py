@@ -26,7 +26,7 @@ from urllib.request import urlopen
 from cod.images.ingest import ingest
 from cod.model import Ingested
 from cod.orders import ImageSource, Order
-from cod.wire.confdxml import encode
+from cod.wire.confd.messages import encode
 from tests.bench.arena import ROOT, Measure, write
 
 GIB, MIB = 1 << 30, 1 << 20

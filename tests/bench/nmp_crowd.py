@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from cod.ca import SERVER_NAME
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import Decoder, Message, encode
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import Decoder, Message, encode
 
 AT_ONCE = 8  # questions of one VCM without an answer
 BODIES: dict[str, b.Body] = {"ping": b.Ping(), "status": b.Status()}
@@ -41,7 +41,7 @@ class Vcm:
 
     def say(self, body: b.Body, answers: str = "") -> None:
         self.number += 1
-        self.writer.write(encode(Message(nmpxml.verb(body), f"m{self.number}", nmpxml.write(body), answers)))
+        self.writer.write(encode(Message(xml.verb(body), f"m{self.number}", xml.write(body), answers)))
 
     async def listen(self) -> None:
         """Pings of the server's are answered at once."""
@@ -53,7 +53,7 @@ class Vcm:
                     self.messages.put_nowait(message)
 
     async def ask(self, verb: str, count: int) -> None:
-        data = nmpxml.write(BODIES[verb])
+        data = xml.write(BODIES[verb])
         asked = 0
         for heard in range(count):
             while asked < count and asked - heard < AT_ONCE:

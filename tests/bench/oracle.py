@@ -1,10 +1,11 @@
 """How far the manager's plans are from the best there are: `python -m tests.bench.oracle [sites]`.
 
-On random small sites the requests that `policy.allocate` grants out of free nodes are compared with an optimum that
-scipy's solver for mixed-integer programs (HiGHS) finds under the same constraints: each tuple from one block (or from
-several where the request may be spread), all or nothing, no node twice. The solver sees all requests at once. First it
-finds how many can be satisfied; then what the cheapest way to satisfy so many costs (the sum of the types' costs). All
-requests are of one priority and one age: where they are not, the manager prefers the higher and the older on purpose.
+On random small sites the requests that `policy.scheduler.allocate` grants out of free nodes are compared with an
+optimum that scipy's solver for mixed-integer programs (HiGHS) finds under the same constraints: each tuple from one
+block (or from several where the request may be spread), all or nothing, no node twice. The solver sees all requests at
+once. First it finds how many can be satisfied; then what the cheapest way to satisfy so many costs (the sum of the
+types' costs). All requests are of one priority and one age: where they are not, the manager prefers the higher and the
+older on purpose.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_array
 
 from cod.model import NodeType, Policy, RequestTuple
-from cod.policy.allocate import decide
-from cod.policy.fitting import Fitting
-from cod.policy.world import WARM, Decision, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.snapshot import WARM, Decision, Kind, Lot, Snapshot, Wish
 
 POLICY = Policy()
 MEMORY = (1, 2, 4, 8)  # GiB

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine, Table, func, insert, select
 
 from cod.model import Energy, Policy, Site, Subnet, ipv4
-from cod.policy.match import canonical
+from cod.policy.hardware.match import canonical
 from cod.store import tables as t
 from cod.store.engine import Tx
 

@@ -18,8 +18,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cod.model import Energy, NodeType, Policy, RequestTuple
-from cod.policy.plan import plan
-from cod.policy.world import COLD, WARM, Cache, Coming, Holder, Holding, Kind, Lot, OpenReclaim, Plan, Snapshot, Wish
+from cod.policy.scheduler.plan import plan
+from cod.policy.scheduler.snapshot import (
+    COLD,
+    WARM,
+    Cache,
+    Coming,
+    Holder,
+    Holding,
+    Kind,
+    Lot,
+    OpenReclaim,
+    Plan,
+    Snapshot,
+    Wish,
+)
 
 NOW = 1e6
 TYPES, BLOCKS, VCLUSTERS, DOCUMENTS, TEMPLATES = 40, 10, 500, 120, 4

@@ -20,7 +20,7 @@ from typing import Any
 from cod.client import ApiError, Unreachable
 from cod.flows import groups
 from cod.model import Energy
-from cod.policy.energy import watts
+from cod.policy.scheduler.energy import watts
 from cod.vcm.gridengine.view import NotUnderstood, View, read
 from tests.system.cell import Cell
 from tests.system.site_images import offer

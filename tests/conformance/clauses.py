@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cod.wire import nmpbodies as b
-from cod.wire.nmp import Message
-from cod.wire.nmpbodies import Hello
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp.bodies import Hello
+from cod.wire.nmp.frames import Message
 from tests.conformance.cod import KEEPALIVE, Line
 from tests.conformance.kit import Failed, Kit
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from cod.ca import Ca
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import LONGEST_BODY, Decoder, Fault, Message, encode
-from cod.wire.nmptalk import VERBS, Conversation, Side
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import LONGEST_BODY, Decoder, Fault, Message, encode
+from cod.wire.nmp.protocol import VERBS, Conversation, Side
 
 VCLUSTER = "pool"
 KEEPALIVE = 3.0
@@ -45,7 +45,7 @@ class Line:
     def send(self, body: b.Body, *, answers: str = "", sequence: int = 0, version: str = "1.0") -> str:
         """Say it; its Message-Id. On a connection that has ended nothing is said."""
         self._ids += 1
-        message = Message(nmpxml.verb(body), f"c{self._ids}", nmpxml.write(body), answers, sequence, version)
+        message = Message(xml.verb(body), f"c{self._ids}", xml.write(body), answers, sequence, version)
         self.talk.says(message)
         self.raw(encode(message))
         return message.id
@@ -177,7 +177,7 @@ class Cod:
             self.faults.append(f"On the wire: the Message-Id {message.id} was used before")
         try:
             line.talk.hears(message)
-            body = nmpxml.read(message)
+            body = xml.read(message)
         except Fault as fault:
             self.faults.append(f"{message.verb}: {fault.sentence} ({fault.code})")
             if VERBS.get(message.verb) and not fault.fatal and line.talk.state == "open":

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cod.wire import nmpbodies as b
+from cod.wire.nmp import bodies as b
 from tests.conformance.cod import VCLUSTER, Cod, Line, member
 
 

@@ -15,9 +15,9 @@ from cod.model import Site
 from cod.net.nmp.server import NmpServer
 from cod.pool import in_transaction
 from cod.store.engine import Tx
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import Decoder, Message, encode
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import Decoder, Message, encode
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0
@@ -64,7 +64,7 @@ class Client:
     def send(self, body: b.Body, answers: str = "") -> str:
         self._number += 1
         number = f"t{self._number}"
-        self.socket.sendall(encode(Message(nmpxml.verb(body), number, nmpxml.write(body), answers)))
+        self.socket.sendall(encode(Message(xml.verb(body), number, xml.write(body), answers)))
         return number
 
     def hear(self) -> tuple[Message, b.Body] | None:
@@ -75,7 +75,7 @@ class Client:
                 return None
             self._messages += list(self._decoder.feed(data))
         message = self._messages.pop(0)
-        return message, nmpxml.read(message)
+        return message, xml.read(message)
 
     def answer(self, body: b.Body) -> b.Body:
         """Say it; the answer."""

@@ -34,7 +34,7 @@ from cod.pool import Pool, in_transaction
 from cod.store import bindings, images, nodes, sessions, templates
 from cod.store import tables as t
 from cod.wire import capture as wire
-from cod.wire import confd
+from cod.wire.confd import protocol
 from cod.wire.manifest import CHUNK
 from tests import full_disk
 from tests.hardware import machine, nic
@@ -86,8 +86,8 @@ class World:
             self.in_reactor(service.stopService)
 
     def mint(self) -> None:
-        secret = confd.Secret(os.urandom(8).hex(), os.urandom(32))
-        made = confd.verifier(secret.key, os.urandom(16))
+        secret = protocol.Secret(os.urandom(8).hex(), os.urandom(32))
+        made = protocol.verifier(secret.key, os.urandom(16))
 
         def boots(tx: Any) -> None:
             now = time.time()

@@ -21,13 +21,13 @@ from cod.model import Binding, Node, Policy, RequestTuple, Site, ipv4
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import BATCH, ConfdServer, Limits
 from cod.orders import Order
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, conflicts, groups, holding, nodes, requests, secrets, sessions, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
-from cod.wire import confd
-from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
 from tests.waiting import until
 
 NOW = 1_000_000.0
@@ -51,8 +51,8 @@ def at(number: int) -> str:
 class Agent:
     """A real `AgentSide` on a blocking socket."""
 
-    def __init__(self, port: int, secret: confd.Secret, mac: str, address: str) -> None:
-        self.secrets = confd.Secrets(secret)
+    def __init__(self, port: int, secret: protocol.Secret, mac: str, address: str) -> None:
+        self.secrets = protocol.Secrets(secret)
         self.mac = mac
         self.address = address
         self.port = port
@@ -61,7 +61,7 @@ class Agent:
 
     def connect(self) -> None:
         self.socket = socket.create_connection(("127.0.0.1", self.port), 60, (self.address, 0))
-        self.side = confd.AgentSide(self.secrets.current(), self.mac, os.urandom(32))
+        self.side = protocol.AgentSide(self.secrets.current(), self.mac, os.urandom(32))
         self.socket.sendall(self.side.to_send())
 
     def next(self, kind: type, timeout: float = 60) -> Any:
@@ -77,7 +77,7 @@ class Agent:
             if not data:
                 raise EOFError
             for event in self.side.receive(data):
-                if isinstance(event, confd.NewSecret):
+                if isinstance(event, protocol.NewSecret):
                     self.secrets.learned(event.secret)
                 else:
                     self.got.append(event)
@@ -123,10 +123,10 @@ class World:
         made: Node = self.flow(add)
         return made
 
-    def boot(self, number: int) -> confd.Secret:
+    def boot(self, number: int) -> protocol.Secret:
         """It boots the trampoline: a new secret of its own."""
-        secret = confd.Secret(os.urandom(8).hex(), os.urandom(32))
-        made = confd.verifier(secret.key, os.urandom(16))
+        secret = protocol.Secret(os.urandom(8).hex(), os.urandom(32))
+        made = protocol.verifier(secret.key, os.urandom(16))
 
         def mint(tx: Tx) -> None:
             boot.mint(tx, MACS[number], at(number), secret.id, made.salt, made.stored_key, made.server_key,
@@ -134,7 +134,7 @@ class World:
         self.flow(mint)
         return secret
 
-    def agent(self, number: int, secret: confd.Secret | None = None) -> Agent:
+    def agent(self, number: int, secret: protocol.Secret | None = None) -> Agent:
         agent = Agent(self.server.port, secret or self.boot(number), MACS[number], at(number))
         self.agents.append(agent)
         return agent
@@ -313,7 +313,7 @@ def test_the_newest_connection_wins(world: World, start: Callable[..., ConfdServ
     other = start("two")
     third = Agent(other.port, first.secrets.current(), MACS[0], at(0))
     third.next(Welcome)
-    assert second.side.state is confd.State.OPEN
+    assert second.side.state is protocol.State.OPEN
     world.server.site = replace(world.site, policy=Policy(heartbeat=1e6))
     other.site = world.server.site
     timed.advance(BATCH)  # then it learns that it does not hold the node any more
@@ -390,13 +390,13 @@ def test_a_connection_that_breaks_while_its_session_is_opened_is_nobodys(
 ) -> None:
     node = world.machine(0)
     agent = world.agent(0)
-    until(lambda: [one for one in world.server.open if one._side.state is confd.State.PROOF])
+    until(lambda: [one for one in world.server.open if one._side.state is protocol.State.PROOF])
     begun, go = threading.Event(), threading.Event()
     pool.run(lambda tx: (begun.set(), go.wait(30)))  # the database takes its time
     assert begun.wait(30), "else what is more urgent goes first"
     agent.side.receive(agent.socket.recv(65536))
     agent.socket.sendall(agent.side.to_send())
-    until(lambda: [one for one in world.server.open if one._side.state is confd.State.TRADE])
+    until(lambda: [one for one in world.server.open if one._side.state is protocol.State.TRADE])
     agent.close()
     until(lambda: not world.server.open)
     go.set()
@@ -430,10 +430,10 @@ def test_refused_strangers_do_not_disturb_the_real_node(world: World) -> None:
     before = world.node(0)
     stolen, own = world.boot(0), world.boot(1)
     attempts = {
-        "another secret": Agent(world.server.port, confd.Secret(stolen.id, bytes(32)), MACS[0], at(0)),
+        "another secret": Agent(world.server.port, protocol.Secret(stolen.id, bytes(32)), MACS[0], at(0)),
         "from elsewhere": Agent(world.server.port, stolen, MACS[0], at(1)),
         "another's MAC": Agent(world.server.port, own, MACS[0], at(1)),
-        "no such secret": Agent(world.server.port, confd.Secret("f" * 16, bytes(32)), MACS[0], at(0)),
+        "no such secret": Agent(world.server.port, protocol.Secret("f" * 16, bytes(32)), MACS[0], at(0)),
     }
     for name, impostor in attempts.items():
         assert impostor.closed(), name
@@ -527,8 +527,8 @@ BOMB = b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>
 
 @pytest.mark.parametrize("data", [
     b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", (1 << 30).to_bytes(4, "big"), b"\xff" * 5000,
-    confd.frame(b""), confd.frame(BOMB), confd.frame(b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>'),
-    confd.frame(b"<a>" * 1000), (300_000).to_bytes(4, "big") + b"<a>" * 100_000, confd.frame(b"<heartbeat/>"),
+    protocol.frame(b""), protocol.frame(BOMB), protocol.frame(b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>'),
+    protocol.frame(b"<a>" * 1000), (300_000).to_bytes(4, "big") + b"<a>" * 100_000, protocol.frame(b"<heartbeat/>"),
 ])
 def test_rubbish_is_refused_at_once_and_logged(
     world: World, data: bytes, caplog: pytest.LogCaptureFixture
@@ -567,7 +567,7 @@ def test_a_proven_peer_gets_no_further_with_rubbish(world: World) -> None:
         agent = world.ready(number)
         seal = agent.side._out
         assert seal is not None
-        agent.socket.sendall(confd.frame(seal.close(body)) if body else (1 << 30).to_bytes(4, "big"))
+        agent.socket.sendall(protocol.frame(seal.close(body)) if body else (1 << 30).to_bytes(4, "big"))
         assert agent.closed()
     until(lambda: not world.server.nodes)
 

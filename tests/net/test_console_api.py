@@ -18,7 +18,7 @@ from cod.cli import console as cli
 from cod.client import ApiError
 from cod.consolefiles import State
 from cod.model import ConsoleRules, Role, Site
-from cod.policy.console import FREE, tenure
+from cod.policy.nodes.console import FREE, tenure
 from cod.pool import Pool
 from cod.store import claims, groups, nodes
 from cod.store import tables as t

@@ -22,7 +22,7 @@ from cod.pool import Pool, in_transaction
 from cod.states import NodeEvent
 from cod.store import bindings, nodes
 from cod.store.engine import Tx
-from cod.wire import confd
+from cod.wire.confd import protocol
 from tests.hardware import machine, nic
 from tests.waiting import until
 from trampoline import ctramp
@@ -45,9 +45,9 @@ class World:
         self.disk.write_bytes(b"somebody's data" * 70_000)
         (folder / "secret").write_text(str(self._mint()))
 
-    def _mint(self) -> confd.Secret:
-        secret = confd.Secret(os.urandom(8).hex(), os.urandom(32))
-        made = confd.verifier(secret.key, os.urandom(16))
+    def _mint(self) -> protocol.Secret:
+        secret = protocol.Secret(os.urandom(8).hex(), os.urandom(32))
+        made = protocol.verifier(secret.key, os.urandom(16))
 
         def boots(tx: Tx) -> None:
             now = time.time()
@@ -185,7 +185,7 @@ def test_pauses_double_to_a_limit_and_are_spread() -> None:
 
 
 def test_a_server_that_closes_at_once_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "secret").write_text(str(confd.Secret("a", b"k" * 32)))
+    (tmp_path / "secret").write_text(str(protocol.Secret("a", b"k" * 32)))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()

@@ -20,7 +20,8 @@ from cod.net.bootserver.connection import Limits
 from cod.net.bootserver.server import HttpServer
 from cod.pool import Pool, in_transaction
 from cod.store import bindings, nodes, secrets
-from cod.wire import confd, diskloader
+from cod.wire import diskloader
+from cod.wire.confd import protocol
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
@@ -284,10 +285,10 @@ def test_secret_fits_the_verifier_that_is_kept(start: Start, engine: Engine) -> 
     bind(engine, "127.0.0.1")
     archive = curl(start(), f"/boot/{MAC.upper().replace(':', '-')}/secret.cpio", "-f")
     listed = subprocess.run(["cpio", "-i", "--to-stdout", "cod/secret"], input=archive, capture_output=True, check=True)
-    secret = confd.Secret.read(listed.stdout.decode())
+    secret = protocol.Secret.read(listed.stdout.decode())
     (kept,) = in_transaction(engine, secrets.of_mac, MAC)
     assert kept.id == secret.id
-    assert confd.verifier(secret.key, kept.salt) == confd.Verifier(kept.salt, kept.stored_key, kept.server_key)
+    assert protocol.verifier(secret.key, kept.salt) == protocol.Verifier(kept.salt, kept.stored_key, kept.server_key)
     assert (kept.address, kept.expires_at) == ("127.0.0.1", 1300.0)
 
 

@@ -25,7 +25,7 @@ from cod.net.nmp.connection import GREETING, LINGER
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.store import vcms as store
-from cod.wire import nmpbodies as b
+from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.ports import free_port
 from tests.store import manager_world as world

@@ -11,10 +11,10 @@ from twisted.python.failure import Failure
 from cod.flows import vcms
 from cod.flows.vcms import Greeted
 from cod.model import Refused, Site
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import LONGEST_LINE, MOST_HEADERS, Decoder, Fault, Message, encode
-from cod.wire.nmptalk import MOST_OPEN
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import LONGEST_LINE, MOST_HEADERS, Decoder, Fault, Message, encode
+from cod.wire.nmp.protocol import MOST_OPEN
 from tests.net.test_nmp_session import KEEPALIVE, WINDOW, Line, owed
 
 
@@ -99,7 +99,7 @@ def test_so_many_headers_and_not_one_more() -> None:
 def test_a_sentence_of_the_world_s_is_cut_to_what_may_be_said() -> None:
     """A reason may be as long as what it quotes; a body that the other side has to refuse helps nobody."""
     said = b.Refusal(1, "k", "4 nodes are wanted; " * 500)
-    read = nmpxml.read(Message("refusal", "1", nmpxml.write(said), sequence=1))
+    read = xml.read(Message("refusal", "1", xml.write(said), sequence=1))
     assert isinstance(read, b.Refusal)
     assert (len(read.reason), said.reason.startswith(read.reason)) == (2000, True)
 
@@ -108,23 +108,23 @@ def test_a_sentence_of_the_world_s_is_cut_to_what_may_be_said() -> None:
 def test_yes_is_yes_with_blanks_around_it(said: str, meant: bool) -> None:
     """The schema lets them be."""
     body = f'<request-nodes key="k" wait="{said}" spread="{said}"><wanted count="1"/></request-nodes>'.encode()
-    read = nmpxml.read(Message("request-nodes", "1", body))
+    read = xml.read(Message("request-nodes", "1", body))
     assert isinstance(read, b.RequestNodes)
     assert (read.wait, read.spread) == (meant, meant)
 
 
 def test_a_certificate_is_not_cut() -> None:
     said = b.Enrolled("MIIB" * 700)
-    assert nmpxml.read(Message("enrolled", "1", nmpxml.write(said), "q")) == said
+    assert xml.read(Message("enrolled", "1", xml.write(said), "q")) == said
 
 
 def test_a_request_without_a_key_of_its_own_is_none() -> None:
     """All that have an empty one would be the same request; it stands for those that no VCM made."""
-    body = nmpxml.write(b.RequestNodes("", (b.Wanted(1),)))
+    body = xml.write(b.RequestNodes("", (b.Wanted(1),)))
     with pytest.raises(Fault) as refused:
-        nmpxml.read(Message("request-nodes", "1", body))
+        xml.read(Message("request-nodes", "1", body))
     assert (refused.value.code, refused.value.fatal) == ("invalid", False)
-    nmpxml.read(Message("grant", "1", nmpxml.write(b.Grant(1, "", 0.0, (b.Member("n", "n", "", "prime", ""),)))))
+    xml.read(Message("grant", "1", xml.write(b.Grant(1, "", 0.0, (b.Member("n", "n", "", "prime", ""),)))))
 
 
 # ---------------------------------------------------------------- acknowledgements

@@ -27,7 +27,7 @@ from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.vcm import papers
-from cod.wire import nmpbodies as b
+from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, founded, port
 from tests.net.test_vcm_invited import Vcm
 from tests.ports import free_port

@@ -33,7 +33,7 @@ from cod.store.engine import Tx
 from cod.vcm.keeper import Keeper, Terms
 from cod.vcm.pool import Wish
 from cod.vcm.reach import over_tls
-from cod.wire import nmpbodies as b
+from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.store import manager_world as world
 from tests.waiting import until

@@ -23,10 +23,10 @@ from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
 from cod.net.nmp.limits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Rations
 from cod.net.nmp.session import WINDOW, Session
 from cod.net.nmp.tls import Shown
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
-from cod.wire.nmptalk import MOST_OPEN
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
+from cod.wire.nmp.protocol import MOST_OPEN
 
 KEEPALIVE = 30.0
 VCLUSTER = Vcluster(1, "pool", 1, "active", 1, 1, 1, "", "lab", 0, 63, 60.0, None, None, None, None, 0.0, None)
@@ -96,7 +96,7 @@ class Line:
         for body in bodies:
             self.number += 1
             number = number or f"t{self.number}"
-            data += encode(Message(nmpxml.verb(body), number, nmpxml.write(body)))
+            data += encode(Message(xml.verb(body), number, xml.write(body)))
             last, number = number, ""
         self.session.dataReceived(data)
         return last
@@ -105,7 +105,7 @@ class Line:
         """What the session has said since."""
         data = self.transport.value()
         self.transport.clear()
-        return [(message, nmpxml.read(message)) for message in Decoder().feed(data)]
+        return [(message, xml.read(message)) for message in Decoder().feed(data)]
 
     def ask(self, body: b.Body) -> b.Body | None:
         number = self.say(body)
@@ -291,7 +291,7 @@ def test_a_body_of_a_vcm_s_is_limited(line: Line) -> None:
 
 def test_bytes_have_a_rate(line: Line) -> None:
     names = tuple(b.Named("n" * 60 + str(n)) for n in range(600))
-    size = len(nmpxml.write(b.ReleaseNodes(names)))
+    size = len(xml.write(b.ReleaseNodes(names)))
     for _ in range(int(BYTES[1] / size) + 1):
         assert line.transport.listening
         line.say(b.ReleaseNodes(names))
@@ -407,7 +407,7 @@ def test_a_certificate_that_ends_ends_the_connection(stranger: Line, caplog: pyt
 
 
 def test_one_byte_at_a_time_is_too_slow(line: Line) -> None:
-    data = encode(Message("status", "1", nmpxml.write(b.Status())))
+    data = encode(Message("status", "1", xml.write(b.Status())))
     for place in range(len(data)):
         line.session.dataReceived(data[place:place + 1])
         line.later(1.0)

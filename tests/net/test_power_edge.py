@@ -17,7 +17,7 @@ from twisted.protocols.basic import LineOnlyReceiver
 
 from cod.flows import power as flows
 from cod.model import Account, Node, Policy, Site
-from cod.policy.power import ASK_SYSTEM, BUDGET
+from cod.policy.nodes.power import ASK_SYSTEM, BUDGET
 from cod.pool import in_transaction
 from cod.power import edge as edges
 from cod.power.driver import PowerError, SignIn, Target

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cod.images.ingest import ingest
 from cod.orders import ImageSource, Order, Partition
-from cod.wire.confdxml import encode
+from cod.wire.confd.messages import encode
 from tests.imageserver import Server, dies_after, flips, serving, stalls_after
 from trampoline import bootcode, cprime
 from trampoline.errors import PrimeError

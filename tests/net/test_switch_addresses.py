@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
-from cod.policy.audit import for_owners
-from cod.policy.power import told
+from cod.policy.nodes.power import told
+from cod.policy.people.audit import for_owners
 from cod.web import bodies
 from cod.web.bodies.base import Reply, _with_closed
 from cod.web.portal.registry import PAGES

@@ -32,7 +32,7 @@ from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm import settings
-from cod.wire import nmpbodies as b
+from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, port
 from tests.ports import free_port
 from tests.store.test_vcm_inside import founded, node

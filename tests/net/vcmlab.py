@@ -33,7 +33,7 @@ from cod.vcm.keeper import Keeper
 from cod.vcm.link import Link
 from cod.vcm.pool import GivenUp, Wish
 from cod.vcm.steps import Terms
-from cod.wire import nmpbodies as b
+from cod.wire.nmp import bodies as b
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0

@@ -11,7 +11,7 @@ from cod.flows import deadlines, orders, progress, report
 from cod.flows import sessions as flow
 from cod.model import BootSecret, Node, Peer, RequestTuple, Result, Site, Vcluster
 from cod.orders import Order
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeState
 from cod.store import groups, holding, nodes, requests, secrets, steps, vclusters
 from cod.store import tables as t

@@ -11,7 +11,7 @@ from cod.flows import boot, deadlines, orders, power
 from cod.flows import nodes as nodes_flows
 from cod.flows import sessions as flow
 from cod.model import Binding, Energy, Peer, Policy, Refused, Result, Site, ipv4
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, vclusters, views
 from cod.store.engine import Tx

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from cod.flows import captures
 from cod.flows import sessions as flow
 from cod.model import Ingested, Peer, Policy, Refused, Site
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
 from cod.store import bindings, nodes, steps
 from cod.store import captures as rows

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event, select, update
 from cod.flows import boot, captures, deadlines, groups, sessions, vclusters
 from cod.flows import nodes as node_flows
 from cod.model import Binding, CapturedPartition, Effect, Ingested, Peer, Refused, ipv4
-from cod.policy import lifecycle, template
+from cod.policy.nodes import lifecycle, template
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import bindings, images, nodes, steps, templates
 from cod.store import captures as rows

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event, insert, select, text, update
 from cod.flows import explain
 from cod.flows import plan as flow
 from cod.model import Policy, Refused, Site
-from cod.policy.world import COLD, WARM, Cache, Kind, Snapshot
+from cod.policy.scheduler.snapshot import COLD, WARM, Cache, Kind, Snapshot
 from cod.states import Disk
 from cod.store import census, groups, nodes, reservations
 from cod.store import tables as t

@@ -7,7 +7,7 @@ from sqlalchemy import Engine, event, select
 
 from cod.flows import certificates, vclusters, vcms
 from cod.model import Refused, Site, Vcm
-from cod.policy.certificates import DAY, NEAR
+from cod.policy.people.certificates import DAY, NEAR
 from cod.store import tables as t
 from cod.store.engine import Tx
 from tests.store import manager_world as world

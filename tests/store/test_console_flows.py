@@ -9,7 +9,7 @@ from sqlalchemy import insert, update
 
 from cod.flows import consoles
 from cod.model import ConsoleRules, Node, Refused, Site, Vcluster
-from cod.policy.console import FREE
+from cod.policy.nodes.console import FREE
 from cod.states import NodeEvent, NodeState
 from cod.store import claims, groups, holding, nodes, vclusters
 from cod.store import tables as t

@@ -28,7 +28,7 @@ from cod.model import (
     dotted,
     ipv4,
 )
-from cod.policy.newcomers import Newcomers
+from cod.policy.nodes.newcomers import Newcomers
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import bindings, captures, conflicts, groups, nodes, secrets, tables, vclusters

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, func, select
 from cod.flows import dhcp as flow
 from cod.flows import pruning
 from cod.model import DhcpAnswer, DhcpQuery, Site, dotted, ipv4
-from cod.policy.newcomers import Newcomers
+from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeState
 from cod.store import bindings, blocks, conflicts, nodes
 from cod.store import tables as t

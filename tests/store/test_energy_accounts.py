@@ -11,7 +11,7 @@ from sqlalchemy import Engine, select, update
 from cod.flows import energy as flow
 from cod.flows import groups as group_flow
 from cod.model import Energy, EnergyUse, Node, Refused
-from cod.policy.accounts import DAY
+from cod.policy.nodes.energy_accounting import DAY
 from cod.states import Disk
 from cod.store import audit, energy, groups, marks, nodes, types, vclusters
 from cod.store import tables as t

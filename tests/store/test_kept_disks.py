@@ -11,7 +11,7 @@ from cod.flows import nodes as flow
 from cod.flows import report as reporting
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import NodeEvent, Step
 from cod.store import steps
 from cod.store.engine import Tx

@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cod.flows import people, sshkeys
 from cod.model import Node, Refused, Site, Who
-from cod.policy import sshkeys as policy
+from cod.policy.people import sshkeys as policy
 from cod.states import NodeState
 from cod.store import groups
 from cod.store import people as rows
 from cod.store.engine import Tx
-from cod.wire import confdxml
+from cod.wire.confd import messages
 from tests.store.agentlab import NOW, TEMPLATE, Lab
 from trampoline import seed
 
@@ -126,7 +126,7 @@ def test_the_disk_has_them_as_they_were_added(lab: Lab, tmp_path: Path) -> None:
     """Over the wire, and as a foreign program reads the file system that the agent writes."""
     lines = person(lab.tx, "ann", "physics", keys=2)
     seeded(lab)
-    seed_files = confdxml.order_from(confdxml.order_element(lab.order(1))).seed
+    seed_files = messages.order_from(messages.order_element(lab.order(1))).seed
     (tmp_path / "seed").write_bytes(seed.build(seed_files, seed.least_size(seed_files)))
     read = subprocess.run(["mtype", "-i", tmp_path / "seed", "::authorized_keys"], capture_output=True, check=True)
     assert read.stdout.decode().splitlines() == lines

@@ -14,7 +14,7 @@ from cod.flows import templates
 from cod.flows import vclusters as vcluster_flows
 from cod.flows.notices import Delivery
 from cod.model import Effect, Group, NoticeRules, Page, Refused, Site
-from cod.policy.delivery import GIVEN_UP
+from cod.policy.people.delivery import GIVEN_UP
 from cod.store import groups, nodes, notices, views
 from cod.store import tables as t
 from cod.store.engine import Tx

@@ -9,7 +9,7 @@ import pytest
 
 from cod.flows import invitations, people, signin, tokens
 from cod.model import Group, Identity, Refused, Role, SignInRules, SlowDown, User, Who
-from cod.policy import signin as signin_policy
+from cod.policy.people import signin as signin_policy
 from cod.store import audit, groups
 from cod.store import people as rows
 from cod.store.engine import Tx

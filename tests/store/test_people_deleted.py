@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from cod.flows import access, invitations, people, signin, sshkeys, tokens
 from cod.model import Identity, Oidc, Refused, Right, Role, SignInRules, User, Who
-from cod.policy import rights
+from cod.policy.people import rights
 from cod.store import audit, groups
 from cod.store import people as rows
 from cod.store import tables as t

@@ -10,7 +10,7 @@ from cod.flows import nodes as node_flows
 from cod.flows import plan as flow
 from cod.flows import vclusters as owner_flows
 from cod.model import Refused, Site
-from cod.policy.world import Plan
+from cod.policy.scheduler.snapshot import Plan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
 from cod.store import bindings, nodes, requests, vclusters
 from cod.store import tables as t

@@ -7,7 +7,7 @@ from sqlalchemy import Engine, func, select
 from cod.flows import power as flows
 from cod.flows.power import PowerTask
 from cod.model import Node
-from cod.policy.power import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, retry_after
+from cod.policy.nodes.power import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, retry_after
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import nodes, tables

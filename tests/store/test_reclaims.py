@@ -13,7 +13,7 @@ from cod.flows import reclaims as flow
 from cod.flows import requests as request_flows
 from cod.flows import vclusters as owner_flows
 from cod.model import Reclaim, Refused, Site
-from cod.policy.leases import victims
+from cod.policy.scheduler.leases import victims
 from cod.states import Disk
 from cod.store import nodes, reclaims, requests, reservations, vclusters, vcms
 from cod.store import tables as t

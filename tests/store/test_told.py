@@ -12,7 +12,7 @@ from cod.flows import acts, plan
 from cod.flows import nodes as node_flows
 from cod.flows import vclusters as owner_flows
 from cod.model import Site
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import NodeEvent
 from cod.store import groups, nodes, notices, reclaims, steps
 from cod.store import tables as t

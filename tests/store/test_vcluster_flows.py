@@ -14,7 +14,7 @@ from cod.flows import requests as request_flows
 from cod.flows import vclusters as flows
 from cod.flows.requests import Asked
 from cod.model import Effect, Refused, Result, Site
-from cod.policy.quantity import span
+from cod.policy.hardware.quantity import span
 from cod.store import bindings, groups, holding, nodes, requests, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx

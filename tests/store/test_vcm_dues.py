@@ -16,8 +16,8 @@ from cod.store import groups
 from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
-from cod.wire import nmpxml
-from cod.wire.nmp import Message
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import Message
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0
@@ -40,8 +40,8 @@ def heard(tx: Tx, pool: int) -> list[Owed]:
     """What it is owed, each checked as it would be said; acknowledged."""
     rows = store.owed(tx, {pool: 0}, limit=1000)
     for row in rows:
-        said = nmpxml.write(verbs.owed(row))
-        assert nmpxml.write(nmpxml.read(Message(row.verb, "1", said, sequence=row.sequence))) == said
+        said = xml.write(verbs.owed(row))
+        assert xml.write(xml.read(Message(row.verb, "1", said, sequence=row.sequence))) == said
     if rows:
         store.acknowledge(tx, pool, rows[-1].sequence)
     return rows

@@ -15,7 +15,7 @@ from cod.flows import nodes as node_flows
 from cod.flows import orders, vclusters, vcms
 from cod.model import Inviter, Node, Refused, Site, dotted
 from cod.orders import Order
-from cod.policy import inside
+from cod.policy.nodes import inner_vcm
 from cod.store import audit, bindings, nodes
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -113,7 +113,7 @@ def test_the_same_order_said_again_is_the_same_invitation_and_not_for_longer(
     assert order(tx, site, inviter, now=NOW + 500) == first
     kept = store.invitation(tx, node(tx).vcluster_id or 0)
     assert kept is not None
-    assert kept.expires_at == NOW + inside.LASTS
+    assert kept.expires_at == NOW + inner_vcm.LASTS
 
 
 def test_without_a_vcm_inside_a_seed_is_as_it_was(tx: Tx, site: Site, inviter: Inviter) -> None:
@@ -197,8 +197,8 @@ def test_what_is_no_invitation(tx: Tx, site: Site, inviter: Inviter) -> None:
     with pytest.raises(Refused, match="n1 of pool is invited"):
         admit(tx, invitation, at=address(tx, "n2"))  # not even a neighbour in the vcluster
     with pytest.raises(Refused, match="has run out"):
-        admit(tx, invitation, now=NOW + inside.LASTS)
-    admit(tx, invitation, now=NOW + inside.LASTS - 1)
+        admit(tx, invitation, now=NOW + inner_vcm.LASTS)
+    admit(tx, invitation, now=NOW + inner_vcm.LASTS - 1)
 
 
 def test_another_vcluster_s_invitation_is_of_no_use(tx: Tx, site: Site, inviter: Inviter) -> None:
@@ -263,8 +263,8 @@ def test_void_with_its_enrolment(tx: Tx, site: Site, inviter: Inviter, how: str)
 
 def test_the_script_writes_the_files_for_root_alone(tmp_path: Path) -> None:
     """Run as cloud-init runs it, in another folder."""
-    files = inside.files("pool", ["10.0.0.1:8071"], "-----BEGIN CERTIFICATE-----\nx$`\\\n", "5e" * 32)
-    script = files["vendor-data"].replace(inside.FOLDER, str(tmp_path / "etc"))
+    files = inner_vcm.files("pool", ["10.0.0.1:8071"], "-----BEGIN CERTIFICATE-----\nx$`\\\n", "5e" * 32)
+    script = files["vendor-data"].replace(inner_vcm.FOLDER, str(tmp_path / "etc"))
     subprocess.run(["sh", "-c", script], check=True, umask=0)
     written = {file.name: file for file in (tmp_path / "etc/pool").iterdir()}
     assert {name: file.read_text() for name, file in written.items()} == {
@@ -273,9 +273,9 @@ def test_the_script_writes_the_files_for_root_alone(tmp_path: Path) -> None:
 
 
 def test_the_first_of_its_names() -> None:
-    assert inside.head(["n10", "n2", "n9"], None) == "n2"
-    assert inside.head([], None) == "n1"
-    assert inside.head(["n1"], "n4") == "n4"
+    assert inner_vcm.head(["n10", "n2", "n9"], None) == "n2"
+    assert inner_vcm.head([], None) == "n1"
+    assert inner_vcm.head(["n1"], "n4") == "n4"
 
 
 def test_that_a_vcm_was_let_in_is_in_the_audit(tx: Tx, site: Site, inviter: Inviter) -> None:

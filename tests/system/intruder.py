@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from cod.lab.standin import Machine
 from cod.orders import Order
-from cod.wire import confd
-from cod.wire.confdxml import Message
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import Message
 from tests.system.stand import Host
 
 T = TypeVar("T")
@@ -52,17 +52,17 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
 class Line:
     """A connection to confd: bytes out, bytes in, and an agent's machine over it."""
 
-    def __init__(self, connected: socket.socket, secret: confd.Secret, mac: str) -> None:
+    def __init__(self, connected: socket.socket, secret: protocol.Secret, mac: str) -> None:
         self.socket, self.said = connected, bytearray()
-        self.session: confd.Secret | None = None
-        self.side = confd.AgentSide(secret, mac, os.urandom(confd.NONCE))
+        self.session: protocol.Secret | None = None
+        self.side = protocol.AgentSide(secret, mac, os.urandom(protocol.NONCE))
         self.write(self.side.to_send())
 
     def write(self, data: bytes) -> None:
         self.said += data
         self.socket.sendall(data)
 
-    def next(self) -> list[confd.Event]:
+    def next(self) -> list[protocol.Event]:
         """What the server says next, but for orders, which come when they come; [] when it has closed. Raises
         TimeoutError."""
         while True:
@@ -73,14 +73,15 @@ class Line:
             if not data:
                 return []
             events = self.side.receive(data)
-            self.session = next((e.secret for e in events if isinstance(e, confd.NewSecret)), self.session)
+            self.session = next((e.secret for e in events if isinstance(e, protocol.NewSecret)), self.session)
             if answer := self.side.to_send():
                 self.write(answer)
-            heard: list[confd.Event] = [event for event in events if not isinstance(event, confd.NewSecret | Order)]
+            heard: list[protocol.Event] = [
+                event for event in events if not isinstance(event, protocol.NewSecret | Order)]
             if heard:
                 return heard
 
-    def tell(self, message: Message) -> list[confd.Event]:
+    def tell(self, message: Message) -> list[protocol.Event]:
         """Say something, and hear what comes next."""
         self.write(self.side.send(message))
         return self.next()
@@ -108,18 +109,18 @@ class Intruder:
     def run(self, call: Callable[[], T]) -> T:
         return inside(self.host.namespace, call)
 
-    def boot(self) -> confd.Secret:
+    def boot(self) -> protocol.Secret:
         """Go the way through DHCP, script and secret as the firmware does; returns the secret."""
         return self.run(self._boot)
 
-    def _boot(self) -> confd.Secret:
+    def _boot(self) -> protocol.Secret:
         options = ["-V", "PXEClient:Arch:00000:UNDI:002001", "-x", "0x5d:0000"]
         self.machine.dhcp(options)
         script = self.machine.fetch(self.machine.dhcp([*options, "-x", "0x4d:69505845"])["boot_file"]).decode()
         (url,) = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
         found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,})", self.machine.fetch(url))
         assert found is not None
-        return confd.Secret.read(found[1].decode())
+        return protocol.Secret.read(found[1].decode())
 
     def connect(self, port: int, timeout: float = 30.0) -> socket.socket:
         return self.run(lambda: socket.create_connection((SERVER, port), timeout=timeout))
@@ -133,15 +134,15 @@ class Intruder:
         made.settimeout(timeout)
         return made
 
-    def line(self, secret: confd.Secret, mac: str | None = None) -> Line:
+    def line(self, secret: protocol.Secret, mac: str | None = None) -> Line:
         """A connection to confd with hello said."""
         return Line(self.connect(CONFD), secret, mac or self.mac)
 
-    def session(self, secret: confd.Secret) -> Line:
+    def session(self, secret: protocol.Secret) -> Line:
         """An open connection to confd."""
         line = self.line(secret)
         line.next()
-        assert line.side.state is confd.State.OPEN
+        assert line.side.state is protocol.State.OPEN
         return line
 
     def get(self, path: str) -> int:

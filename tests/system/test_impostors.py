@@ -16,8 +16,8 @@ import pytest
 
 from cod.model import BootSecret
 from cod.store import conflicts, secrets, sessions
-from cod.wire import confd
-from cod.wire.confdxml import Ack, Error, Report
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import Ack, Error, Report
 from tests.system.intruder import CONFD, Intruder, inside
 from tests.system.stand import Host, Stand
 from trampoline import inventory
@@ -101,9 +101,9 @@ def test_an_own_secret_under_anothers_mac_is_unknown(stand: Stand, intruder: Int
 
 
 def test_a_wrong_key_proves_nothing(stand: Stand, intruder: Intruder) -> None:
-    line = intruder.line(confd.Secret(intruder.boot().id, os.urandom(32)))
+    line = intruder.line(protocol.Secret(intruder.boot().id, os.urandom(32)))
     assert line.is_closed()
-    assert line.side.state is confd.State.CLOSED or line.side.state is confd.State.WELCOME
+    assert line.side.state is protocol.State.CLOSED or line.side.state is protocol.State.WELCOME
     stand.wait(lambda: "does not know the secret" in (stand.folder / "server.log").read_text())
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, update
 
 from cod import consolefiles
 from cod.flows.signin import digest
-from cod.policy.console import tenure
+from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction
 from cod.states import NodeEvent
 from cod.store import nodes, people, signins, tables

@@ -25,8 +25,9 @@ import pytest
 from cod.images.ingest import ingest
 from cod.lab.machine import OVMF_CODE, OVMF_VARS, QEMU
 from cod.orders import ImageSource, Order
-from cod.wire import confd, xmldoc
-from cod.wire.confdxml import Ack, Done, Failed, Heartbeat, Message, Report
+from cod.wire import xmldoc
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import Ack, Done, Failed, Heartbeat, Message, Report
 from tests.imageserver import serving
 from trampoline import build
 from trampoline.recipe import cpio
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("trampoline")]
 OUT, CACHE = build.CHECKOUT / "build/trampoline", build.CHECKOUT / "build/cache/trampoline"
 MAC = "52:54:00:aa:bb:01"
 DISK = 24 << 20  # bytes
-SECRET = confd.Secret("boot", bytes(range(32)))
+SECRET = protocol.Secret("boot", bytes(range(32)))
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +106,7 @@ class Guest:
         """Wait for the agent; its report, checked against the schema."""
         self.socket, _ = self.listener.accept()
         self.socket.settimeout(120)
-        self.side = confd.ServerSide(os.urandom(32), lambda body: xmldoc.parse(body, "confd"))
+        self.side = protocol.ServerSide(os.urandom(32), lambda body: xmldoc.parse(body, "confd"))
         self.heard: list[Any] = []
         report = self.next(Report)
         self.seconds = time.monotonic() - self.started
@@ -128,9 +129,9 @@ class Guest:
     def _hear(self, events: list[Any]) -> None:
         while events:
             event = events.pop(0)
-            if isinstance(event, confd.NeedVerifier):
-                events += self.side.known(confd.verifier(SECRET.key, b"s" * 16))
-            elif isinstance(event, confd.Proved):
+            if isinstance(event, protocol.NeedVerifier):
+                events += self.side.known(protocol.verifier(SECRET.key, b"s" * 16))
+            elif isinstance(event, protocol.Proved):
                 events += self.side.welcome("n1", 5.0)
             elif isinstance(event, Heartbeat):
                 self.say(event)

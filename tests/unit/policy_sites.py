@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cod.model import NodeType, Policy, RequestTuple
-from cod.policy.world import (
+from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
     Cache,

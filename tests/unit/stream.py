@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cod.model import Policy
-from cod.policy.allocate import decide
-from cod.policy.world import Decision, Holder, Holding, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.snapshot import Decision, Holder, Holding, Kind, Lot, Snapshot, Wish
 from tests.unit.policy_sites import SMALL, kind, site, wish
 
 STEP = 60.0

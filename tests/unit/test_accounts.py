@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Energy, EnergyUse, NodeType
-from cod.policy.accounts import DAY, LONGEST, Draw, Measured, Nodes, anew, days, draws, uses
+from cod.policy.nodes.energy_accounting import DAY, LONGEST, Draw, Measured, Nodes, anew, days, draws, uses
 from cod.states import NodeState
 
 SITE = Energy(watts_off=5.0, watts_idle=80.0, watts_busy=200.0)

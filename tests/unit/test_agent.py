@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cod.orders import Order
-from cod.wire import confd
-from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
 from trampoline import agent as agent_module
 from trampoline.agent import Agent, Disconnect, Job, Tell
 from trampoline.errors import PrimeError
@@ -41,20 +41,20 @@ class Gate:
 class Server:
     """The server's end: what it knows of secrets, one connection's machine, and what it has heard."""
 
-    known: dict[str, confd.Verifier] = field(default_factory=dict)
-    side: confd.ServerSide = field(init=False)
+    known: dict[str, protocol.Verifier] = field(default_factory=dict)
+    side: protocol.ServerSide = field(init=False)
     heard: list[Message] = field(default_factory=list)
 
     def connect(self) -> None:
-        self.side = confd.ServerSide(b"n" * 32)
+        self.side = protocol.ServerSide(b"n" * 32)
 
     def receive(self, data: bytes) -> bytes:
         events: list[Any] = self.side.receive(data)
         while events:
             event = events.pop(0)
-            if isinstance(event, confd.NeedVerifier):
+            if isinstance(event, protocol.NeedVerifier):
                 events += self._lookup(event)
-            elif isinstance(event, confd.Proved):
+            elif isinstance(event, protocol.Proved):
                 if self.known.pop("boot", None):  # traded for the session's, which then stays
                     self.known[event.session] = event.verifier
                 events += self.side.welcome("n1", BEAT)
@@ -62,7 +62,7 @@ class Server:
                 self.heard.append(event)
         return self.side.to_send()
 
-    def _lookup(self, asked: confd.NeedVerifier) -> list[confd.Event]:
+    def _lookup(self, asked: protocol.NeedVerifier) -> list[protocol.Event]:
         if asked.id in self.known:
             return self.side.known(self.known[asked.id])
         self.side.refuse("unknown", "no such secret")
@@ -75,12 +75,12 @@ class World:
     def __init__(self, act: Callable[[Order, Tell], Mapping[str, float]]) -> None:
         self.now = 1000.0
         self.log: list[str] = []
-        self.kept: list[confd.Secret] = []
+        self.kept: list[protocol.Secret] = []
         self.woken = threading.Event()
-        secret = confd.Secret("boot", b"k" * 32)
-        self.server = Server({"boot": confd.verifier(secret.key, b"s" * 16)})
+        secret = protocol.Secret("boot", b"k" * 32)
+        self.server = Server({"boot": protocol.verifier(secret.key, b"s" * 16)})
         self.hardware = NODE
-        self.agent = Agent(MAC, confd.Secrets(secret), lambda: self.hardware, act, self.woken.set, self.log.append,
+        self.agent = Agent(MAC, protocol.Secrets(secret), lambda: self.hardware, act, self.woken.set, self.log.append,
                            self.kept.append)
 
     def connect(self) -> World:
@@ -167,8 +167,8 @@ def test_a_lost_proof_leaves_the_boots_secret_good(world: World) -> None:
 
 
 def test_a_server_without_the_secret_is_not_obeyed(world: World) -> None:
-    world.server.known["boot"] = confd.verifier(b"x" * 32, b"s" * 16)
-    with pytest.raises(confd.ProtocolError):
+    world.server.known["boot"] = protocol.verifier(b"x" * 32, b"s" * 16)
+    with pytest.raises(protocol.ProtocolError):
         world.connect()
     assert not world.heard(Report)
 

@@ -9,9 +9,22 @@ from typing import Any
 import pytest
 
 from cod.model import Energy, Policy, RequestTuple
-from cod.policy.allocate import decide
-from cod.policy.plan import plan
-from cod.policy.world import COLD, WARM, Cache, Coming, Decision, Ease, Holding, Kind, Lot, OpenReclaim, Snapshot, Take
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.plan import plan
+from cod.policy.scheduler.snapshot import (
+    COLD,
+    WARM,
+    Cache,
+    Coming,
+    Decision,
+    Ease,
+    Holding,
+    Kind,
+    Lot,
+    OpenReclaim,
+    Snapshot,
+    Take,
+)
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,

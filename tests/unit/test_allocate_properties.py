@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cod.model import Energy
-from cod.policy import fitting, leases, places, priority, reasons, reclaim, stock
-from cod.policy.allocate import decide
-from cod.policy.match import satisfies
-from cod.policy.plan import plan
-from cod.policy.world import Cache, Decision, Holder, Kind, Lot, Snapshot, Wish
+from cod.policy.hardware.match import satisfies
+from cod.policy.scheduler import feasibility, inventory, leases, placement, preemption, priority, reasons
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.plan import plan
+from cod.policy.scheduler.snapshot import Cache, Decision, Holder, Kind, Lot, Snapshot, Wish
 from tests.unit.policy_sites import NOW, POLICY, TEMPLATES, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
 
 Property = Callable[[Snapshot], None]
@@ -125,7 +125,7 @@ def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
 
 def _would_do(where: Kind, wanted: Wish) -> bool:
     one = wanted.tuples[0]
-    return (not fitting.lacking(one.attributes, TEMPLATES[one.template_id], TYPES[where.type].attributes)
+    return (not feasibility.lacking(one.attributes, TEMPLATES[one.template_id], TYPES[where.type].attributes)
             and where.subnet in ("", wanted.subnet))
 
 
@@ -305,7 +305,7 @@ def _mobile_is_all(enter: Any) -> Any:
 
 
 def _forgets_to_count(draw: Any) -> Any:
-    def drawn(self: stock.Stock, *arguments: Any) -> Any:
+    def drawn(self: inventory.Stock, *arguments: Any) -> Any:
         left = dict(self.left)
         lots = draw(self, *arguments)
         self.left.update(left)
@@ -326,31 +326,31 @@ def _one_less(take: Any) -> Any:
 
 
 FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
-    (each_node_goes_to_one, _patched(stock.Stock, "_draw", _forgets_to_count)),
-    (constraints_are_met, _patched(fitting, "lacking", lambda _: lambda *_: ())),
-    (constraints_are_met, _patched(stock.Stock, "take", _one_less)),
-    (constraints_are_met, _patched(stock.Stock, "_count_out", lambda _: lambda *_: None)),
-    (constraints_are_met, _patched(places, "at_once", lambda once: lambda want, free: once(
+    (each_node_goes_to_one, _patched(inventory.Stock, "_draw", _forgets_to_count)),
+    (constraints_are_met, _patched(feasibility, "lacking", lambda _: lambda *_: ())),
+    (constraints_are_met, _patched(inventory.Stock, "take", _one_less)),
+    (constraints_are_met, _patched(inventory.Stock, "_count_out", lambda _: lambda *_: None)),
+    (constraints_are_met, _patched(placement, "at_once", lambda once: lambda want, free: once(
         replace(want, wish=replace(want.wish, may_spread=True)), free))),
-    (nothing_protected_is_taken, _patched(reclaim.Lenders, "levels", lambda _: lambda self, below: self._levels)),
-    (nothing_protected_is_taken, _patched(reclaim.Lenders, "__init__", _mobile_is_all)),
+    (nothing_protected_is_taken, _patched(preemption.Lenders, "levels", lambda _: lambda self, below: self._levels)),
+    (nothing_protected_is_taken, _patched(preemption.Lenders, "__init__", _mobile_is_all)),
     (nothing_protected_is_taken, _patched(Holder, "surplus", lambda _: property(lambda self: self.held))),
-    (nothing_is_taken_in_vain, _patched(stock.Stock, "keep", lambda _: lambda *_: ([], stock.Missing(0, 0)))),
-    (no_more_than_short_is_taken, _patched(places._Loans, "_borrow", _one_more)),
-    (no_more_than_short_is_taken, _patched(stock.Stock, "_expect", _no_takings)),
-    (no_more_than_short_is_taken, _patched(stock.Stock, "unused", lambda _: lambda *_: Counter())),
-    (no_more_than_short_goes_on_being_taken, _patched(stock.Stock, "unused", lambda _: lambda *_: Counter())),
-    (no_more_than_short_goes_on_being_taken, _patched(places, "fill", lambda _: lambda demands, _: [
+    (nothing_is_taken_in_vain, _patched(inventory.Stock, "keep", lambda _: lambda *_: ([], inventory.Missing(0, 0)))),
+    (no_more_than_short_is_taken, _patched(placement._Loans, "_borrow", _one_more)),
+    (no_more_than_short_is_taken, _patched(inventory.Stock, "_expect", _no_takings)),
+    (no_more_than_short_is_taken, _patched(inventory.Stock, "unused", lambda _: lambda *_: Counter())),
+    (no_more_than_short_goes_on_being_taken, _patched(inventory.Stock, "unused", lambda _: lambda *_: Counter())),
+    (no_more_than_short_goes_on_being_taken, _patched(placement, "fill", lambda _: lambda demands, _: [
         Counter() for _ in demands])),
     (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, *_: reasons.run_out(
         replace(want.wish, may_wait=True)))),
     (order_of_rows_means_nothing, _patched(priority, "ordered", lambda _: lambda wishes, *_: list(wishes))),
     (who_comes_later_changes_nothing, _patched(priority, "ordered", lambda first: lambda *rows: first(*rows)[::-1])),
     (only_the_impossible_is_rejected, _patched(reasons, "_impossible", lambda _: lambda *_: "")),
-    (planning_again_decides_nothing, _patched(stock.Stock, "_expect", _no_takings)),
-    (planning_again_decides_nothing, _patched(stock.Stock, "keep", lambda _: lambda *_: ([], stock.Missing(0, 0)))),
-    (it_comes_to_rest, _patched(stock.Stock, "_expect", _no_takings)),
-    (taken_nodes_bring_the_grant, _patched(places._Loans, "_borrow", lambda borrow: lambda self, kind, count: (
+    (planning_again_decides_nothing, _patched(inventory.Stock, "_expect", _no_takings)),
+    (planning_again_decides_nothing, _patched(inventory.Stock, "keep", lambda _: lambda *_: ([], inventory.Missing(0,
+    0)))), (it_comes_to_rest, _patched(inventory.Stock, "_expect", _no_takings)), (taken_nodes_bring_the_grant,
+    _patched(placement._Loans, "_borrow", lambda borrow: lambda self, kind, count: (
         borrow(self, kind, max(1, count - 1))))),
 ]
 

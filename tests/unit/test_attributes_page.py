@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cod.model import Refused, TypeRules
-from cod.policy import quantity, wording
-from cod.policy.attributes import ATTRIBUTES, MHZ, MIB, PARTICULAR, PARTS, RATE
-from cod.policy.equal import canonical
-from cod.policy.match import check, satisfies
-from cod.policy.operators import PHRASES
+from cod.policy.hardware import compare, quantity
+from cod.policy.hardware.attributes import ATTRIBUTES, MHZ, MIB, PARTICULAR, PARTS, RATE
+from cod.policy.hardware.equal import canonical
+from cod.policy.hardware.match import check, satisfies
+from cod.policy.hardware.operators import PHRASES
 from cod.site import load
 from cod.wire import xmldoc
 
@@ -69,7 +69,7 @@ def test_the_versions_are_in_that_order() -> None:
     for chain in re.split(r"\s{3,}", line.strip()):
         parts = re.split(r" ([<=]) ", chain)
         for low, sign, high in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
-            one, other = wording.version(low), wording.version(high)
+            one, other = compare.version(low), compare.version(high)
             assert one < other if sign == "<" else one == other, chain
 
 

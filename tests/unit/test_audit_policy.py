@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy import audit
+from cod.policy.people import audit
 
 
 def test_only_what_differs_is_said() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cod.model import DhcpClient, DhcpQuery, Image, Policy, Site, Subnet
-from cod.policy import architecture, boot
-from cod.policy.template import parse
+from cod.policy.nodes import architecture, boot
+from cod.policy.nodes.template import parse
 from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState
 
 MAC, SECOND = "52:54:00:00:00:01", "52:54:00:00:00:02"

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from cod.model import CapturedPartition, Image, Node, Refused
-from cod.policy import capture, template
-from cod.policy.match import satisfies
+from cod.policy.hardware.match import satisfies
+from cod.policy.nodes import capture, template
 from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState
 from cod.wire import xmldoc
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cod.policy import certificates as policy
-from cod.policy.certificates import DAY
+from cod.policy.people import certificates as policy
+from cod.policy.people.certificates import DAY
 
 END = 1000 * DAY
 

@@ -12,10 +12,11 @@ import pytest
 from cod.net.confd import connection
 from cod.net.confd import server as confd_server
 from cod.net.confd.server import USUAL
-from cod.policy import lifecycle
-from cod.wire import confd, xmldoc
-from cod.wire.confd import AgentSide, Secret, ServerSide, verifier
-from cod.wire.confdxml import _DECODERS, Heartbeat, decode
+from cod.policy.nodes import lifecycle
+from cod.wire import xmldoc
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import _DECODERS, Heartbeat, decode
+from cod.wire.confd.protocol import AgentSide, Secret, ServerSide, verifier
 
 PAGE = (Path(__file__).parents[2] / "docs" / "confd.md").read_text()
 EXAMPLES = re.findall(r"```xml\n(.*?)\n```", PAGE, re.DOTALL)
@@ -78,8 +79,8 @@ def test_the_code_gives_the_worked_example() -> None:
     said.append(server.to_send())
     agent.receive(said[-1])
     assert [frame[4:] for frame in said] == [document(tag) for tag in ("hello", "challenge", "proof", "welcome")]
-    assert isinstance(new, confd.NewSecret)
-    assert isinstance(proved, confd.Proved)
+    assert isinstance(new, protocol.NewSecret)
+    assert isinstance(proved, protocol.Proved)
     keys, found = agent._session, run_formulas()
     assert (kept.stored_key, kept.server_key) == (found["stored_key"], found["server_key"])
     assert (new.secret.id, new.secret.key) == (found["session_id"], found["session_key"])
@@ -104,8 +105,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert figure(r"not proven \| (\d+) from one address") == USUAL.unproven_each
     assert figure(r"from one address, ([\d,]+) in all") == USUAL.unproven
     assert figure(r"connections in all \| ([\d,]+)") == USUAL.connections
-    assert figure(r"awaited: (\d+) KiB") * 1024 == confd.FIRST_LIMIT
-    assert figure(r"proven itself, (\d+) MiB") * 2**20 == confd.LIMIT
+    assert figure(r"awaited: (\d+) KiB") * 1024 == protocol.FIRST_LIMIT
+    assert figure(r"proven itself, (\d+) MiB") * 2**20 == protocol.LIMIT
     assert f"under `{confd_server.log.name}`" in PAGE
     assert confd_server.log.name == connection.log.name
     rests = re.search(r"rests for ([\d, ]+) s before", PAGE)
@@ -114,7 +115,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 
 FAULTS = [  # in the order in which they are refused, each with what the refusal says
-    (b" " * (confd.LIMIT + 1), "at most"),
+    (b" " * (protocol.LIMIT + 1), "at most"),
     (b"<ack>\0</ack>", "not UTF-8"),
     (b"<!DOCTYPE a><a/>", "document type"),
     (b'<?xml version="1.0" encoding="latin-1"?><a/>', "encoding"),

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cod.orders import ImageSource, Order, Partition
-from cod.wire import confd, xmldoc
-from cod.wire.confd import AgentSide, Framer, NewSecret, ProtocolError, Proved, Secret, Secrets, ServerSide, State
-from cod.wire.confdxml import (
+from cod.wire import xmldoc
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import (
     Ack,
     Challenge,
     Done,
@@ -29,6 +29,17 @@ from cod.wire.confdxml import (
     Welcome,
     decode,
     encode,
+)
+from cod.wire.confd.protocol import (
+    AgentSide,
+    Framer,
+    NewSecret,
+    ProtocolError,
+    Proved,
+    Secret,
+    Secrets,
+    ServerSide,
+    State,
 )
 
 MAC = "52:54:00:12:34:56"
@@ -56,7 +67,7 @@ def checked(body: bytes) -> Any:
     return xmldoc.parse(body, "confd")
 
 
-Parses = pytest.mark.parametrize("parse", [confd.plain, checked], ids=["plain", "checked"])
+Parses = pytest.mark.parametrize("parse", [protocol.plain, checked], ids=["plain", "checked"])
 
 
 @Parses
@@ -77,7 +88,7 @@ def test_any_reason_makes_a_valid_message(reason: str) -> None:
 
 @given(bodies=st.lists(st.binary(max_size=300), max_size=8), data=st.data())
 def test_frames_come_out_however_the_stream_is_cut(bodies: list[bytes], data: st.DataObject) -> None:
-    stream = b"".join(confd.frame(body) for body in bodies) + b"\0\0"
+    stream = b"".join(protocol.frame(body) for body in bodies) + b"\0\0"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     framer, got = Framer(), []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
@@ -102,7 +113,8 @@ class Pair:
     """Both machines and what they have been told. `cut` says in which pieces bytes cross the wire."""
 
     cut: Callable[[bytes], Iterator[bytes]] = lambda data: iter([data])
-    known: dict[str, confd.Verifier] = field(default_factory=lambda: {SECRET.id: confd.verifier(SECRET.key, SALT)})
+    known: dict[str, protocol.Verifier] = field(
+        default_factory=lambda: {SECRET.id: protocol.verifier(SECRET.key, SALT)})
     secrets: Secrets = field(default_factory=lambda: Secrets(SECRET))
     heard: list[Any] = field(default_factory=list)  # by the server
     told: list[Any] = field(default_factory=list)  # to the agent
@@ -136,7 +148,7 @@ class Pair:
 
     def serve(self, event: Any) -> None:
         self.heard.append(event)
-        if isinstance(event, confd.NeedVerifier):
+        if isinstance(event, protocol.NeedVerifier):
             if event.id not in self.known:
                 self.server.refuse("unknown", "no such secret")
                 return
@@ -177,11 +189,11 @@ def test_a_conversation(cut: Callable[[bytes], Iterator[bytes]]) -> None:
 def test_the_agent_may_run_ahead_but_only_so_far() -> None:
     server = ServerSide(bytes(32), checked)
     agent = AgentSide(SECRET, MAC, bytes(32))
-    (asked,) = server.receive(agent.to_send() + confd.frame(b"<proof/>"))
-    assert isinstance(asked, confd.NeedVerifier)
-    assert server.receive(bytes(confd.AHEAD // 2)) == []
+    (asked,) = server.receive(agent.to_send() + protocol.frame(b"<proof/>"))
+    assert isinstance(asked, protocol.NeedVerifier)
+    assert server.receive(bytes(protocol.AHEAD // 2)) == []
     with pytest.raises(ProtocolError, match="ahead"):
-        server.receive(bytes(confd.AHEAD))
+        server.receive(bytes(protocol.AHEAD))
 
 
 def test_the_secret_never_crosses_the_wire() -> None:
@@ -202,7 +214,7 @@ def test_the_secret_never_crosses_the_wire() -> None:
 
 
 def test_what_the_server_keeps_does_not_open_the_door() -> None:
-    kept = confd.verifier(SECRET.key, SALT)
+    kept = protocol.verifier(SECRET.key, SALT)
     for stolen in (kept.stored_key, kept.server_key):
         pair = Pair(secrets=Secrets(Secret(SECRET.id, stolen)))
         pair.connect()
@@ -212,8 +224,8 @@ def test_what_the_server_keeps_does_not_open_the_door() -> None:
 
 
 def test_a_server_that_does_not_know_the_secret_is_an_impostor() -> None:
-    kept = confd.verifier(SECRET.key, SALT)
-    pair = Pair(known={SECRET.id: confd.Verifier(SALT, kept.stored_key, bytes(32))})
+    kept = protocol.verifier(SECRET.key, SALT)
+    pair = Pair(known={SECRET.id: protocol.Verifier(SALT, kept.stored_key, bytes(32))})
     pair.connect()
     with pytest.raises(ProtocolError, match="impostor"):
         pair.run()
@@ -232,7 +244,7 @@ def test_a_recorded_hello_and_proof_prove_nothing() -> None:
     (asked,) = again.receive(recorded)
     with pytest.raises(ProtocolError, match="does not know the secret"):
         again.known(pair.known[SECRET.id])
-    assert isinstance(asked, confd.NeedVerifier)
+    assert isinstance(asked, protocol.NeedVerifier)
 
 
 @pytest.mark.parametrize("harm", ["replay", "swap", "change", "reflect", "drop"])
@@ -291,9 +303,9 @@ def test_reconnects_use_the_session_and_the_boots_secret_is_dead() -> None:
 def test_a_stranger_says_hello_or_nothing(body: bytes) -> None:
     server = ServerSide(bytes(32), checked)
     with pytest.raises(ProtocolError):
-        server.receive(confd.frame(body))
+        server.receive(protocol.frame(body))
     assert server.state is State.CLOSED
-    assert server.receive(confd.frame(encode(Hello("a1", MAC, bytes(32))))) == []
+    assert server.receive(protocol.frame(encode(Hello("a1", MAC, bytes(32))))) == []
 
 
 @pytest.mark.parametrize("body", [encode(m) for m in MESSAGES if not isinstance(m, (Challenge, Error))] + [
@@ -301,7 +313,7 @@ def test_a_stranger_says_hello_or_nothing(body: bytes) -> None:
 def test_the_agent_expects_a_challenge_first(body: bytes) -> None:
     agent = AgentSide(SECRET, MAC, bytes(32))
     with pytest.raises(ProtocolError):
-        agent.receive(confd.frame(body))
+        agent.receive(protocol.frame(body))
 
 
 def test_ten_thousand_mutations_never_get_in_and_never_crash() -> None:
@@ -310,7 +322,7 @@ def test_ten_thousand_mutations_never_get_in_and_never_crash() -> None:
     pair = Pair()
     pair.connect()
     hello = pair.agent.to_send()
-    stranger = [hello, *(confd.frame(encode(m)) for m in MESSAGES)]
+    stranger = [hello, *(protocol.frame(encode(m)) for m in MESSAGES)]
     for _ in range(10_000):
         data = bytearray(chance.choice(stranger))
         for _ in range(chance.randrange(1, 6)):
@@ -320,11 +332,11 @@ def test_ten_thousand_mutations_never_get_in_and_never_crash() -> None:
             events = server.receive(bytes(data))
         except ProtocolError:
             continue
-        assert all(isinstance(event, confd.NeedVerifier) for event in events)
+        assert all(isinstance(event, protocol.NeedVerifier) for event in events)
         if events:
-            server.known(confd.verifier(SECRET.key, SALT))
+            server.known(protocol.verifier(SECRET.key, SALT))
             with pytest.raises(ProtocolError):
-                server.receive(confd.frame(encode(Proof(chance.randbytes(32)))))
+                server.receive(protocol.frame(encode(Proof(chance.randbytes(32)))))
 
 
 @settings(max_examples=300, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod import init, model, proposal
-from cod.policy.power import rule_for
+from cod.policy.nodes.power import rule_for
 from cod.service import PARTS
 from cod.site import load
 from cod.site.file import SiteFile

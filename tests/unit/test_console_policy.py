@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cod.consolefiles import _NAME
 from cod.model import ConsoleRules
-from cod.policy import console
+from cod.policy.nodes import console
 from cod.power import drivers
 from cod.site.tables import PowerTable
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cod.model import Energy, NodeType
-from cod.policy.energy import CLASSES, marks, power_changes, wake_deadline, watts
-from cod.policy.world import COLD, WARM, Cache, Coming, Kind, Lot, PowerChange, Snapshot
+from cod.policy.scheduler.energy import CLASSES, marks, power_changes, wake_deadline, watts
+from cod.policy.scheduler.snapshot import COLD, WARM, Cache, Coming, Kind, Lot, PowerChange, Snapshot
 from cod.states import NODE_RULES, NodeState
 
 SITE = Energy(manage=True, warm_low=2, warm_high=4)

@@ -11,8 +11,8 @@ from lxml import etree
 
 from cod import data
 from cod.model import Refused, TypeRules
-from cod.policy.attributes import ATTRIBUTES, PARTICULAR, PARTS, SEVERAL, is_below, parts
-from cod.policy.equal import LARGEST, canonical, differences, sentence, steady
+from cod.policy.hardware.attributes import ATTRIBUTES, PARTICULAR, PARTS, SEVERAL, is_below, parts
+from cod.policy.hardware.equal import LARGEST, canonical, differences, sentence, steady
 from cod.wire import xmldoc
 from tests.nodes import REPORT
 

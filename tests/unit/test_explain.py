@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from cod.model import RequestTuple
-from cod.policy.allocate import decide
-from cod.policy.explain import Ahead, Chance, explain
-from cod.policy.world import Coming, Holding, OpenReclaim, Snapshot
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.explain import Ahead, Chance, explain
+from cod.policy.scheduler.snapshot import Coming, Holding, OpenReclaim, Snapshot
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,

@@ -17,7 +17,7 @@ from cod.vcm.gridengine.pool import LEAVING, GridEnginePool, GridEngineSettings
 from cod.vcm.gridengine.resize import Knobs, Offer
 from cod.vcm.gridengine.view import Host, NotUnderstood, Running, View, Waiting, amount, offered, read
 from cod.vcm.pool import GivenUp, NotYet, Recalling
-from cod.wire.nmpbodies import Member, Named, Reclaim
+from cod.wire.nmp.bodies import Member, Named, Reclaim
 
 
 class Cell:

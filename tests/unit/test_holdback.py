@@ -12,12 +12,12 @@ import pytest
 from hypothesis import Phase
 
 from cod.model import Energy, Policy, RequestTuple
-from cod.policy import allocate, holdback, leases, priority, stock
-from cod.policy.allocate import decide
-from cod.policy.explain import explain
-from cod.policy.plan import plan
-from cod.policy.whatif import masked
-from cod.policy.world import Coming, Decision, Hold, Holding, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler import allocate, backfill, inventory, leases, priority
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.explain import explain
+from cod.policy.scheduler.plan import plan
+from cod.policy.scheduler.snapshot import Coming, Decision, Hold, Holding, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.whatif import masked
 from tests.unit import test_allocate_properties as properties
 from tests.unit.policy_sites import (
     BIG,
@@ -341,7 +341,7 @@ def nobody_behind_keeps_what_is_held(seen: Snapshot) -> None:
         for hold in (one for one in first.holds if one.request_id == number):
             late = sum(share.count for grant in done.grants if rank[grant.request_id] > rank[number]
                        for share in grant.shares if share.lot.kind == hold.kind and not share.lot.reserved
-                       and holdback.back(wishes[grant.request_id], seen, SOME, NOW) > hold.until)
+                       and backfill.back(wishes[grant.request_id], seen, SOME, NOW) > hold.until)
             assert late + hold.free <= left[hold.kind]
 
 
@@ -431,7 +431,7 @@ def _patched(owner: object, name: str, fault: Callable[[Any], Any]) -> Callable[
 
 def _endless(returns: Any) -> Any:
     """Vclusters without an end are thought to have one."""
-    def made(self: holdback.Holdback) -> Any:
+    def made(self: backfill.Holdback) -> Any:
         ends = {key: replace(one, expires_at=one.expires_at or NOW + 9) for key, one in self._snapshot.holders.items()}
         self._snapshot = replace(self._snapshot, holders=ends)
         return returns(self)
@@ -439,7 +439,7 @@ def _endless(returns: Any) -> Any:
 
 
 def _early(hold: Any) -> Any:
-    def held(self: holdback.Holdback, want: Any) -> bool:
+    def held(self: backfill.Holdback, want: Any) -> bool:
         wanted: Wish = replace(want.wish, submitted_at=0.0)
         return bool(hold(self, replace(want, wish=wanted)))
     return held
@@ -453,12 +453,12 @@ def _one_more(hold: Any) -> Any:
 
 
 FAULTS: list[tuple[Callable[[Snapshot], None], Callable[[pytest.MonkeyPatch], None]]] = [
-    (never_more_is_held_than_is_short, _patched(stock.Stock, "hold", _one_more)),
-    (whoever_is_granted_has_all, _patched(stock.Stock, "let", lambda _: lambda *_: None)),
-    (never_more_is_held_than_is_short, _patched(holdback.Holdback, "hold", _early)),
-    (only_one_holds_of_a_type, _patched(holdback.Holdback, "_keep", lambda keep: lambda self, *rest: (
+    (never_more_is_held_than_is_short, _patched(inventory.Stock, "hold", _one_more)),
+    (whoever_is_granted_has_all, _patched(inventory.Stock, "let", lambda _: lambda *_: None)),
+    (never_more_is_held_than_is_short, _patched(backfill.Holdback, "hold", _early)),
+    (only_one_holds_of_a_type, _patched(backfill.Holdback, "_keep", lambda keep: lambda self, *rest: (
         keep(self, *rest), self._types.clear()))),
-    (nothing_is_held_in_vain, _patched(holdback.Holdback, "_returns", _endless)),
+    (nothing_is_held_in_vain, _patched(backfill.Holdback, "_returns", _endless)),
     (nobody_behind_keeps_what_is_held, _patched(allocate, "back", lambda _: lambda *_: 0.0)),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cod.policy import identity
+from cod.policy.hardware import identity
 
 
 @pytest.mark.parametrize(("uuid", "unique"), [

@@ -8,7 +8,7 @@ from stat import S_IFDIR, S_IFLNK, S_IMODE, S_ISDIR, S_ISLNK
 import pytest
 from lxml import etree
 
-from cod.policy import template
+from cod.policy.nodes import template
 from images import build, disk, execd, opaque
 from images.disk import Part, identifier, put, starts
 

@@ -47,7 +47,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
     "cod.lab": ({"cod.lab", "cod.model", "cod.data"}, {"click", "rich"}),
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data", "cod.model"}, {"rich"}),
-    "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.wire.nmptalk", "cod.wire.nmpxml", "cod.wire.nmpbodies", "cod.model"},
+    "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.model"},
                 {"lxml", "twisted", "pydantic", "cryptography"}),
     "cod.recipes": ({"cod.data"}, set()),
     "cod.site": ({"cod.site", "cod.policy", "cod.webcert", "cod.model"}, {"pydantic", "sqlalchemy"}),
@@ -59,7 +59,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.uploads": ({"cod.client"}, set()),
     "cod.cli": ({"cod.cli", "cod.client", "cod.uploads"}, {"click", "rich"}),
     "trampoline": ({"trampoline", "cod.orders", "cod.wire.manifest", "cod.wire.capture", "cod.wire.confd",
-                    "cod.wire.confdxml", "cod.wire.realmode"}, set()),
+                    "cod.wire.realmode"}, set()),
     "images": ({"images", "trampoline.recipe", "cod.wire.realmode"}, {"zstandard"}),
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cod.images import formats, incoming
 from cod.images.incoming import Busy, Incoming, Sum
 from cod.model import Refused
-from cod.policy.uploads import believed
+from cod.policy.people.uploads import believed
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cod.model import KeepRule, Refused
-from cod.policy import keep
+from cod.policy.hardware import keep
 from trampoline import disks as agent
 from trampoline.inventory import Disk
 

@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy.leases import room
+from cod.policy.scheduler.leases import room
 
 
 @given(st.integers(0x0A000000, 0x0A000400), st.integers(-1, 1500))

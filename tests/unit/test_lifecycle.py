@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from cod.model import Assignment, Node, Policy
-from cod.policy import lifecycle
+from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState
 
 BLANK = Node(**{field.name: None for field in fields(Node)} | {  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cod.model import TypeRules
-from cod.policy import match, wants
-from cod.policy.match import canonical, check, satisfies
-from cod.policy.wants import ELEMENTS
+from cod.policy.hardware import match, requirements
+from cod.policy.hardware.match import canonical, check, satisfies
+from cod.policy.hardware.requirements import ELEMENTS
 from cod.wire import xmldoc
 from tests.nodes import REPORT
 
@@ -311,7 +311,7 @@ ADVERSARIES = {
 def test_the_cost_is_bounded_by_the_product_of_the_sizes(name: str) -> None:
     inner, report = (f"<r>{text}</r>" for text in ADVERSARIES[name])
     match._tree.cache_clear()
-    wants.read.cache_clear()
+    requirements.read.cache_clear()
     sizes = (inner.count("/") + 1) * (report.count("/") + report.count("="))
     assert steps(lambda: satisfies(inner, report)) < 25 * sizes + 5000
 

@@ -6,8 +6,10 @@ import pytest
 
 from cod.images.formats import sector_of
 from cod.model import Image, Refused
-from cod.policy import fitting, needs, prime, template
-from cod.policy.equal import canonical
+from cod.policy.hardware import needs
+from cod.policy.hardware.equal import canonical
+from cod.policy.nodes import prime, template
+from cod.policy.scheduler import feasibility
 from cod.wire import xmldoc
 
 GB = 10**9
@@ -30,7 +32,7 @@ def report(*disks: str) -> str:
 
 
 def why(document: str, *disks: str) -> str:
-    return "; ".join(map(str, fitting.lacking("", document, canonical(report(*disks)))))
+    return "; ".join(map(str, feasibility.lacking("", document, canonical(report(*disks)))))
 
 
 def image(size: int, sector: int) -> Image:
@@ -97,7 +99,7 @@ def test_the_image_that_fits_the_hardware_counts() -> None:
 
 def test_a_site_that_leaves_sizes_out_of_its_types_is_not_asked_for_them() -> None:
     without = canonical(report("")).replace(f' size="{8 * GB}"', "")
-    assert fitting.lacking("", NEEDS, without) == ()
+    assert feasibility.lacking("", NEEDS, without) == ()
 
 
 @pytest.mark.parametrize(("head", "sector"), [

@@ -12,12 +12,12 @@ import pytest
 
 from cod.flows import vcms
 from cod.net.nmp import connection, limits, server, session
-from cod.policy import inside
+from cod.policy.nodes import inner_vcm
 from cod.states import NodeState, RequestState, VclusterState
 from cod.store import vcms as store
-from cod.wire import nmp, nmptalk, nmpxml
-from cod.wire.nmp import Decoder, encode
-from cod.wire.nmptalk import TRANSITIONS, VERBS, dot
+from cod.wire.nmp import frames, protocol, xml
+from cod.wire.nmp.frames import Decoder, encode
+from cod.wire.nmp.protocol import TRANSITIONS, VERBS, dot
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/nmp.md").read_text()
@@ -28,13 +28,14 @@ RNG = "{http://relaxng.org/ns/structure/1.0}"
 def test_the_page_has_every_verb_and_every_code() -> None:
     for verb in VERBS:
         assert f"`{verb}`" in PAGE, verb
-    sources = "".join(Path(module.__file__ or "").read_text() for module in (nmp, nmpxml, nmptalk, connection, session))
+    modules = (frames, xml, protocol, connection, session)
+    sources = "".join(Path(module.__file__ or "").read_text() for module in modules)
     for code in set(re.findall(r'Fault\(\s*"([a-z-]+)"', sources)):
         assert f"| `{code}` |" in PAGE, code
 
 
 def test_the_page_s_diagram_is_the_tables() -> None:
-    """After a change: `python -c 'from cod.wire.nmptalk import dot; print(dot())'`, and paste it."""
+    """After a change: `python -c 'from cod.wire.nmp.protocol import dot; print(dot())'`, and paste it."""
     assert dot() in PAGE
     assert len(TRANSITIONS) == len(set(TRANSITIONS))
 
@@ -52,8 +53,8 @@ def test_the_page_s_messages_are_what_the_code_reads_to_the_byte(text: str) -> N
     head, _, body = text.partition("\n\n")
     assert (message.body, f"Content-Length: {len(message.body)}" in head) == (body.encode(), True)
     assert encode(message) == head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body.encode()
-    said = nmpxml.read(message)
-    assert ET.canonicalize(nmpxml.write(said).decode(), strip_text=True) == ET.canonicalize(body, strip_text=True)
+    said = xml.read(message)
+    assert ET.canonicalize(xml.write(said).decode(), strip_text=True) == ET.canonicalize(body, strip_text=True)
     assert bool(message.sequence) == VERBS[message.verb].kept
     assert bool(message.answers) == bool(VERBS[message.verb].answers)
 
@@ -62,13 +63,13 @@ def test_the_page_s_messages_are_what_the_code_reads_to_the_byte(text: str) -> N
 
 
 NUMBERS: list[tuple[str, float]] = [
-    (r"at most ([\d,]+) bytes long \(without their end\)", nmp.LONGEST_LINE),
-    (r"at most ([\d,]+) headers", nmp.MOST_HEADERS),
-    (r"A body that a VCM sends has at most (\d+) KiB", nmp.LONGEST_BODY / 1024),
-    (r"KiB \((\d+) KiB before it is welcomed\)", nmp.LONGEST_HELLO / 1024),
-    (r"one that COD sends at most (\d+) MiB", nmp.LONGEST_TOLD / 2**20),
+    (r"at most ([\d,]+) bytes long \(without their end\)", frames.LONGEST_LINE),
+    (r"at most ([\d,]+) headers", frames.MOST_HEADERS),
+    (r"A body that a VCM sends has at most (\d+) KiB", frames.LONGEST_BODY / 1024),
+    (r"KiB \((\d+) KiB before it is welcomed\)", frames.LONGEST_HELLO / 1024),
+    (r"one that COD sends at most (\d+) MiB", frames.LONGEST_TOLD / 2**20),
     (r"more than\s([\d,]+) messages were owed", store.MOST_OWED),
-    (r"Each side may have (\d+) questions", nmptalk.MOST_OPEN),
+    (r"Each side may have (\d+) questions", protocol.MOST_OPEN),
     (r"A VCM may say (\d+) messages a second", limits.RATE),
     (r"messages a second \((\d+) at once\)", limits.BURST),
     (r"`request-nodes` once a second \((\d+) at once\)", limits.COSTLY["request-nodes"][1]),
@@ -92,7 +93,7 @@ def test_the_page_s_numbers_are_those_of_the_code(pattern: str, value: float) ->
 
 
 def test_what_the_page_says_in_words_is_so_too() -> None:
-    assert (connection.GREETING, connection.STALLED, inside.LASTS) == (10.0, 60.0, 86400.0)
+    assert (connection.GREETING, connection.STALLED, inner_vcm.LASTS) == (10.0, 60.0, 86400.0)
     assert "a stranger\nhas ten seconds for it" in PAGE
     assert "has to be whole\nwithin ten seconds" in PAGE
     assert "has not read for a minute" in PAGE

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import LONGEST_LINE, LONGEST_TOLD, Decoder, Fault, Message, encode
-from cod.wire.nmptalk import MOST_OPEN, VERBS, Conversation, Side, State
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import LONGEST_LINE, LONGEST_TOLD, Decoder, Fault, Message, encode
+from cod.wire.nmp.protocol import MOST_OPEN, VERBS, Conversation, Side, State
 
 # ---------------------------------------------------------------- frames
 
@@ -116,12 +116,12 @@ BODIES: list[b.Body] = [
 
 
 def test_each_verb_has_a_record_and_is_tried_here() -> None:
-    assert set(nmpxml.RECORDS) == set(VERBS) == {nmpxml.verb(body) for body in BODIES}
+    assert set(xml.RECORDS) == set(VERBS) == {xml.verb(body) for body in BODIES}
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: nmpxml.verb(body))
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: xml.verb(body))
 def test_bodies_come_out_as_they_went_in(body: b.Body) -> None:
-    assert nmpxml.read(Message(nmpxml.verb(body), "1", nmpxml.write(body))) == body
+    assert xml.read(Message(xml.verb(body), "1", xml.write(body))) == body
 
 
 @pytest.mark.parametrize(("verb", "body", "line", "says"), [
@@ -146,7 +146,7 @@ def test_a_bad_body_is_refused_with_its_line_and_the_connection_goes_on(
     verb: str, body: bytes, line: int, says: str
 ) -> None:
     with pytest.raises(Fault) as refused:
-        nmpxml.read(Message(verb, "m1", body))
+        xml.read(Message(verb, "m1", body))
     assert refused.value.line == line
     assert says in refused.value.sentence
     assert (refused.value.fatal, refused.value.about) == (False, "m1")
@@ -154,7 +154,7 @@ def test_a_bad_body_is_refused_with_its_line_and_the_connection_goes_on(
 
 def test_a_sentence_with_control_characters_can_be_told() -> None:
     body = b.Bye("a\x00b\x1fc")
-    assert nmpxml.read(Message("bye", "1", nmpxml.write(body))) == b.Bye("a b c")
+    assert xml.read(Message("bye", "1", xml.write(body))) == b.Bye("a b c")
 
 
 # ---------------------------------------------------------------- who may say what, when

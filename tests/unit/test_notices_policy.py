@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cod import news as notices
 from cod.model import NoticeRules, Refused, Vcluster
-from cod.policy import delivery
-from cod.policy.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
+from cod.policy.people import delivery
+from cod.policy.people.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
 
 WEB = Vcluster(
     id=7, name="web", group_id=3, state="active", template_id=1, size=4, creation_size=2, attributes="", subnet="lab",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy.attributes import BYTES, MIB, NUMBER, PARTS, TEXT, VERSION
-from cod.policy.operators import PHRASES, complaint, holds, phrase, words
+from cod.policy.hardware.attributes import BYTES, MIB, NUMBER, PARTS, TEXT, VERSION
+from cod.policy.hardware.operators import PHRASES, complaint, holds, phrase, words
 
 
 @pytest.mark.parametrize(("operator", "wanted", "kind", "fits", "fails"), [

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from cod.policy.allocate import decide
-from cod.policy.world import Kind, Lot
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.snapshot import Kind, Lot
 from tests.bench.oracle import LOADS, POLICY, Load, Program, Tally, cost, random_site
 from tests.unit.policy_sites import SMALL, kind, site, wish
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy.pace import done_once
+from cod.policy.people.ratelimit import done_once
 
 HOUR = 3600.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cod.model import NodeType, TypeRules, TypeView
-from cod.policy import equal, match
+from cod.policy.hardware import equal, match
 from cod.web.portal import attributes
 from cod.web.portal.forms import Fields
 from tests.portal_site import HARDWARE, report

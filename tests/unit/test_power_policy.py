@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Account, Site
-from cod.policy.power import ASK_AGENT, ASK_ON, ASK_SYSTEM, BUDGET, LONGEST_PAUSE, command, retry_after
+from cod.policy.nodes.power import ASK_AGENT, ASK_ON, ASK_SYSTEM, BUDGET, LONGEST_PAUSE, command, retry_after
 from cod.power import ipmi, pdu, wol
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerError, SignIn, Target

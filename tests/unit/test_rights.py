@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cod.model import Owned, Refused, Right, Role, Who
-from cod.policy import rights
+from cod.policy.people import rights
 
 GROUP, OTHER = 7, 8
 THEIRS = Owned(frozenset({GROUP}))

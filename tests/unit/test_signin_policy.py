@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Refused
-from cod.policy import signin
-from cod.policy.signin import Count
+from cod.policy.people import signin
+from cod.policy.people.signin import Count
 
 NOW = 1_000_000.0
 

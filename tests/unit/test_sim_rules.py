@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cod.model import NodeType, Policy, RequestTuple
-from cod.policy.world import (
+from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
     Coming,
@@ -169,7 +169,7 @@ def test_every_plan_of_a_month_keeps_the_promises() -> None:
 
 def faulty(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """The policy, with its plans changed by `change(seen, plan)`."""
-    from cod.policy.plan import plan
+    from cod.policy.scheduler.plan import plan
     from cod.sim import world
 
     def planned(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
@@ -195,7 +195,7 @@ def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPat
 
 def test_a_policy_that_forgets_inertia_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its takes are made for a world in which every node is mobile."""
-    from cod.policy.plan import plan
+    from cod.policy.scheduler.plan import plan
     from cod.sim import acts, world
 
     def hasty(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cod.policy.world import Grant, Plan, Share, Snapshot, Take
+from cod.policy.scheduler.snapshot import Grant, Plan, Share, Snapshot, Take
 from cod.sim import acts
 from cod.sim.cluster import Cluster, Machine
 from cod.sim.rules import broken

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Refused
-from cod.policy import sshkeys
+from cod.policy.people import sshkeys
 
 
 def line(key: object, name: str = "ann@laptop") -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cod.model import DhcpQuery, Subnet, ipv4
-from cod.policy.subnets import Subnets, listeners, numbers
+from cod.policy.nodes.subnets import Subnets, listeners, numbers
 
 NEAR = Subnet("near", "10.77.0.0/16", "10.77.0.1", ("10.77.1.0", "10.77.4.255"), ("10.77.128.0", "10.77.255.255"),
               router="10.77.0.254", interface="br0")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cod import data
 from cod.model import Image, Refused, TypeRules
 from cod.orders import ImageSource, Partition
-from cod.policy import prime, template
+from cod.policy.nodes import prime, template
 from cod.wire import xmldoc
 
 SHA = "ab" * 32

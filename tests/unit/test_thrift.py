@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from cod.model import RequestTuple
-from cod.policy import packing, thrift
-from cod.policy.fitting import Fitting
-from cod.policy.packing import pack
-from cod.policy.placed import Placed
-from cod.policy.places import Found, Want
-from cod.policy.world import Kind, Lot, Wish
+from cod.policy.scheduler import packing, rebalance
+from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.packed import Placed
+from cod.policy.scheduler.packing import pack
+from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.snapshot import Kind, Lot, Wish
 from tests.unit.policy_sites import BIG, BIG_ONLY, SMALL, UEFI, kind, lot, site, wish
 
 ONE, TWO, THREE = (kind(SMALL, block) for block in (1, 2, 3))
@@ -89,15 +89,15 @@ def test_back_means_as_it_was() -> None:
 def test_the_cheaper_kind_is_filled_as_far_as_can_be() -> None:
     """Of 2, 3 and 4 that lie in a dear kind there is room in the cheap one for 5: 2 and 3 go."""
     placed = seated({ONE: 5, DEAR: 9}, (2, DEAR), (3, DEAR), (4, DEAR))
-    assert thrift.fill_up(placed)
+    assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{ONE: 2}], 2: [{ONE: 3}], 3: [{DEAR: 4}]}
-    assert not thrift.fill_up(placed)
+    assert not rebalance.fill_up(placed)
 
 
 def test_two_go_for_one() -> None:
     """A block of 5 holds a 4: 2 and 3 in its place leave nothing free there."""
     placed = seated({ONE: 5, DEAR: 9}, (4, ONE), (2, DEAR), (3, DEAR))
-    assert thrift.fill_up(placed)
+    assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{DEAR: 4}], 2: [{ONE: 2}], 3: [{ONE: 3}]}
 
 
@@ -105,13 +105,13 @@ def test_who_cannot_use_the_cheaper_kind_stays() -> None:
     placed = Placed({ONE: 5, DEAR: 9}, cost_of, PLENTY)
     for want in wants([lot(5, ONE), lot(9, DEAR)], wish(1, RequestTuple(2, BIG_ONLY, 1)), wish(2, 2)):
         placed.move(want, Found([{DEAR: 2}]))
-    assert thrift.fill_up(placed)
+    assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{DEAR: 2}], 2: [{ONE: 2}]}
 
 
 def test_of_one_cost_the_smaller_block_is_filled_so_that_the_other_is_whole() -> None:
     placed = seated({ONE: 2, TWO: 4}, (2, TWO))
-    assert thrift.fill_up(placed)
+    assert rebalance.fill_up(placed)
     assert placed.free == {ONE: 0, TWO: 4}
 
 
@@ -119,7 +119,7 @@ def test_of_a_spread_tuple_any_part_is_moved() -> None:
     """Both its parts change places, and none is lost."""
     placed = seated({ONE: 3, DEAR: 9}, (5, DEAR), may_spread=True)
     placed.move(placed.found[1][0], Found([{ONE: 2, DEAR: 3}]))
-    assert thrift.fill_up(placed)
+    assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{ONE: 3, DEAR: 2}]}
     assert placed.free == {ONE: 0, DEAR: 7}
 
@@ -127,7 +127,7 @@ def test_of_a_spread_tuple_any_part_is_moved() -> None:
 def test_tuples_of_one_request_are_moved_one_by_one() -> None:
     placed = Placed({ONE: 3, DEAR: 9}, cost_of, PLENTY)
     placed.move(wants([lot(3, ONE), lot(9, DEAR)], wish(1, 2, 3))[0], Found([{DEAR: 2}, {DEAR: 3}]))
-    assert thrift.fill_up(placed)
+    assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{DEAR: 2}, {ONE: 3}]}
 
 
@@ -135,11 +135,11 @@ def test_the_fullest_choice_is_found() -> None:
     """As by trying all."""
     dice = random.Random(4)
     for _ in range(200):
-        parts = [thrift.Part(number, 0, ONE, dice.randint(1, 9)) for number in range(dice.randint(0, 7))]
+        parts = [rebalance.Part(number, 0, ONE, dice.randint(1, 9)) for number in range(dice.randint(0, 7))]
         room = dice.randint(0, 30)
         most = max(total for size in range(len(parts) + 1) for some in itertools.combinations(parts, size)
                    if (total := sum(part.nodes for part in some)) <= room)
-        chosen = thrift._fullest(parts, room)
+        chosen = rebalance._fullest(parts, room)
         assert sum(part.nodes for part in chosen) == most
         assert len(set(chosen)) == len(chosen)
 
@@ -153,7 +153,7 @@ def test_one_is_driven_out_to_where_it_costs_no_more() -> None:
     placed = seated(room, (4, ONE), (2, ONE), (5, DEAR))
     placed.put(wants([lot(count, one) for one, count in room.items()], wish(4, 1))[0])
     before = placed.cost
-    thrift.save(placed)
+    rebalance.save(placed)
     assert placed.cost < before
     assert all(DEAR not in place for places in where(placed).values() for place in places)
 
@@ -161,14 +161,14 @@ def test_one_is_driven_out_to_where_it_costs_no_more() -> None:
 def test_nothing_moves_where_that_saves_nothing() -> None:
     placed = seated({ONE: 4, DEAR: 4}, (4, ONE), (3, DEAR))
     before = where(placed)
-    thrift.save(placed)
+    rebalance.save(placed)
     assert where(placed) == before
 
 
 def test_there_is_an_end_to_it() -> None:
     """Without any effort left all stays as it is."""
     placed = seated({ONE: 5, DEAR: 9}, (2, DEAR), (3, DEAR), effort=0)
-    thrift.save(placed)
+    rebalance.save(placed)
     assert where(placed) == {1: [{DEAR: 2}], 2: [{DEAR: 3}]}
 
 
@@ -202,7 +202,7 @@ def nobody_gets_less(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
     """Each that had a place has one that would do, whole, in one kind for each tuple; nothing is given out twice."""
     placed = packed_in_order(room, asked)
     served = set(placed.found)
-    thrift.save(placed)
+    rebalance.save(placed)
     assert set(placed.found) == served
     used: Counter[Kind] = Counter()
     for want, found in placed.found.values():
@@ -218,7 +218,7 @@ def nobody_gets_less(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
 def it_never_costs_more(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
     placed = packed_in_order(room, asked)
     before = placed.cost
-    thrift.save(placed)
+    rebalance.save(placed)
     assert placed.cost <= before + 1e-9
     assert placed.cost == pytest.approx(sum(cost_of(one) * count for _, found in placed.found.values()
                                             for place in found.places for one, count in place.items()))
@@ -227,7 +227,7 @@ def it_never_costs_more(room: Mapping[Kind, int], asked: Sequence[Want]) -> None
 def nothing_is_left_to_move(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
     """No request alone could move to a cheaper kind, and no two could change places for less."""
     placed = packed_in_order(room, asked)
-    thrift.save(placed)
+    rebalance.save(placed)
     alone: list[tuple[Want, Kind, int]] = [(want, *next(iter(found.places[0].items())))
                                            for want, found in placed.found.values() if want.alone]
     for want, have, count in alone:
@@ -259,32 +259,32 @@ def test_it_holds(check: Property) -> None:
 
 # ---------------------------------------------------------------- planted faults
 
-def _overfull(parts: Sequence[thrift.Part], room: int) -> list[thrift.Part]:
+def _overfull(parts: Sequence[rebalance.Part], room: int) -> list[rebalance.Part]:
     return list(parts)
 
 
 def _loses_a_part(shift: Any) -> Any:
-    def shifted(placed: Placed, part: thrift.Part, new: Kind) -> None:
+    def shifted(placed: Placed, part: rebalance.Part, new: Kind) -> None:
         shift(placed, part, new)
         want, found = placed.found[part.request_id]
         placed.move(want, Found([{new: part.nodes} for _ in found.places]))
     return shifted
 
 
-def _forgets(placed: Placed, part: thrift.Part, better: Kind) -> bool:
+def _forgets(placed: Placed, part: rebalance.Part, better: Kind) -> bool:
     for one in placed.at[better] - {part.request_id}:
         placed.move(placed.found[one][0], None)
-    thrift._shift(placed, part, better)
+    rebalance._shift(placed, part, better)
     return True
 
 
 FAULTS: list[tuple[Property, object, str, Any]] = [
-    (nobody_gets_less, thrift, "_fullest", _overfull),
-    (nobody_gets_less, thrift, "_shift", _loses_a_part(thrift._shift)),
-    (nobody_gets_less, thrift, "_driven_out", _forgets),
+    (nobody_gets_less, rebalance, "_fullest", _overfull),
+    (nobody_gets_less, rebalance, "_shift", _loses_a_part(rebalance._shift)),
+    (nobody_gets_less, rebalance, "_driven_out", _forgets),
     (nobody_gets_less, Placed, "back", lambda self, mark: None),
-    (it_never_costs_more, thrift, "LEAST", -1e9),
-    (nothing_is_left_to_move, thrift, "save", lambda placed: None),
+    (it_never_costs_more, rebalance, "LEAST", -1e9),
+    (nothing_is_left_to_move, rebalance, "save", lambda placed: None),
     (packing_serves_as_many_as_one_after_the_other, packing._Packing, "worth", lambda self: -len(self.placed.found)),
 ]
 

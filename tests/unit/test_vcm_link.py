@@ -16,10 +16,10 @@ from twisted.python.failure import Failure
 from cod.vcm.keeper import MOST_ASKED, Keeper
 from cod.vcm.link import GREETING, Link, Lost, Refusal
 from cod.vcm.steps import Terms
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import Decoder, Fault, Message, encode
-from cod.wire.nmptalk import MOST_OPEN
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import Decoder, Fault, Message, encode
+from cod.wire.nmp.protocol import MOST_OPEN
 
 HELLO = b.Hello("pool", "test 1.0", 4)
 
@@ -52,10 +52,10 @@ class Line:
     def said(self) -> list[tuple[Message, b.Body]]:
         data = self.transport.value()
         self.transport.clear()
-        return [(message, nmpxml.read(message)) for message in Decoder().feed(data)]
+        return [(message, xml.read(message)) for message in Decoder().feed(data)]
 
     def hear(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> None:
-        self.raw(Message(nmpxml.verb(body), "c1", nmpxml.write(body), answers, sequence))
+        self.raw(Message(xml.verb(body), "c1", xml.write(body), answers, sequence))
 
     def raw(self, message: Message) -> None:
         self.link.dataReceived(encode(message))

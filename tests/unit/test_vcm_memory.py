@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cod.vcm.memory import Memory, Ours, load, save
-from cod.wire.nmpbodies import Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Vcluster
+from cod.wire.nmp.bodies import Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Vcluster
 
 
 def remembered() -> Memory:

@@ -15,7 +15,7 @@ from cod.vcm.memory import Memory, Ours
 from cod.vcm.pool import NotYet, Wish
 from cod.vcm.rounds import Rounds
 from cod.vcm.steps import Terms
-from cod.wire.nmpbodies import Body, Member, Named, Pong, Reclaim, ReclaimAnswer
+from cod.wire.nmp.bodies import Body, Member, Named, Pong, Reclaim, ReclaimAnswer
 
 
 class Slow(Clock):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy.names import check_label
-from cod.policy.vicinity import Proposal, Sighting, circuit_id, propose, remote_id
+from cod.policy.hardware.topology import Proposal, Sighting, circuit_id, propose, remote_id
+from cod.policy.people.names import check_label
 from cod.wire import dhcp
 from tests.unit.dhcp_captures import OVMF_DISCOVER
 

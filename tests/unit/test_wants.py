@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Refused, TypeRules
-from cod.policy.attributes import ATTRIBUTES
-from cod.policy.operators import PHRASES
-from cod.policy.wants import DEEPEST, ELEMENTS, LONGEST, check, read
+from cod.policy.hardware.attributes import ATTRIBUTES
+from cod.policy.hardware.operators import PHRASES
+from cod.policy.hardware.requirements import DEEPEST, ELEMENTS, LONGEST, check, read
 from cod.wire import xmldoc
 
 

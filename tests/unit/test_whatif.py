@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cod.model import RequestTuple
-from cod.policy.explain import Chance, Explanation, explain
-from cod.policy.whatif import NOBODYS, OTHERS, expected, masked, supposed
-from cod.policy.world import Holding, Snapshot, Wish
+from cod.policy.scheduler.explain import Chance, Explanation, explain
+from cod.policy.scheduler.snapshot import Holding, Snapshot, Wish
+from cod.policy.scheduler.whatif import NOBODYS, OTHERS, expected, masked, supposed
 from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, holder, kind, lot, site, wish
 
 

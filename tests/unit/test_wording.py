@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cod.policy import quantity
-from cod.policy.attributes import BYTES, MHZ, MIB, NUMBER, RATE, TEXT
-from cod.policy.wording import BadPattern, Pattern, is_version, pattern, version
+from cod.policy.hardware import quantity
+from cod.policy.hardware.attributes import BYTES, MHZ, MIB, NUMBER, RATE, TEXT
+from cod.policy.hardware.compare import BadPattern, Pattern, is_version, pattern, version
 
 # ---------------------------------------------------------------- versions
 

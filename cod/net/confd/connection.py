@@ -15,8 +15,9 @@ from cod.flows import progress, report, sessions
 from cod.model import BootSecret, Peer, Refused
 from cod.net.confd.server import ConfdServer
 from cod.pool import NODES
-from cod.wire import confd, xmldoc
-from cod.wire.confdxml import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
+from cod.wire import xmldoc
+from cod.wire.confd import protocol
+from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
 
 BEHIND = 32  # messages that may wait before the connection is not read from
 LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed
@@ -42,8 +43,8 @@ class AgentConnection(Protocol):
         self.is_stranger = False
         self._about: dict[str, str] = {}
         self._log = logging.LoggerAdapter(log, self._about)
-        self._side = confd.ServerSide(os.urandom(confd.NONCE), lambda body: xmldoc.parse(body, "confd"))
-        self._waiting: deque[confd.Event] = deque()
+        self._side = protocol.ServerSide(os.urandom(protocol.NONCE), lambda body: xmldoc.parse(body, "confd"))
+        self._waiting: deque[protocol.Event] = deque()
         self._busy = False
         self._timer: Any = None
 
@@ -61,26 +62,26 @@ class AgentConnection(Protocol):
         """Called by the reactor."""
         try:
             events = self._side.receive(data)
-        except confd.ProtocolError as error:
+        except protocol.ProtocolError as error:
             self.drop(str(error))
         else:
             self._take(events)
 
     def connectionLost(self, reason: Any = None) -> None:
         """Called by the reactor. A flow that is under way ends in `_proved` or `_report`, which look at the state."""
-        self._side.state = confd.State.CLOSED
+        self._side.state = protocol.State.CLOSED
         self._stop_timer()
         self._waiting.clear()
         self.server.gone(self)
 
     def send(self, message: Message) -> None:
         """Send it, if the connection is still open."""
-        if self._side.state is confd.State.OPEN:
+        if self._side.state is protocol.State.OPEN:
             self.transport.write(self._side.send(message))
 
     def end(self, code: str, reason: str) -> None:
         """Say why, and close. A peer that does not read is cut off."""
-        if self._side.state is not confd.State.CLOSED:
+        if self._side.state is not protocol.State.CLOSED:
             self._side.refuse(code, reason)
             self.transport.write(self._side.to_send())
         self._waiting.clear()
@@ -91,7 +92,7 @@ class AgentConnection(Protocol):
         """Log the reason and close at once, whatever is still to be sent."""
         self.server.counts["broken"] += 1
         self._say("%s: closed: %s", reason)
-        self._side.state = confd.State.CLOSED
+        self._side.state = protocol.State.CLOSED
         self._stop_timer()
         self._waiting.clear()
         self.transport.abortConnection()
@@ -111,7 +112,7 @@ class AgentConnection(Protocol):
 
     # ------------------------------------------------------------ one thing after the other
 
-    def _take(self, events: Iterable[confd.Event]) -> None:
+    def _take(self, events: Iterable[protocol.Event]) -> None:
         for event in events:
             if isinstance(event, Heartbeat):
                 self.send(event)
@@ -136,7 +137,7 @@ class AgentConnection(Protocol):
                 yield self._one(self._waiting.popleft())
             except Refused as refusal:
                 self._refused(refusal)
-            except confd.ProtocolError as error:
+            except protocol.ProtocolError as error:
                 self.drop(str(error))
             except Exception:
                 self._log.exception("%s: a message could not be dealt with", self.name)
@@ -152,28 +153,28 @@ class AgentConnection(Protocol):
         else:
             self.end("replaced" if refusal.code == "conflict" else "refused", refusal.sentence)
 
-    def _one(self, event: confd.Event) -> Deferred[Any]:
+    def _one(self, event: protocol.Event) -> Deferred[Any]:
         return self._STEPS[type(event)](self, event)
 
     def _run(self, flow: Callable[..., Any], *args: Any) -> Deferred[Any]:
         return self.server.pool.run_at(NODES, flow, *args)
 
     @inlineCallbacks
-    def _need_verifier(self, asked: confd.NeedVerifier) -> Generator[Deferred[Any], Any, None]:
+    def _need_verifier(self, asked: protocol.NeedVerifier) -> Generator[Deferred[Any], Any, None]:
         found = yield self._run(sessions.lookup, asked.id, asked.mac, self.address, self.server.clock())
-        if self._side.state is not confd.State.LOOKUP:
+        if self._side.state is not protocol.State.LOOKUP:
             return
         if found is None:
             self.server.counts["refused"] += 1
             self._log.info("%s: refused: no secret %s of %s for this address", self.name, asked.id, asked.mac)
             self.end("unknown", "no such secret")
             return
-        events = self._side.known(confd.Verifier(found.salt, found.stored_key, found.server_key))
+        events = self._side.known(protocol.Verifier(found.salt, found.stored_key, found.server_key))
         self.transport.write(self._side.to_send())
         self._take(events)
 
     @inlineCallbacks
-    def _proved(self, proved: confd.Proved) -> Generator[Deferred[Any], Any, None]:
+    def _proved(self, proved: protocol.Proved) -> Generator[Deferred[Any], Any, None]:
         server, new = self.server, proved.verifier
         session = BootSecret(proved.session, proved.mac, "session", self.address, new.salt, new.stored_key,
                              new.server_key, 0.0)
@@ -183,7 +184,7 @@ class AgentConnection(Protocol):
         self.peer, self.name = opened.peer, opened.name
         self._about.update(node=opened.name, mac=opened.peer.mac)
         server.counts["opened"] += 1
-        if self._side.state is not confd.State.TRADE:  # closed meanwhile: the session must still end
+        if self._side.state is not protocol.State.TRADE:  # closed meanwhile: the session must still end
             server.lose_later(opened.peer)
             return
         server.adopt(self, opened.peer)
@@ -202,7 +203,7 @@ class AgentConnection(Protocol):
             self._log.warning("%s: its report is refused: %s", self.name, result.value)
             self.send(Error("refused", result.value))
             return
-        if self._side.state is not confd.State.OPEN:  # closed meanwhile: the session must still end
+        if self._side.state is not protocol.State.OPEN:  # closed meanwhile: the session must still end
             server.lose_later(result.value)
             server.done(result)
             return
@@ -237,8 +238,8 @@ class AgentConnection(Protocol):
         server.done(result)
 
     _STEPS: ClassVar[dict[type, Callable[[AgentConnection, Any], Deferred[Any]]]] = {
-        confd.NeedVerifier: _need_verifier,
-        confd.Proved: _proved,
+        protocol.NeedVerifier: _need_verifier,
+        protocol.Proved: _proved,
         Report: _report,
         Progress: _progress,
         Done: _done,

@@ -1,4 +1,5 @@
-"""confd: the server's side of the agents' connections. See `docs/confd.md`; the protocol itself is in `wire/confd`.
+"""confd: the server's side of the agents' connections. See `docs/confd.md`; the protocol itself is in
+`wire/confd/protocol`.
 
 A connection stays open for as long as its machine is in the trampoline, and is its sign of life. What an agent says
 goes to one flow at a time, in order; orders come from a poll of the rows that wait for this server's connections, twice
@@ -27,7 +28,7 @@ from cod.flows import orders, sessions
 from cod.model import Effect, Inviter, Peer, Result, Site
 from cod.orders import Order
 from cod.pool import NODES, Pool
-from cod.wire.confdxml import Message
+from cod.wire.confd.messages import Message
 
 POLL = 0.5  # seconds between looks for orders
 BATCH = 15.0  # seconds between writes of `last_seen`

@@ -23,10 +23,10 @@ from zope.interface import implementer
 
 from cod.model import Site
 from cod.net.nmp.limits import QuietLog, Ration
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import LONGEST_BODY, LONGEST_HELLO, Decoder, Fault, Message
-from cod.wire.nmptalk import Conversation, Side
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Fault, Message
+from cod.wire.nmp.protocol import Conversation, Side
 
 GREETING = 10.0  # seconds for a hello, and for a message that has begun to be whole
 LINGER = 5.0  # seconds that the end of a connection may take
@@ -135,7 +135,7 @@ class Line(protocol.Protocol, ABC):
     def _take(self, message: Message, now: float) -> None:
         if self._closing:
             return
-        MESSAGES.labels("in", message.verb if message.verb in nmpxml.RECORDS else "unknown").inc()
+        MESSAGES.labels("in", message.verb if message.verb in xml.RECORDS else "unknown").inc()
         try:
             self._talk.hears(message)
             self._ration.may_say(message.verb, now)
@@ -207,9 +207,9 @@ class Line(protocol.Protocol, ABC):
         """False where it cannot be said (any more)."""
         if self._closing:
             return False
-        verb = nmpxml.verb(body)
+        verb = xml.verb(body)
         try:
-            data = self._talk.says(Message(verb, f"c{next(self._ids)}", nmpxml.write(body), answers, sequence))
+            data = self._talk.says(Message(verb, f"c{next(self._ids)}", xml.write(body), answers, sequence))
         except Fault as fault:
             log.debug("not said: %s", fault.sentence)
             return False

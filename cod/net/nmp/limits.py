@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Container
 
 from cod.tokenbucket import Bucket
-from cod.wire.nmp import Fault
+from cod.wire.nmp.frames import Fault
 
 RATE, BURST = 50.0, 200.0  # messages: a second, at once
 BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share

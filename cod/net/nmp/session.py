@@ -20,9 +20,9 @@ from cod.net.nmp.connection import Line
 from cod.net.nmp.limits import Rations
 from cod.net.nmp.verbs import Speaker
 from cod.pool import Pool
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
-from cod.wire.nmp import Fault, Message
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import Fault, Message
 
 WINDOW = 200  # messages sent and not acknowledged, after which nothing more is sent
 
@@ -90,7 +90,7 @@ class Session(Line):
     async def carry_out(self, message: Message) -> None:
         """Do what it says, in a flow."""
         try:
-            body = nmpxml.read(message)
+            body = xml.read(message)
             if isinstance(body, b.Hello):
                 await self._greet(message, body)
             elif isinstance(body, b.Enroll):
@@ -218,7 +218,7 @@ class Session(Line):
         found = [0]
         while self._heard and self._heard[0].verb == "ack":
             try:
-                body = nmpxml.read(self._heard[0])
+                body = xml.read(self._heard[0])
             except Fault:
                 break
             if not isinstance(body, b.Ack) or body.sequence > self.sent:

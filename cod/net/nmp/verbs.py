@@ -12,8 +12,8 @@ from cod.flows.access import Claim, guarded
 from cod.flows.vcms import Picture, own_key, request_key
 from cod.model import Owed, RequestView, Result, Right, Site
 from cod.model import Reclaim as ReclaimRow
-from cod.wire import nmpbodies as b
-from cod.wire import nmpxml
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
 
 Flow = Callable[..., Any]
 
@@ -144,5 +144,5 @@ def owed(row: Owed) -> b.Body:
     for name, record in nested:
         if name in fields:
             fields[name] = tuple(record(**each) for each in fields[name])
-    body: b.Body = nmpxml.RECORDS[row.verb](**fields)
+    body: b.Body = xml.RECORDS[row.verb](**fields)
     return body

@@ -1,7 +1,7 @@
 """Delivers notices: claims what is due, has it sent by its channel, writes down what came of it, tries again later.
 
 At least once: a server that dies between sending and writing leaves a claim that runs out, and the notice is sent again
-under the same id. What each delivery keeps waiting is decided in `policy.delivery`.
+under the same id. What each delivery keeps waiting is decided in `policy.people.delivery`.
 """
 
 from __future__ import annotations

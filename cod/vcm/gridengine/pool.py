@@ -18,7 +18,7 @@ from cod.vcm.gridengine.resize import Knobs, Offer
 from cod.vcm.gridengine.view import Host, View
 from cod.vcm.pool import GivenUp, NotYet, Wish
 from cod.vcm.settings import Seconds, Settings, Table
-from cod.wire.nmpbodies import Member, Named, Reclaim
+from cod.wire.nmp.bodies import Member, Named, Reclaim
 
 LEAVING = 30.0  # seconds for jobs to be rescheduled and a node to be taken out
 

@@ -1,0 +1,144 @@
+"""*Equal*, the paper's operator that makes node types: hardware reports reduced to a canonical form. Pure.
+
+Dropped are what is particular to one machine (`attributes.PARTICULAR`) and what the site says takes no part
+(`model.TypeRules`); memory and clock are rounded; order plays no part. Equal canonical texts, equal types. Requests are
+matched against the canonical form, so that all nodes of a type match or none does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from xml.etree import ElementTree
+
+from cod.model import Refused, TypeRules
+from cod.policy.hardware import quantity
+from cod.policy.hardware.attributes import PARTICULAR, kind
+
+LARGEST = 2048  # elements of a canonical form
+TOLD = 5  # differences that are told
+
+
+def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
+    """The part of a hardware report that makes the node's type, as XML.
+
+    Raises `Refused` where that has more than `LARGEST` elements: matching costs time for each.
+    """
+    rules = rules or TypeRules()
+    root = _reduced(ElementTree.fromstring(report_xml), "", PARTICULAR | set(rules.ignore), rules)
+    count = sum(1 for _ in root.iter())
+    if count > LARGEST:
+        raise Refused("invalid", f"the report has {count} elements; at most {LARGEST} are matched")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def steady(report_xml: str, before_xml: str | None) -> str:
+    """The report with the speeds of links that are down now filled in from the report before, by MAC.
+
+    A switch port can take seconds to come up: that must not make another type of the machine, nor cost it its holder.
+    """
+    root = ElementTree.fromstring(report_xml)
+    missing = [nic for nic in root.findall("nic") if nic.get("speed") is None]
+    if not missing or not before_xml:
+        return report_xml
+    known = {nic.get("mac"): nic.get("speed") for nic in ElementTree.fromstring(before_xml).findall("nic")}
+    filled = [(nic, speed) for nic in missing if (speed := known.get(nic.get("mac"))) is not None]
+    for nic, speed in filled:
+        nic.set("speed", speed)
+    return ElementTree.tostring(root, encoding="unicode") if filled else report_xml
+
+
+def _reduced(
+    element: ElementTree.Element, path: str, dropped: frozenset[str], rules: TypeRules
+) -> ElementTree.Element:
+    kept = ElementTree.Element(element.tag)
+    for name, value in sorted(element.attrib.items()):
+        if path + name not in dropped:
+            kept.set(name, _rounded(path + name, value, rules))
+    kept.text = (element.text or "").strip() or None
+    children = [child for child in element if path + child.tag not in dropped]
+    kept.extend(sorted((_reduced(child, f"{path}{child.tag}/", dropped, rules) for child in children),
+                       key=ElementTree.tostring))
+    return kept
+
+
+def _rounded(path: str, value: str, rules: TypeRules) -> str:
+    if not (value.isascii() and value.isdecimal() and len(value) < 16):
+        return value
+    if path == "memory/mib":
+        # Up, because firmware and kernel keep some; a power of two as the step, so that sizes land where they are sold.
+        step = max(1, (1 << (int(value) - 1).bit_length()) // rules.memory_parts)
+        return str(-(-int(value) // step) * step)
+    if path == "cpu/mhz":
+        # Plates say multiples of 50 MHz; half a plate's step off the middle, no plate sits on a rounding boundary.
+        return str((int(value) + 25 + rules.clock_step // 2) // rules.clock_step * rules.clock_step)
+    return value
+
+
+def facts(canonical_xml: str) -> list[tuple[str, str]]:
+    """A canonical form for people: ('memory/mib', '4096 MiB'); the flags of a CPU on one line, like parts numbered."""
+    found: list[tuple[str, str]] = []
+    _tell(ElementTree.fromstring(canonical_xml), "", "", found)
+    return found
+
+
+def _tell(element: ElementTree.Element, path: str, shown: str, found: list[tuple[str, str]]) -> None:
+    found += [(shown + name, _value(value, path + name)) for name, value in element.attrib.items()]
+    for tag in dict.fromkeys(child.tag for child in element):
+        same = element.findall(tag)
+        if all(child.text and not child.attrib for child in same):
+            found.append((shown + tag, " ".join(child.text or "" for child in same)))
+            continue
+        for number, child in enumerate(same, 1):
+            _tell(child, f"{path}{tag}/", f"{shown}{tag}{f' {number}' if len(same) > 1 else ''}/", found)
+
+
+# ---------------------------------------------------------------- what has changed
+
+
+def differences(before: str, after: str) -> list[str]:
+    """What differs between two canonical forms, as phrases: 'memory/mib: was 8192 MiB, is 4096 MiB'; [] if equal.
+
+    A link that came or went is no difference: it makes another type while it lasts, as its speed is an attribute, but
+    cables and switches are slow at some boots and quick at others, and the machine is the same.
+    """
+    return list(_differences(ElementTree.fromstring(before), ElementTree.fromstring(after), ""))
+
+
+def sentence(phrases: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = len(phrases) - TOLD
+    return "; ".join(phrases[:TOLD]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _differences(old: ElementTree.Element, new: ElementTree.Element, path: str) -> Iterator[str]:
+    for name in sorted(old.attrib.keys() | new.attrib.keys()):
+        was, is_ = old.get(name), new.get(name)
+        if was != is_ and not (path + name == "nic/speed" and None in (was, is_)):
+            yield f"{path}{name}: was {_value(was, path + name)}, is {_value(is_, path + name)}"
+    for tag in dict.fromkeys(child.tag for child in [*old, *new]):
+        yield from _among(old.findall(tag), new.findall(tag), path + tag)
+
+
+def _among(old: Sequence[ElementTree.Element], new: Sequence[ElementTree.Element], path: str) -> Iterator[str]:
+    """Differences among the elements at one place: those that stayed as they are stand aside, the others are paired."""
+    before, after = Counter(map(ElementTree.tostring, old)), Counter(map(ElementTree.tostring, new))
+    gone = list((before - after).elements())
+    come = list((after - before).elements())
+    parts = [ElementTree.fromstring(text) for text in gone], [ElementTree.fromstring(text) for text in come]
+    pairs = min(len(gone), len(come)) if not any(element.text for each in parts for element in each) else 0
+    for was, is_ in zip(parts[0][:pairs], parts[1][:pairs], strict=True):
+        yield from _differences(was, is_, path + "/")
+    yield from (f"{path}: one is gone{_about(element, path)}" for element in parts[0][pairs:])
+    yield from (f"{path}: one is new{_about(element, path)}" for element in parts[1][pairs:])
+
+
+def _about(element: ElementTree.Element, path: str) -> str:
+    if element.text:
+        return f" ({element.text})"
+    facts = [f"{name} {_value(value, f'{path}/{name}')}" for name, value in element.attrib.items()]
+    return f" ({', '.join(facts)})" if facts else ""
+
+
+def _value(text: str | None, path: str) -> str:
+    return "not told" if text is None else quantity.readable(text, kind(path))

@@ -1,0 +1,159 @@
+"""*Satisfies*, the paper's other operator: does a node have what is wanted? Pure. (*Equal* is in
+`policy.hardware.equal`.)
+
+Hardware reports and requirements are trees. In a report (schema/report.rng) an XML attribute is a leaf of its element:
+``<memory mib="4096"/>`` is the tree memory/mib with the value 4096. Requirements (schema/requires.rng) write the same
+tree with operators on its elements: ``<memory><mib min="4GiB"/></memory>``. docs/attributes.md is the users' page.
+
+The trees are compared from the root down. Elements of one name are matched one to one by augmenting paths (Kuhn's
+algorithm). Each pair of elements at the same place is compared once, so the cost is at most the product of the two
+documents' sizes (both capped where they came in), times the number of wanted siblings; and each comparison's cost is
+linear in the two texts (`policy.hardware.compare`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from xml.etree import ElementTree
+
+from cod.policy.hardware import operators, quantity, requirements
+from cod.policy.hardware.attributes import LEFT_OUT
+from cod.policy.hardware.equal import canonical
+from cod.policy.hardware.requirements import Wanted, check
+
+__all__ = ["Mismatch", "canonical", "check", "satisfies"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One thing that is not as wanted: the attribute's path, what was wanted, what was found; readable as a phrase."""
+
+    attribute: str
+    wanted: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.attribute}: {self.wanted} wanted, {self.found} found"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """An element or attribute of a report."""
+
+    value: str
+    children: Mapping[str, Sequence[_Tree]] = field(default_factory=dict)
+
+
+def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:
+    """What keeps a node with those attributes from satisfying those requirements; empty when it does.
+
+    '' as requirements wants nothing. Both documents have been checked when they came in. Any root will do.
+    """
+    if not requirements_xml:
+        return []
+    return _missing(requirements.read(requirements_xml), _tree(attributes_xml))
+
+
+@lru_cache(maxsize=1024)
+def _tree(attributes_xml: str) -> _Tree:
+    return _tree_of(ElementTree.fromstring(attributes_xml), "")
+
+
+def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
+    """Return the tree of an element at `path`, '' for the root, with what a report leaves out."""
+    told = {**LEFT_OUT.get(path, {}), **element.attrib}
+    children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in told.items()}
+    for child in element:
+        children.setdefault(child.tag, []).append(_tree_of(child, f"{path}/{child.tag}".lstrip("/")))
+    return _Tree((element.text or "").strip(), children)
+
+
+def _missing(wanted: Wanted, found: _Tree) -> list[Mismatch]:
+    """Mismatches among the children of `wanted`."""
+    mismatches: list[Mismatch] = []
+    for name, siblings in wanted.children.items():
+        candidates = found.children.get(name, ())
+        present = [child for child in siblings if not child.absent]
+        for child in siblings if len(present) < len(siblings) else ():
+            if child.absent and any(not _differs(child, one) for one in candidates):
+                mismatches.append(Mismatch(child.path, "none" + _about(child), "one"))
+        mismatches += _one_to_one(present, candidates)
+    return mismatches
+
+
+def _one_to_one(wanted: Sequence[Wanted], found: Sequence[_Tree]) -> list[Mismatch]:
+    if len(wanted) == len(found) == 1:
+        return _differs(wanted[0], found[0])
+    differences = [[_differs(one, other) for other in found] for one in wanted]
+    unmatched = _unmatched([[column for column, why in enumerate(row) if not why] for row in differences])
+    return [_lacking(wanted[row], differences[row]) for row in unmatched]
+
+
+def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
+    """The rows that a largest matching leaves out; `fits` lists the columns that fit each row."""
+    taken: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for column in fits[row]:
+            if column not in tried:
+                tried.add(column)
+                if column not in taken or place(taken[column], tried):
+                    taken[column] = row
+                    return True
+        return False
+
+    return [row for row in range(len(fits)) if not place(row, set())]
+
+
+def _differs(wanted: Wanted, found: _Tree) -> list[Mismatch]:
+    """Mismatches of one wanted element with one found: its operators, then its children."""
+    what = wanted.kind
+    wrong = [Mismatch(wanted.path, operators.phrase(operator, value, what),
+                      quantity.readable(found.value, what) or "nothing")
+             for operator, value in wanted.operators.items() if not operators.holds(operator, value, found.value, what)]
+    return wrong + _missing(wanted, found) if wanted.children else wrong
+
+
+# ---------------------------------------------------------------- phrases
+
+
+def _lacking(wanted: Wanted, differences: Sequence[list[Mismatch]]) -> Mismatch:
+    path = wanted.path
+    fitting = sum(not why for why in differences)
+    phrase = ("another" if fitting else "one") + _about(wanted)
+    if fitting:
+        return Mismatch(path, phrase, f"{fitting} like that among {len(differences)}")
+    if not differences:
+        own = _own(wanted)
+        return Mismatch(path, " and ".join(own) if own and not wanted.children else phrase, "none")
+    nearest = min(differences, key=lambda why: (len(why), why[0].found == "none"))[0]
+    if nearest.attribute == path:  # its own text is not as wanted, as a CPU's flag: there is no nearer or farther
+        return Mismatch(path, phrase, f"none like that among {len(differences)}")
+    what = nearest.attribute[len(path) + 1:]
+    return Mismatch(path, phrase, f"none like that among {len(differences)} (the nearest: {what} {nearest.found})")
+
+
+def _about(wanted: Wanted) -> str:
+    """The requirement on an element as a phrase: ' with speed at least 10000 Mb/s'."""
+    said = _own(wanted) + [part for child in _children(wanted) for part in _parts(child, "")]
+    return " with " + ", ".join(said) if said else ""
+
+
+def _parts(wanted: Wanted, prefix: str) -> list[str]:
+    name = prefix + wanted.name
+    if wanted.absent:
+        return [f"no {name}{_about(wanted)}"]
+    own = _own(wanted)
+    said = [" ".join([name, *filter(None, [" and ".join(own)])])] if own or not wanted.children else []
+    return said + [part for child in _children(wanted) for part in _parts(child, f"{name}/")]
+
+
+def _children(wanted: Wanted) -> list[Wanted]:
+    return [child for siblings in wanted.children.values() for child in siblings]
+
+
+def _own(wanted: Wanted) -> list[str]:
+    return [operators.phrase(operator, value, wanted.kind)
+            for operator, value in wanted.operators.items() if operator != "present"]

@@ -1,0 +1,157 @@
+"""What may be wanted of an attribute: each operator's test, its phrase, and what it cannot be asked of.
+
+Several operators on one element must all hold. A test that cannot be made (a number wanted of a text) does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cod.policy.hardware import compare, quantity
+from cod.policy.hardware.attributes import PARTS, TEXT, VERSION
+from cod.policy.hardware.compare import BadPattern
+
+LONGEST = 200  # characters of an operator's value
+
+PHRASES: Mapping[str, str] = {
+    "equal": "{}",
+    "min": "at least {}",
+    "max": "at most {}",
+    "one-of": "one of {}",
+    "like": "like {}",
+    "version-min": "version {} or newer",
+    "version-max": "version {} or older",
+    "newer": "newer than version {}",
+    "older": "older than version {}",
+    "present": "present: {}",
+}
+
+
+def holds(operator: str, wanted: str, found: str, kind: str | None) -> bool:
+    """Does an attribute of that kind whose value is `found` meet the operator?"""
+    test = _TESTS.get(operator)
+    return test is not None and test(wanted, found, kind)
+
+
+def phrase(operator: str, wanted: str, kind: str | None) -> str:
+    """The operator with its value, for people; bare numbers get their unit."""
+    if operator == "one-of":
+        return PHRASES[operator].format(", ".join(quantity.readable(word, kind) for word in words(wanted)))
+    return PHRASES.get(operator, operator + " {}").format(quantity.readable(wanted, kind))
+
+
+def words(text: str) -> list[str]:
+    """The values of `one-of`: parted by bars if there is one, else by spaces."""
+    return [word.strip() for word in text.split("|")] if "|" in text else text.split()
+
+
+# ---------------------------------------------------------------- tests
+
+
+def _same(wanted: str, found: str, kind: str | None) -> bool:
+    if wanted == found:
+        return True
+    limit = quantity.value(wanted, kind)
+    return limit is not None and limit == quantity.value(found, kind)
+
+
+def _one_of(wanted: str, found: str, kind: str | None) -> bool:
+    return any(_same(word, found, kind) for word in words(wanted))
+
+
+def _numbers(test: Callable[[float, float], bool]) -> Callable[[str, str, str | None], bool]:
+    def holds_(wanted: str, found: str, kind: str | None) -> bool:
+        limit, value = quantity.value(wanted, kind), quantity.value(found, kind)
+        return limit is not None and value is not None and test(value, limit)
+    return holds_
+
+
+def _versions(test: Callable[[object, object], bool]) -> Callable[[str, str, str | None], bool]:
+    def holds_(wanted: str, found: str, _kind: str | None) -> bool:
+        both = compare.is_version(wanted) and compare.is_version(found)
+        return both and test(compare.version(found), compare.version(wanted))
+    return holds_
+
+
+def _like(wanted: str, found: str, _kind: str | None) -> bool:
+    try:
+        return compare.pattern(wanted).fits(found)
+    except BadPattern:
+        return False
+
+
+_TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
+    "present": lambda wanted, found, kind: True,  # it is here; who wants none looks at the element, not at its value
+    "equal": _same,
+    "one-of": _one_of,
+    "min": _numbers(lambda value, limit: value >= limit),
+    "max": _numbers(lambda value, limit: value <= limit),
+    "like": _like,
+    "version-min": _versions(lambda found, limit: found >= limit),  # type: ignore[operator]
+    "version-max": _versions(lambda found, limit: found <= limit),  # type: ignore[operator]
+    "newer": _versions(lambda found, limit: found > limit),  # type: ignore[operator]
+    "older": _versions(lambda found, limit: found < limit),  # type: ignore[operator]
+}
+
+
+# ---------------------------------------------------------------- what cannot be asked
+
+
+def complaint(wanted: Mapping[str, str], kind: str | None) -> str:
+    """What is wrong with an element's operators, as a phrase; '' where nothing is. `kind` None: of an unknown name."""
+    for operator, value in wanted.items():
+        said = _of_one(operator, value, kind)
+        if said:
+            return said
+    return _contradiction(wanted, kind)
+
+
+def _of_one(operator: str, value: str, kind: str | None) -> str:
+    if operator not in PHRASES:
+        return f"there is no operator {operator!r}; there are {', '.join(PHRASES)}"
+    if not 0 < len(value) <= LONGEST:
+        return f"{operator} has {len(value)} characters; it takes 1 to {LONGEST}"
+    if operator == "present":
+        return "" if value in ("yes", "no") else f"present is yes or no, not {value!r}"
+    if kind == PARTS:
+        return "it has parts and no value of its own: put the operators on a part"
+    return _of_values(operator, value, kind)
+
+
+def _of_values(operator: str, value: str, kind: str | None) -> str:
+    numeric, text = kind in quantity.COUNTED, kind in (TEXT, VERSION)
+    if operator in ("min", "max"):
+        hint = "version-min and version-max compare versions" if kind == VERSION else "use equal, one-of or like"
+        return f"{operator} compares numbers, and it is text; {hint}" if text else quantity.complaint(value, kind)
+    if operator in ("equal", "one-of"):
+        values = words(value) if operator == "one-of" else [value]
+        if not all(values):
+            return "one-of has an empty value"
+        return next(filter(None, (quantity.complaint(each, kind) for each in values)), "") if numeric else ""
+    if numeric:
+        return f"{operator} compares text, and it is a number; use min and max"
+    return _of_text(operator, value)
+
+
+def _of_text(operator: str, value: str) -> str:
+    if operator != "like":
+        return "" if compare.is_version(value) else f"{value!r} is no version: it has no number in it"
+    try:
+        compare.pattern(value)
+    except BadPattern as error:
+        return f"{value!r} is no pattern: {error}"
+    return ""
+
+
+def _contradiction(wanted: Mapping[str, str], kind: str | None) -> str:
+    for low, high in (("min", "max"), ("version-min", "version-max")):
+        if low in wanted and high in wanted and not holds(low, wanted[low], wanted[high], kind):
+            return f"{low} {wanted[low]} is above {high} {wanted[high]}"
+    for low, high in (("newer", "older"), ("newer", "version-max"), ("version-min", "older")):
+        if low in wanted and high in wanted and not holds("older", wanted[high], wanted[low], kind):
+            return f"nothing is {phrase(low, wanted[low], kind)} and {phrase(high, wanted[high], kind)}"
+    value = wanted.get("equal")
+    if value is None:
+        return ""
+    against = next((key for key, other in wanted.items() if not holds(key, other, value, kind)), None)
+    return "" if against is None else f"equal {value} contradicts {against} {wanted[against]}"

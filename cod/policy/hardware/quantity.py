@@ -1,0 +1,80 @@
+"""Numbers with units: '4GiB', '2.4 GHz', '25Gb/s', '20GB', or a bare number in the attribute's own unit."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from cod.policy.hardware.attributes import BYTES, MHZ, MIB, NUMBER, RATE
+
+_NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z/]*)", re.ASCII)
+LARGEST = 2.0**63  # in the attribute's own unit
+
+_SIZES = {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40, "PiB": 2.0**50,
+          "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
+_CLOCKS = {"Hz": 1e-6, "kHz": 1e-3, "MHz": 1.0, "GHz": 1e3}
+_RATES = {"b/s": 1e-6, "kb/s": 1e-3, "Mb/s": 1.0, "Gb/s": 1e3, "Tb/s": 1e6}
+_FACTORS: dict[str, dict[str, float]] = {  # kind of attribute -> unit -> how many of its own unit that is
+    MIB: {unit: factor / 2.0**20 for unit, factor in _SIZES.items()},
+    BYTES: _SIZES,
+    MHZ: _CLOCKS,
+    RATE: _RATES,
+}
+COUNTED = frozenset({*_FACTORS, NUMBER})
+
+
+@lru_cache(maxsize=65536)
+def value(text: str, kind: str | None) -> float | None:
+    """`text` in the own unit of an attribute of that kind; None where it is no such quantity."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    if not match[2]:
+        return float(match[1])
+    factor = _FACTORS.get(kind or "", {}).get(match[2])
+    return None if factor is None else float(match[1]) * factor
+
+
+def complaint(text: str, kind: str | None) -> str:
+    """Why `text` is no quantity for an attribute of that kind, as a phrase; '' where it is one. None: of any kind."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        if re.match(r"[0-9]{16}", text):
+            return f"{_short(text)} is too large: a number has at most 15 digits before its point"
+        return f"{_short(text)} is no number such as 4096{_example(kind)}"
+    if kind is None:
+        return ""
+    units = _FACTORS.get(kind, {})
+    if match[2] and match[2] not in units:
+        which = f"it counts in {', '.join(units)}" if units else "it counts pieces, without a unit"
+        return f"{match[2]!r} is no unit for it: {which}"
+    found = value(text, kind)
+    return f"{_short(text)} is more than any machine has" if found is None or found >= LARGEST else ""
+
+
+def readable(text: str, kind: str | None) -> str:
+    """A value of the report (or a bare wanted number) with its unit: '4096 MiB', '500.108 GB'."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2] or kind not in _FACTORS:
+        return text
+    if kind == BYTES:
+        number = float(text)
+        unit = next((unit for unit in ("TB", "GB", "MB") if number >= _SIZES[unit]), "B")
+        return f"{number / _SIZES[unit]:.6g} {unit}"
+    return f"{text} {kind}"
+
+
+def _example(kind: str | None) -> str:
+    return {MIB: " or 4GiB", BYTES: " or 20GB", MHZ: " or 2.4GHz", RATE: " or 10Gb/s"}.get(kind or "", "")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def span(seconds: float) -> str:
+    """Return a length of time for people: '50 s', '5 min', '3.5 h', '2 days'."""
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,164 @@
+"""Requirements documents (schema/requires.rng), read into a tree with the lines that its elements stand on.
+
+`read` takes any document that is sound as XML and within the caps; `check` says what no node could ever mean: operators
+that do not exist or contradict each other, attributes that no report has, units of something else. A document that was
+checked when it came in is only read later on.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NoReturn
+from xml.parsers import expat
+
+from cod.model import Refused, TypeRules
+from cod.policy.hardware import operators
+from cod.policy.hardware.attributes import PARTICULAR, PARTS, SEVERAL, is_below, kind, parts
+
+ELEMENTS, DEEPEST, LONGEST = 256, 16, 65536  # elements, elements inside each other, characters
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One element: its path below the document's element ('' for that one), what stands there in a report (see
+    `attributes`; None: nothing that is known), its operators, and the elements in it by name, in their order."""
+
+    name: str
+    line: int
+    path: str
+    kind: str | None
+    operators: Mapping[str, str]
+    children: Mapping[str, tuple[Wanted, ...]] = field(default_factory=dict)
+
+    @property
+    def absent(self) -> bool:
+        """Is it wanted that there is none?"""
+        return self.operators.get("present") == "no"
+
+
+# ---------------------------------------------------------------- reading
+
+
+@lru_cache(maxsize=4096)
+def read(document: str) -> Wanted:
+    """The tree of a document. Raises `Refused`, with the line."""
+    if len(document) > LONGEST:
+        _refuse(0, f"{len(document)} characters of requirements; at most {LONGEST} are read")
+    reader = _Reader()
+    try:
+        reader.parser.Parse(document.encode("utf-8", "surrogatepass"), True)
+    except expat.ExpatError as error:
+        _refuse(error.lineno, f"this is no XML: {expat.errors.messages[error.code]}")
+    return reader.root
+
+
+class _Reader:
+    """Builds the tree from expat's events; what is beyond the caps ends it at once."""
+
+    def __init__(self) -> None:
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.StartElementHandler = self._begin
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
+        self.parser.StartDoctypeDeclHandler = self._doctype
+        self._open: list[tuple[str, int, dict[str, str], dict[str, list[Wanted]]]] = [("", 0, {}, {})]
+        self._path: list[str] = []
+        self._count = 0
+
+    @property
+    def root(self) -> Wanted:
+        """The document's element."""
+        ((root,),) = self._open[0][3].values()
+        return root
+
+    def _begin(self, name: str, attributes: dict[str, str]) -> None:
+        line = self.parser.CurrentLineNumber
+        self._count += 1
+        if self._count > ELEMENTS or len(self._open) > DEEPEST:
+            _refuse(line, f"requirements have at most {ELEMENTS} elements, {DEEPEST} in each other")
+        self._open.append((name, line, attributes, {}))
+        self._path.append(name)
+
+    def _end(self, _name: str) -> None:
+        name, line, attributes, children = self._open.pop()
+        path = "/".join(self._path[1:])
+        self._path.pop()
+        made = Wanted(name, line, path, kind(path), attributes, {key: tuple(each) for key, each in children.items()})
+        self._open[-1][3].setdefault(name, []).append(made)
+
+    def _text(self, text: str) -> None:
+        if text.strip():
+            _refuse(self.parser.CurrentLineNumber, f"there is text in {self._open[-1][0]}: what is wanted of an "
+                    "attribute is written with operators, as in <mib min=\"4GiB\"/>")
+
+    def _doctype(self, *_: object) -> None:
+        _refuse(self.parser.CurrentLineNumber, "a document type declaration is not allowed")
+
+
+# ---------------------------------------------------------------- checking
+
+
+def check(document: str, rules: TypeRules | None = None, *, root: str = "requires", field: str = "attributes") -> None:
+    """Raise `Refused`, naming line and attribute, where the document can mean nothing; '' is one that wants nothing.
+
+    rules  with them, attributes that take no part in the site's types are refused too: requests match types
+    root   the name of the document's element
+    """
+    if not document:
+        return
+    try:
+        wanted = read(document)
+        if wanted.name != root:
+            _refuse(wanted.line, f"requirements are in an element {root}, not {wanted.name}")
+        if wanted.operators:
+            _refuse(wanted.line, f"{root} itself takes no operators")
+        for line, complaint in _below(wanted, rules):
+            _refuse(line, complaint)
+    except Refused as refused:
+        raise Refused("invalid", refused.sentence, field) from None
+
+
+def _refuse(line: int, sentence: str) -> NoReturn:
+    raise Refused("invalid", f"line {line}: {sentence}" if line else sentence)
+
+
+def _below(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
+    for siblings in wanted.children.values():
+        present = [each for each in siblings if not each.absent]
+        if len(present) > 1 and present[1].kind is not None and present[1].path not in SEVERAL:
+            said = f"{present[1].path} is wanted twice, and a node has one: put the operators on one element"
+            yield present[1].line, said
+        for each in siblings:
+            yield from _of_one(each, rules)
+
+
+def _of_one(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
+    complaint = _misplaced(wanted.path, rules) if wanted.kind else _unknown(wanted)
+    complaint = complaint or operators.complaint(wanted.operators, wanted.kind)
+    if complaint:
+        yield wanted.line, f"{wanted.path}: {complaint}"
+    elif wanted.children and wanted.kind not in (PARTS, None):
+        yield wanted.line, f"{wanted.path}: it has no parts"
+    else:
+        yield from _below(wanted, rules)
+
+
+def _misplaced(path: str, rules: TypeRules | None) -> str:
+    if is_below(path, PARTICULAR):
+        return "it is particular to one machine, and requests match types of nodes, never single ones"
+    if rules is not None and is_below(path, frozenset(rules.ignore)):
+        return "it takes no part in this site's node types (types.ignore of the site file)"
+    return ""
+
+
+def _unknown(wanted: Wanted) -> str:
+    """That there shall be none of something is true of what no report has; and so of what would be in it."""
+    above, _, name = wanted.path.rpartition("/")
+    if wanted.absent or (above and kind(above) is None):
+        return ""
+    known = [each for each in parts(above) if not is_below(f"{above}/{each}".lstrip("/"), PARTICULAR)]
+    near = difflib.get_close_matches(name, known, 1, 0.75)
+    return "no node has such an attribute; " + (f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}")

@@ -1,0 +1,123 @@
+"""Saving a node's disk as an image: may it be, which disk is it, and what template comes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from cod.model import CapturedPartition, Image, Node, Refused
+from cod.policy.hardware import needs, quantity
+from cod.policy.hardware.attributes import BYTES
+from cod.policy.nodes.template import Configuration
+from cod.states import Disk, NodeEvent, NodeState, Step
+
+MIB = 1 << 20
+_DESCRIPTION = 2000  # characters, as in schema/template.rng
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The disk to be read: `rule` as `orders.Order.disk`, of those that have at least so many bytes, and sectors of
+    `sector` bytes (0: any)."""
+
+    rule: str
+    least: int
+    sector: int = 0
+
+
+def check(node: Node, configuration: Configuration | None) -> None:
+    """May the node be captured now? `configuration`: what its holder has it run. Raises `Refused`."""
+    if node.state == NodeState.ACTIVE:
+        if configuration is not None and configuration.diskless is not None:
+            raise Refused("conflict", f"node {node.name} boots from the network: there is nothing of its vcluster's on "
+                          "its disks", "name")
+        return
+    if node.state not in (NodeState.INACTIVE, NodeState.OFF):
+        raise Refused("conflict", f"node {node.name} is {node.state}: only active nodes and those of the reserve can "
+                      "be captured", "name")
+    if node.disk == Disk.CLEAN:
+        raise Refused("conflict", f"the disks of node {node.name} were wiped: there is nothing to capture", "name")
+    if node.state == NodeState.OFF and node.power_driver == "none":
+        raise Refused("conflict", f"node {node.name} is off, and no power driver can wake it: switch it on first",
+                      "name")
+
+
+def leave(cause: str, power: str | None = None) -> Step:
+    """An active node leaves its vcluster's system, which it comes back to."""
+    return Step(NodeEvent.CAPTURE_WANTED, cause, {"disk": Disk.SYSTEM, "attempts": 0, "reason": ""}, power)
+
+
+def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
+    """The disk that a node's system is on: the one that its template, if it is known, was written to.
+
+    images  rows by name, those of the template that there still are
+    """
+    if source is None:
+        return Where("first", 0)
+    known = needs.with_facts(source, images).images
+    sizes = [choice.size for choice in known]
+    return Where(source.disk, max([*sizes, sum(partition.size for partition in source.partitions)], default=0),
+                 needs.sector(known))
+
+
+# ---------------------------------------------------------------- the template
+
+
+def document(
+    name: str, image: str, size: int, partitions: Sequence[CapturedPartition], node: Node, source: str | None
+) -> str:
+    """The template that puts the image onto other nodes.
+
+    size    bytes of the image
+    source  the document that the captured disk was written by: what it requires, whether its nodes are kept, seeded and
+            waited for stays as it is. None: nobody knows; other nodes must have the same kind of firmware
+    """
+    root = ElementTree.fromstring(source) if source else _unknown(node)
+    root.set("name", name)
+    for old in [child for child in root if child.tag in ("description", "layout", "image", "boot", "disk")]:
+        root.remove(old)
+    about = Element("description")
+    about.text = _about(node, partitions)
+    root.insert(0, about)
+    _require(root, size)
+    SubElement(root, "image", {"target": "disk", "name": image})
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _unknown(node: Node) -> Element:
+    root = Element("template")
+    if node.firmware:
+        firmware = SubElement(SubElement(root, "requires"), "firmware")
+        SubElement(firmware, "kind", {"equal": node.firmware})
+    return root
+
+
+def _about(node: Node, partitions: Sequence[CapturedPartition]) -> str:
+    lines = [f"{p.number or 'disk'}: {p.content or p.type}, {_size(p.size)} {p.name}".rstrip() for p in partitions]
+    return f"Captured from node {node.name}. Partitions: {'; '.join(lines) or 'none'}"[:_DESCRIPTION]
+
+
+def _size(size: int) -> str:
+    return f"{size // MIB} MiB" if size >= MIB else f"{size} bytes"
+
+
+def _require(root: Element, size: int) -> None:
+    """See that the disk is large enough, unless the template says something of disks that is not that simple."""
+    requires = root.find("requires")
+    if requires is None:
+        requires = Element("requires")
+        root.insert(1, requires)
+    disks = requires.findall("disk")
+    if not disks:
+        SubElement(SubElement(requires, "disk"), "size", {"min": f"{-(-size // MIB)}MiB"})
+    elif len(disks) == 1 and [e.tag for e in disks[0]] == ["size"] and list(disks[0][0].attrib) == ["min"]:
+        _raise_least(disks[0][0], size)
+
+
+def _raise_least(element: Element, size: int) -> None:
+    least = quantity.value(element.attrib["min"], BYTES)
+    if least is not None and least < size:
+        element.set("min", f"{-(-size // MIB)}MiB")

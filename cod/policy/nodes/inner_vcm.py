@@ -1,0 +1,68 @@
+"""A VCM that runs on a node of its vcluster: which node that is, and what the node finds in its seed. Pure.
+
+The seed gets three files: a configuration, the certificate of the site's authority and an invitation, which `cod vcm`
+trades for a certificate of its own. Images that read their seed themselves find them there; for those with cloud-init
+there is a script beside them, as vendor data, which comes before what the template's own user data starts and is not
+merged with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from cod.model import Refused
+from cod.policy.nodes.template import Configuration
+
+FOLDER = "/etc/cod/vcm"  # below it each vcluster's, as docs/systemd/cod-vcm@.service has it
+CONFIGURATION, AUTHORITY, INVITATION = "vcm.toml", "ca.crt", "invitation"
+LASTS = 86400.0  # seconds that an invitation may be used; a repeated order does not make it longer
+_SCRIPT = """\
+#!/bin/sh
+# From Cluster-on-Demand: this node runs the manager of vcluster {vcluster}.
+umask 077
+mkdir -p {folder} && cd {folder} || exit 1
+{files}"""
+
+
+def configuration(vcluster: str, servers: Sequence[str], *, tls: bool = True, invited: bool = False) -> str:
+    """A VCM's configuration file (docs/vcm.md). `servers`: ADDRESS:PORT each."""
+    lines = ["# A virtual cluster manager of COD. The other keys are in docs/vcm.md.",
+             f"vcluster = {json.dumps(vcluster)}", f"servers = {json.dumps(list(servers))}"]
+    lines += ["tls = false"] * (not tls)
+    lines += [f'invitation = "{INVITATION}"', 'more = "pool.toml"'] * invited
+    return "\n".join(lines) + "\n"
+
+
+def head(hostnames: Collection[str], wanted: str | None) -> str:
+    """The vcluster's node that its VCM runs on: the one that is wanted, or the first of those that there are."""
+    def order(name: str) -> tuple[str, int]:
+        found = re.fullmatch(r"(.*?)([0-9]*)", name)
+        assert found is not None
+        return found[1], int(found[2] or 0)
+
+    return wanted or min(hostnames, key=order, default="n1")
+
+
+def check(configuration: Configuration) -> None:
+    """Raise `Refused` where nodes of that template cannot be told that they run a VCM."""
+    if not configuration.seed:
+        raise Refused("conflict", f"the template {configuration.name} writes no seed in which its nodes could find an "
+                      'invitation: <personalise seed="nocloud"/>', "inside")
+    if configuration.cache:
+        raise Refused("conflict", f"nodes of the template {configuration.name} keep their disks (cache), and with them "
+                      "what the last VCM left there", "inside")
+
+
+def words(vcluster_id: int, enrolled_at: float, order_id: str) -> str:
+    """What an invitation belongs to: whoever is enrolled anew, or primed anew, has another one."""
+    return f"{vcluster_id} {enrolled_at!r} {order_id}"
+
+
+def files(vcluster: str, servers: Sequence[str], authority: str, invitation: str) -> Mapping[str, str]:
+    """Files of the seed, by name."""
+    found = {CONFIGURATION: configuration(vcluster, servers, invited=True), AUTHORITY: authority,
+             INVITATION: invitation + "\n"}
+    written = "".join(f"cat > {name} <<'COD'\n{text}COD\n" for name, text in found.items())
+    return found | {"vendor-data": _SCRIPT.format(vcluster=vcluster, folder=f"{FOLDER}/{vcluster}", files=written)}

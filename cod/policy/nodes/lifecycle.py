@@ -1,0 +1,119 @@
+"""Where a node goes next. Pure: rows and rules in, an event with its cause out. `store.steps.apply` carries it out.
+
+`settle` is asked whenever a node stands at the crossroads (state *trampoline*, its agent reporting): after a report, a
+wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble a node rests before
+it is settled again (`rested`): a server that is being restarted must not use up a retry budget within a second, and
+with it, node by node, the reserve.
+"""
+
+from __future__ import annotations
+
+from cod.model import Assignment, Node, Policy
+from cod.policy.hardware import keep
+from cod.policy.nodes import template
+from cod.policy.scheduler import feasibility
+from cod.states import NODE_RULES, OWN_SYSTEM, Disk, NodeEvent, NodeState, Step
+
+FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
+LONGEST_REST = 120.0
+
+
+def settle(node: Node, wanted: Assignment | None, capture: bool = False) -> Step:
+    """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run.
+
+    capture  its disk is to be saved as an image, which comes first: nothing has written to it since that was asked for
+    """
+    if capture:
+        return Step(NodeEvent.CAPTURE_ORDERED, "its disk is to be saved as an image")
+    if node.vcluster_id is not None and wanted is not None:
+        if node.disk == Disk.SYSTEM:  # whatever has changed in the machine: its holder's data is on that disk
+            return Step(NodeEvent.BOOT_ORDERED, "back into its vcluster's system, which is as it was left")
+        unfit = lacks(wanted)
+        if unfit:
+            reason = f"its hardware has changed: its holder needs {unfit}"
+            return Step(NodeEvent.WIPE_ORDERED, reason, {"reason": reason}, frees=True)
+        return assign(node, wanted)
+    if node.disk == Disk.DIRTY:
+        return Step(NodeEvent.WIPE_ORDERED, "its disks may hold a vcluster's data")
+    return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
+
+
+def assign(node: Node, wanted: Assignment) -> Step:
+    """What a node does for its holder: one that stands at the crossroads, or was taken from the warm reserve."""
+    fits = cached_fits(node, wanted)
+    if template.parse(wanted.document).diskless is not None:
+        if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:  # no prime is coming that would wipe them
+            return Step(NodeEvent.WIPE_ORDERED, "its disks hold what this holder must not read")
+        return Step(NodeEvent.BOOT_ORDERED, "its template boots from the network: nothing to prime")
+    if fits:
+        return Step(NodeEvent.BOOT_ORDERED, "its disk holds the template already: priming skipped")
+    return Step(NodeEvent.PRIME_ORDERED, "to be primed for its vcluster")
+
+
+def lacks(wanted: Assignment) -> str:
+    """What the node's hardware, as it reported last, lacks of what it was granted for; '' if nothing.
+
+    A node is granted as one of its type. If its type has changed since (a memory module died), it may not do any more.
+    """
+    if not wanted.hardware:
+        return ""
+    lacking = [feasibility.lacking(one, wanted.document, wanted.hardware) for one in wanted.requires or ("",)]
+    return "; ".join(map(str, min(lacking, key=len)[:3]))
+
+
+def cached_fits(node: Node, wanted: Assignment) -> bool:
+    """Does its disk hold, whole, the very revision that is wanted, kept for the very group that wants it?"""
+    return (node.disk == Disk.CACHED and node.cached_template_id == wanted.template_id
+            and node.cached_group_id == wanted.group_id)
+
+
+def may_keep_disk(node: Node, document: str) -> bool:
+    """May a node that leaves its vcluster, whose template is `document`, keep its disk for the group's next use? Only
+    one that ran what was primed, with the same disks marked keep all the time, and was not captured."""
+    primed = node.disk in (Disk.DIRTY, Disk.CACHED)
+    return node.state == NodeState.ACTIVE and primed and template.parse(document).cache
+
+
+def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
+    """Return the columns that change because other disks are kept in the node's new marked report.
+
+    What is on a disk that is kept no longer is nobody's to read, and a cached template may be on one that is kept now:
+    a free node's disks are wiped before anybody gets it. Under a running system they count as foreign, so that they are
+    wiped, not cached, when the node is released. A system that comes back from a capture stays.
+    """
+    if keep.kept(node.attributes) == keep.kept(report_xml):
+        return {}
+    columns: dict[str, object] = {"cached_template_id": None, "cached_group_id": None}
+    if node.state in OWN_SYSTEM and node.disk != Disk.SYSTEM:
+        return columns | {"disk": Disk.FOREIGN}
+    exposed = node.disk == Disk.CLEAN and bool(keep.unkept(node.attributes, report_xml))
+    return columns | {"disk": Disk.DIRTY} if exposed or node.disk == Disk.CACHED else {}
+
+
+def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:
+    """The step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of motion: retry or quarantine.
+
+    A timeout also wants a power cycle. A cached disk that does not boot is not trusted again. A capture that has used
+    up its retries has failed, but nothing is known against the node: it goes on, with a whole budget.
+    """
+    attempts = node.attempts + 1
+    columns: dict[str, object] = {"reason": reason, "attempts": attempts}
+    if node.state == NodeState.BOOT and node.disk == Disk.CACHED:
+        columns["disk"] = Disk.DIRTY
+    cycle = "cycle" if event is NodeEvent.TIMED_OUT and policy.power_cycle else None
+    if attempts <= NODE_RULES[NodeState(node.state)].retries:
+        return Step(event, reason, columns, cycle)
+    spent = f"{reason} (trouble {attempts} on its way, in state {node.state})"
+    if node.state == NodeState.CAPTURE:
+        return Step(NodeEvent.EXHAUSTED, spent, {"reason": f"not captured: {reason}", "attempts": 0}, cycle)
+    return Step(NodeEvent.EXHAUSTED, spent, columns)
+
+
+def rest(attempts: int) -> float:
+    """Seconds that a node stays at the crossroads after so many failures on its way."""
+    return min(FIRST_REST * 4 ** (attempts - 1), LONGEST_REST) if attempts else 0.0
+
+
+def rested(node: Node, policy: Policy, now: float) -> bool:
+    """May the node be settled now? The site's patience stretches rests as it does deadlines."""
+    return now >= node.since + rest(node.attempts) * policy.patience

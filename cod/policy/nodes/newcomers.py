@@ -1,0 +1,73 @@
+"""Which machines never seen before are registered, when more ask than a site can have: a flood of invented MACs.
+
+A machine that is in the database is no newcomer and never comes here. For a newcomer there are three limits, each a
+rate with a burst (`policy.people.ratelimit`): of its subnet, of its relay or wire, and of its switch port where option
+82 names one. So a flood behind one port leaves the other ports alone, and one behind a relay the other relays.
+
+Behind one port nothing tells an invented MAC from a true one, except that a machine which gets no answer asks again
+with the MAC that it has, 4 s later (PXE 2.1, section 2.2.3; iPXE sooner). A fifth of each burst is therefore kept for
+MACs that have been refused before.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from cod.model import DhcpQuery, Policy
+from cod.policy.people.ratelimit import done_once
+
+SUBNET, PORT = 4.0, 1 / 8  # limits of a subnet and of a switch port, in those of a relay
+KEPT = 0.2  # of each burst, for machines that ask again
+AGAIN = (0.5, 120.0)  # seconds between two messages of a machine that asks again
+REMEMBERED = 20_000  # refused MACs
+MARKS = 4096  # limits that are kept in memory before those that are full again are dropped
+
+_Key = tuple[str, ...]
+
+
+class Newcomers:
+    """What a DHCP server remembers of the newcomers that it has registered and refused.
+
+    refused   newcomers' messages refused so far
+    """
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._marks: dict[_Key, float] = {}
+        self._waiting: OrderedDict[str, float] = OrderedDict()
+
+    def admits(self, query: DhcpQuery, subnet: str, policy: Policy, now: float) -> bool:
+        """Return whether the newcomer that sent `query` may be registered now, and count it."""
+        asked = self._waiting.get(query.mac)
+        again = asked is not None and AGAIN[0] <= now - asked <= AGAIN[1]
+        marks: dict[_Key, float] = {}
+        for key, share in _limits(query, subnet):
+            burst = max(1.0, policy.new_burst * share)
+            span = burst / (policy.new_rate * share)
+            after, wait = done_once(self._marks.get(key), now, burst, span)
+            if wait or (not again and after > now + span * (1 - KEPT) and after > now + span / burst):
+                self.refuse(query.mac, now)
+                return False
+            marks[key] = after
+        self._waiting.pop(query.mac, None)
+        self._marks |= marks
+        if len(self._marks) > MARKS:
+            self._marks = {key: mark for key, mark in self._marks.items() if mark > now}
+        return True
+
+    def refuse(self, mac: str, now: float) -> None:
+        """Count a refusal and remember the MAC."""
+        self.refused += 1
+        if now - self._waiting.get(mac, 0.0) > AGAIN[1]:
+            self._waiting[mac] = now
+            self._waiting.move_to_end(mac)
+            if len(self._waiting) > REMEMBERED:
+                self._waiting.popitem(last=False)
+
+
+def _limits(query: DhcpQuery, subnet: str) -> list[tuple[_Key, float]]:
+    """Return the limits that a newcomer falls under, each with its share of a relay's, the narrowest first."""
+    wide: list[tuple[_Key, float]] = [((subnet, query.giaddr), 1.0), ((subnet,), SUBNET)]
+    if query.circuit is None and query.remote is None:
+        return wide
+    return [((subnet, query.giaddr, query.remote or "", query.circuit or ""), PORT), *wide]

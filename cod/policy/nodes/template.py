@@ -1,0 +1,256 @@
+"""Configuration templates, read. Pure.
+
+The text has been checked against `schema/template.rng` (which documents it, with an example) when it was stored; what a
+grammar cannot say is checked by `parse`. What a template means for a node is `policy.nodes.prime`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from textwrap import dedent
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from cod.model import Refused
+from cod.orders import Partition
+from cod.policy.hardware.match import check
+
+_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+          "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An image that a template may put on `target`, if the requirements document `when` ('' for always) holds.
+
+    name   of an image that was added; or '' and `url`, `size`, `sha256`, `compression` of one elsewhere
+    installer, installer_digest   as in `orders.ImageSource`
+    sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not known
+    Of an added image, `size` and `sector` are known where the document has them in <known> (`store.templates`).
+    """
+
+    target: str
+    name: str
+    url: str
+    size: int
+    sha256: str
+    compression: str
+    installer: str
+    installer_digest: str
+    when: str
+    sector: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A kernel or ramdisk: the `name` of an image that was added plain, or a `url`."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diskless:
+    """How a diskless node boots."""
+
+    kernel: File
+    ramdisks: tuple[File, ...]
+    cmdline: str
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The kernel, then the ramdisks."""
+        return (self.kernel, *self.ramdisks)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """How a booting node shows that its system runs, which makes it active.
+
+    by       'dhcp': its system asks for an address, and then answers on `port` unless that is 0; 'port': its reserved
+             address answers on `port`, whether it asked for it or not; 'time': `seconds` have passed since its boot was
+             served; 'none': its boot was served
+    port, path   TCP `port` accepts and, unless `path` is '', answers GET `path` with 2xx or 3xx
+    """
+
+    port: int = 0
+    path: str = ""
+    by: str = "dhcp"
+    seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A template, read.
+
+    name       '' in a document that was not checked against the schema
+    requires   requirements document of the hardware, '' for none
+    disk, table, partitions, verify   as in `orders.Order`
+    images     in order of preference for each target
+    diskless   None: the node boots from its disk
+    cache      the disk may be kept at release and used again by the same group
+    seed       write a NoCloud seed with `user_data`
+    """
+
+    name: str
+    description: str
+    requires: str
+    disk: str
+    table: str
+    partitions: tuple[Partition, ...]
+    images: tuple[Choice, ...]
+    diskless: Diskless | None
+    ready: Ready
+    cache: bool
+    verify: bool
+    seed: bool
+    user_data: str
+
+
+# ---------------------------------------------------------------- reading
+
+
+def parse(document: str) -> Configuration:
+    """The template that a checked document describes. Raises Refused where it contradicts itself."""
+    root = ElementTree.fromstring(document)
+    personalise = root.find("personalise")
+    known = {element.attrib["name"]: element for element in root.iterfind("known")}
+    configuration = Configuration(
+        name=root.get("name", ""),
+        description=(root.findtext("description") or "").strip(),
+        requires=_tree(root.find("requires")),
+        disk=_get(root.find("disk"), "select", "first"),
+        table=_get(root.find("layout"), "table", "keep"),
+        partitions=_booting(tuple(_partition(element) for element in root.iterfind("layout/partition"))),
+        images=tuple(_choice(element, known.get(element.get("name", ""))) for element in root.iterfind("image")),
+        diskless=_diskless(root.find("boot")),
+        ready=_ready(root.find("ready")),
+        cache=root.get("cache") == "yes",
+        verify=root.get("verify") == "yes",
+        seed=_get(personalise, "seed", "none") == "nocloud",
+        # Its first line says what it is, and a document that is laid out nicely has a line break and blanks before it.
+        user_data=dedent((root.findtext("personalise/user-data") or "").lstrip("\n")),
+    )
+    _check_layout(configuration.partitions, configuration.table)
+    _check_images(configuration)
+    return configuration
+
+
+def size_in_bytes(text: str) -> int:
+    """'512MiB', '20GB' or '1048576' in bytes."""
+    match = re.fullmatch(r"(\d+)(\w*)", text)
+    if match is None or match[2] not in _UNITS:
+        raise Refused("invalid", f"{text!r} is not a size", "size")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def image_names(configuration: Configuration) -> frozenset[str]:
+    """The names of all added images that the template refers to."""
+    files = configuration.diskless.files if configuration.diskless else ()
+    return frozenset({choice.name for choice in configuration.images} | {file.name for file in files}) - {""}
+
+
+def _get(element: Element | None, name: str, default: str) -> str:
+    return default if element is None else element.get(name, default)
+
+
+def _tree(element: Element | None) -> str:
+    if element is None:
+        return ""
+    element.tail = None
+    return ElementTree.tostring(element, encoding="unicode")
+
+
+def _partition(element: Element) -> Partition:
+    size = element.get("size")
+    return Partition(int(element.attrib["number"]), size_in_bytes(size) if size else 0, element.attrib["type"],
+                     element.get("name", ""), element.get("boot") == "yes")
+
+
+def _booting(partitions: tuple[Partition, ...]) -> tuple[Partition, ...]:
+    """The partitions; where none is marked, one of type bios, which has no other use, starts the system."""
+    marked = any(partition.boot for partition in partitions)
+    return tuple(replace(one, boot=True) if one.type == "bios" and not marked else one for one in partitions)
+
+
+def _choice(element: Element, known: Element | None) -> Choice:
+    installer = element.find("installer")
+    kind = _get(installer, "kind", "copy")
+    return Choice(
+        target=element.attrib["target"],
+        name=element.get("name", ""),
+        url=element.get("url", ""),
+        size=size_in_bytes(element.get("size") or _get(known, "size", "0")),
+        sha256=element.get("sha256", ""),
+        compression=element.get("compression", "chunks"),
+        installer=_get(installer, "url", "") if kind == "program" else kind,
+        installer_digest=_get(installer, "sha256", ""),
+        when=_tree(element.find("when")),
+        sector=int(element.get("sector") or _get(known, "sector", "0")),
+    )
+
+
+def _diskless(boot: Element | None) -> Diskless | None:
+    if boot is None or boot.get("mode") != "diskless":
+        return None
+    kernel, *ramdisks = (File(e.get("image", ""), e.get("url", "")) for e in boot if e.tag in ("kernel", "ramdisk"))
+    return Diskless(kernel, tuple(ramdisks), (boot.findtext("cmdline") or "").strip())
+
+
+def _ready(element: Element | None) -> Ready:
+    if element is None:
+        return Ready()
+    return Ready(int(element.get("port", "0")), element.get("path", ""), element.get("by", "dhcp"),
+                 int(element.get("seconds", "0")))
+
+
+# ---------------------------------------------------------------- what a grammar cannot say
+
+
+def check_hardware(configuration: Configuration) -> None:
+    """See that what is said of hardware can mean something. Raises Refused; lines are counted inside the element."""
+    documents = [("requires", configuration.requires), *(("when", choice.when) for choice in configuration.images)]
+    for element, document in documents:
+        try:
+            check(document, root=element)
+        except Refused as refused:
+            raise Refused("invalid", f"in <{element}>, {refused.sentence}", element) from None
+
+
+def _check_layout(partitions: tuple[Partition, ...], table: str) -> None:
+    numbers = [partition.number for partition in partitions]
+    if len(set(numbers)) < len(numbers):
+        raise Refused("invalid", "two partitions have the same number", "layout")
+    if sum(partition.boot for partition in partitions) > 1:
+        raise Refused("invalid", "the system can start from one partition only: mark one with boot=\"yes\"", "layout")
+    if any(partition.size == 0 for partition in partitions[:-1]):
+        raise Refused("invalid", "only the last partition may take the rest of the disk", "layout")
+    if table == "mbr" and max(numbers) > 4:
+        raise Refused("invalid", "an MBR table has four partitions; use table=\"gpt\"", "layout")
+    if table == "mbr" and any(p.type == "bios" or "-" in p.type for p in partitions):
+        raise Refused("invalid", "an MBR has no partition type bios, and no GUIDs", "layout")
+
+
+def _check_images(configuration: Configuration) -> None:
+    if not configuration.images and configuration.diskless is None:
+        raise Refused("invalid", "a template that boots from the disk needs an image", "image")
+    sizes = {str(partition.number): partition.size for partition in configuration.partitions} or {"disk": 0}
+    targets = {choice.target for choice in configuration.images}
+    for partition in configuration.partitions:
+        if partition.boot and str(partition.number) not in targets:
+            raise Refused("invalid", f"the system is to start from partition {partition.number}, which gets no image",
+                          "layout")
+    settled: set[str] = set()
+    for choice in configuration.images:
+        if choice.target not in sizes:
+            raise Refused("invalid", f"an image has target {choice.target!r}, which the layout does not have", "image")
+        if choice.target in settled:
+            raise Refused("invalid", f"an image for target {choice.target} comes after one that always fits", "image")
+        if choice.size > sizes[choice.target] > 0:
+            raise Refused("invalid", f"the image {choice.url} is larger than its partition {choice.target}", "image")
+        if choice.installer == "qcow2" and (choice.name or choice.compression != "raw"):
+            raise Refused("invalid", "the installer qcow2 is for a URL with compression=\"raw\"; an image that is "
+                          "added to COD is converted then", "installer")
+        if not choice.when:
+            settled.add(choice.target)

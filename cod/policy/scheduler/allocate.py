@@ -1,0 +1,261 @@
+"""The resource manager's decision: which request gets which nodes, and from whom they are taken. Pure.
+
+**Order.** Requests are looked at one after the other (`policy.scheduler.priority`). Each is satisfied as a whole or not
+at all. Those of one priority and age are packed into what is free so that as many as possible are satisfied
+(`policy.scheduler.packing`); then those of them that are not look for a place to wait in.
+
+**Which nodes.** Requests match node types and blocks, never single nodes (`policy.scheduler.feasibility`). Each tuple
+of a request is served from one block, unless the request may be spread. Among the blocks that are large enough those of
+the cheapest type are taken (the administrator sets costs, and so keeps rare machines for those who need them), and of
+these the largest. Inside a block nodes that hold the wanted template unmodified for the same group go first (they need
+no priming), then warm ones, then cold ones, which are woken.
+
+**Three tries.** First among what is free: then it is granted. Then with what is on its way to the reserve. Then with
+what may be taken from vclusters of lower priority (`policy.scheduler.preemption`): first the lowest only, then the next
+with it, and so on; nodes of the block that are free or on their way count, and only what is short of it is taken. The
+largest block is the one with most nodes free in the first try; later it is the one with most nodes, so that a request
+that waits waits in the same place from pass to pass.
+
+**Whoever waits** for nodes on their way or being taken keeps the free ones that it would use: it is next in order, and
+they are not given to who comes later. Nodes that were taken for it, or reserved, it alone can have; it stays where it
+has such, as long as there or elsewhere is not enough without taking; and what is still to be given back for it is
+counted, so nothing is taken twice. What it can do without, because nodes have come free or are on their way, or because
+it waits elsewhere or for nothing now, need not be given back any more: the reclaim is eased. A request that needs nodes
+which cannot be taken keeps nothing, and smaller requests may pass it. One that all nodes of the site could not satisfy
+is rejected at once; so is one that would have to wait and does not want to. Every *no* has a reason with a name and a
+sentence (`policy.scheduler.reasons`).
+
+**Whoever has waited long** and can have nothing yet holds back what it will need (`policy.scheduler.backfill`). Later
+ones of its priority or a lower one may use that only if they are done by the time that it can be served.
+
+**Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
+changed decides nothing.
+
+The work grows with the number of kinds of nodes and of requests, not with nodes. What is to be had only shrinks while a
+plan is made (nothing that was not enough becomes enough), so what has failed once is not tried again for who asks the
+same or more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from cod.model import Policy
+from cod.policy.scheduler import placement, priority, reasons
+from cod.policy.scheduler.backfill import Holdback, back
+from cod.policy.scheduler.feasibility import Fit, Fitting
+from cod.policy.scheduler.inventory import Stock
+from cod.policy.scheduler.leases import over
+from cod.policy.scheduler.packing import pack
+from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.preemption import Lenders
+from cod.policy.scheduler.snapshot import (
+    Cache,
+    Decision,
+    Ease,
+    Grant,
+    Lot,
+    No,
+    OpenReclaim,
+    Share,
+    Snapshot,
+    Take,
+    Wish,
+)
+
+
+def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Fitting | None = None) -> Decision:
+    """What becomes of every pending request of `snapshot`, at `now` (seconds since the epoch).
+
+    fitting  what the snapshot has for its requests, where that is known already
+    """
+    fitting = fitting or Fitting(snapshot)
+    choice = _Choice(snapshot, fitting, policy, now)
+    for peers in priority.peers(snapshot.wishes, policy, fitting):
+        choice.decide(peers)
+    return choice.decision()
+
+
+class _Choice:
+    """Decides request after request, remembering what is still to be had."""
+
+    def __init__(self, snapshot: Snapshot, fitting: Fitting, policy: Policy, now: float) -> None:
+        self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
+        self._stock = Stock(snapshot, fitting.kinds, now)
+        self._lenders = Lenders(snapshot, now)
+        self._holdback = Holdback(snapshot, policy, now, self._stock, self._lenders)
+        self._failures = _Failures()
+        self._grants: list[Grant] = []
+        self._takes: list[Take] = []
+        self._noes: list[No] = []
+        self._eases: list[Ease] = []
+        self._reclaims: dict[int, list[OpenReclaim]] = defaultdict(list)
+        for reclaim in snapshot.reclaims:
+            self._reclaims[reclaim.request_id].append(reclaim)
+        self._kept: Counter[Lot] = Counter()
+
+    def decision(self) -> Decision:
+        """What has been decided, in the order of the requests."""
+        return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
+                        dict(self._kept), self._holdback.holds())
+
+    def decide(self, peers: Sequence[Wish]) -> None:
+        """Grant wishes of one priority and age, or say why not.
+
+        What they get, keep or have taken is gone for those behind them. One that something is reserved for keeps it,
+        and its place in the order: only those behind the last of such are packed.
+        """
+        wants = [self._want(wish) for wish in peers if not self._run_out(wish)]
+        waited = max((number for number, want in enumerate(wants, 1) if want.anchors), default=0)
+        for want in wants[:waited]:
+            found = self._now_for(want)
+            if found is None:
+                self._postpone(want)
+            else:
+                self._grant(want, found)
+        packed = self._packed(wants[waited:])
+        for want in wants[waited:]:
+            if want.wish.id in packed:
+                self._grant(want, packed[want.wish.id])
+        for want in wants[waited:]:
+            if want.wish.id not in packed and not self._meanwhile(want):
+                self._postpone(want)
+
+    def _run_out(self, wish: Wish) -> bool:
+        holder = self._snapshot.holders.get(wish.vcluster_id)
+        if holder is None or not over(holder, self._now):
+            return False
+        self._no(wish, reasons.run_out(wish))
+        return True
+
+    def _packed(self, wants: Sequence[Want]) -> dict[int, Found]:
+        """Those that are granted, by id. Who could not be even if it were alone takes no part."""
+        alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
+        if len(alone) < 2:
+            return {want.wish.id: found for want, found in alone}
+        types = self._snapshot.types
+        return pack([want for want, _ in alone], self._stock.free, lambda kind: types[kind.type].cost)
+
+    def _meanwhile(self, want: Want) -> bool:
+        """It may use what is held back for others, if it gives it back before they could use it."""
+        if not self._stock.held or want.anchors:
+            return False
+        room = self._stock.until(back(want.wish, self._snapshot, self._policy, self._now))
+        if not any(kind in fit.blocks and (want.wish.may_spread or count >= one.count) for kind, count in room.items()
+                   for one, fit in zip(want.wish.tuples, want.fits, strict=True)):
+            return False
+        found = placement.at_once(want, {**self._stock.free, **room})
+        if found is None:
+            return False
+        for place in found.places:
+            for kind, count in place.items():
+                self._stock.let(kind, count)
+        self._grant(want, found)
+        return True
+
+    def _now_for(self, want: Want) -> Found | None:
+        return self._failures.unless("now", want, self._at_once, self._most_now)
+
+    def _grant(self, want: Want, found: Found) -> None:
+        self._holdback.give(want.wish, found)
+        self._grants.append(Grant(want.wish.id, tuple(self._shares(want, found))))
+
+    def _postpone(self, want: Want) -> None:
+        """It waits in the right place, or is told why it has none."""
+        found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
+        if found is not None:
+            self._no(want.wish, self._wait(want, found))
+            return
+        no = reasons.why_not(want, self._fitting, self._holdback.hold(want))
+        if len(want.fits) > 1 and not want.wish.may_spread:  # perhaps it was only not found: see `spread.Exhausted`
+            self._noes.append(no)
+        else:
+            self._no(want.wish, no)
+
+    def _no(self, wish: Wish, no: No) -> None:
+        """What was being taken for it, and it does not count on any more, may stay: last what is taken first."""
+        self._noes.append(no)
+        unused = Counter() if no.final else self._stock.unused(wish.id)
+        for reclaim in sorted(self._reclaims.get(wish.id, ()) if unused else (), key=self._spared):
+            part = min(reclaim.open, unused[reclaim.kind])
+            if part:
+                unused[reclaim.kind] -= part
+                self._eases.append(Ease(reclaim.id, part, reclaim.open - part))
+
+    def _spared(self, reclaim: OpenReclaim) -> tuple[float, ...]:
+        holder = self._snapshot.holders.get(reclaim.vcluster_id)
+        return -(holder.priority if holder else 0), -reclaim.deadline, -reclaim.id
+
+    def _want(self, wish: Wish) -> Want:
+        own = self._stock.own.get(wish.id)
+        fits = tuple(self._fitting.fit(one, wish.subnet) for one in wish.tuples)
+        return Want(wish, fits, own.kinds if own else frozenset(),
+                    own is not None or self._lenders.lends(wish.vcluster_id, wish.priority))
+
+    def _at_once(self, want: Want) -> Found | None:
+        return placement.at_once(want, self._stock.now_for(want.wish.id))
+
+    def _later(self, want: Want) -> Found | None:
+        own = self._stock.own.get(want.wish.id)
+        return placement.later(want, self._stock.soon_for(want.wish.id), own.taking if own else {}, self._lenders)
+
+    def _most_now(self, want: Want) -> list[int]:
+        return [placement.most(fit, self._stock.free, want.wish.may_spread) for fit in want.fits]
+
+    def _most_later(self, want: Want) -> list[int]:
+        rooms = placement.with_loans(want, self._stock.soon, self._lenders)
+        return [placement.most(fit, rooms, want.wish.may_spread) for fit in want.fits]
+
+    def _shares(self, want: Want, found: Found) -> Iterator[Share]:
+        for position, (one, place) in enumerate(zip(want.wish.tuples, found.places, strict=True)):
+            for kind, count in sorted(place.items()):
+                wanted = Cache(one.template_id, want.wish.group_id)
+                for lot, part in self._stock.take(kind, count, want.wish.id, wanted):
+                    yield Share(position, one.template_id, lot, part)
+
+    def _wait(self, want: Want, found: Found) -> No:
+        """It keeps the free nodes that it would use, and what it is short of is taken."""
+        wish, coming = want.wish, 0
+        taking = sum(loan.nodes for loan in found.loans)
+        for one, place in zip(wish.tuples, found.places, strict=True):
+            for kind, count in sorted(place.items()):
+                kept, missing = self._stock.keep(kind, count, wish.id, Cache(one.template_id, wish.group_id))
+                coming += missing.coming
+                taking += missing.taking
+                self._kept.update(dict(kept))
+        self._lenders.lose(found.loans)
+        self._holdback.give(wish, found)
+        self._takes += [Take(wish.id, *loan) for loan in found.loans]
+        return reasons.waiting(wish, coming, taking)
+
+
+class _Failures:
+    """What has been tried in vain: who asks the same or more later fails too, because what is to be had only shrinks.
+
+    A request that has something reserved, or that cannot take what others can, is like no other: it always tries.
+    """
+
+    def __init__(self) -> None:
+        self._least: dict[tuple[str, Fit, bool], int] = {}
+        self._asked: set[tuple[object, ...]] = set()
+
+    def unless(
+        self, name: str, want: Want, way: Callable[[Want], Found | None], most: Callable[[Want], Sequence[int]]
+    ) -> Found | None:
+        """What `way` finds, unless it is known to find nothing. `most`: how much there is for each tuple alone."""
+        if want.special:
+            return way(want)
+        keys = [(name, fit, want.wish.may_spread) for fit in want.fits]
+        asked = *keys, *(one.count for one in want.wish.tuples)
+        if asked in self._asked or not self._enough(keys, want):
+            return None
+        found = way(want)
+        if found is None:
+            self._asked.add(asked)
+            self._least.update((key, one + 1) for key, one in zip(keys, most(want), strict=True))
+        return found
+
+    def _enough(self, keys: Sequence[tuple[str, Fit, bool]], want: Want) -> bool:
+        return all(one.count < self._least.get(key, one.count + 1)
+                   for key, one in zip(keys, want.wish.tuples, strict=True))

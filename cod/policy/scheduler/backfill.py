@@ -1,0 +1,203 @@
+"""Nodes that are held back for a request that has waited long, so that it is not passed for ever. Pure.
+
+A large request among many small ones of its priority never sees all of its nodes free at once: the small ones take each
+as it comes. So whatever has waited `Policy.hold_after` seconds and can neither be granted nor wait for nodes that are
+its own holds back nodes in the place where, as far as leases tell, it can be served first: those that are free or on
+their way there, never more than it is short of; and of what vclusters of lower priority could lose there, as much as it
+lacks then. Nobody behind it gets those, but for who gives them back before it could use them (`Hold.until`). Higher
+priorities come before it, and see nothing of it.
+
+Of all that could use a type of nodes only the first holds any of it: when that is served the next does. So little
+stands empty, and each has its turn. Nothing is held for what leases do not bring: for who wants more than what is free,
+on its way, can be taken, or is held by vclusters whose lease has an end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cod.model import Policy
+from cod.policy.scheduler.feasibility import Fit
+from cod.policy.scheduler.inventory import Stock
+from cod.policy.scheduler.leases import over
+from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.preemption import Lenders
+from cod.policy.scheduler.snapshot import Hold, Kind, Snapshot, Wish
+from cod.policy.scheduler.spread import Demand, Exhausted, fill, whole
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What a wish can have of a kind: `now` (free, on its way or to be taken), and what comes back when, in order."""
+
+    now: int
+    ends: tuple[tuple[float, int], ...]
+
+    @property
+    def all(self) -> int:
+        return self.now + sum(count for _, count in self.ends)
+
+    def when(self, wanted: int, now: float) -> float:
+        """When there are so many."""
+        have = self.now
+        for time, count in ((now, 0), *self.ends):
+            have += count
+            if have >= wanted:
+                return time
+        return NEVER
+
+
+class Holdback:
+    """Who holds what back; grows while a plan is made."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, stock: Stock, lenders: Lenders) -> None:
+        self._snapshot, self._policy, self._now = snapshot, policy, now
+        self._stock, self._lenders = stock, lenders
+        self._types: set[int] = set()
+        self._ends: dict[Kind, list[tuple[float, int, int]]] | None = None
+        self._later: dict[Kind, list[tuple[float, int, int]]] = defaultdict(list)
+        self._lost: Counter[tuple[int, Kind]] = Counter()
+        self._made: list[Hold] = []
+        self._vain: set[tuple[object, ...]] = set()
+
+    def give(self, wish: Wish, found: Found) -> None:
+        """It has or will have these nodes, and gives them back when its lease is over; who loses them has them not."""
+        if self._policy.hold_after > 0:
+            time = back(wish, self._snapshot, self._policy, self._now)
+            for place in found.places:
+                for kind, count in place.items():
+                    self._later[kind].append((time, wish.vcluster_id, count))
+            self._lost.update({(loan.vcluster_id, loan.kind): loan.nodes for loan in found.loans})
+
+    def holds(self) -> tuple[Hold, ...]:
+        """What is held back, as far as nobody has got it who gives it back in time."""
+        left = self._stock.held
+        return tuple(replace(one, free=min(one.free, left[one.kind].free)) for one in self._made)
+
+    def hold(self, want: Want) -> bool:
+        """It cannot be served, nor wait for nodes of its own: hold nodes back for it, if it is its turn."""
+        since = want.wish.submitted_at + self._policy.hold_after
+        if not 0 < self._policy.hold_after <= self._now - want.wish.submitted_at or not want.wish.may_wait:
+            return False
+        asked = want.fits, tuple(one.count for one in want.wish.tuples), want.wish.may_spread
+        if asked in self._vain or any(not self._types.isdisjoint(fit.site_of) for fit in want.fits):
+            return False
+        rooms, needs = self._find(want, self._level(want.wish))
+        if needs is not None and not self._can_lend(want.wish, needs):
+            rooms, needs = self._find(want, None)
+        if needs is None:
+            if not want.special and not want.wish.own:  # what there is only shrinks
+                self._vain.add(asked)
+            return False
+        until = max(rooms[kind].when(count, self._now) for kind, count in needs.items())
+        for kind, count in sorted(needs.items()):
+            self._keep(want.wish, kind, count, since, until)
+        return True
+
+    def _keep(self, wish: Wish, kind: Kind, count: int, since: float, until: float) -> None:
+        self._types.add(kind.type)
+        free, coming, short = self._stock.hold(kind, count, wish.id, until)
+        self._made.append(Hold(wish.id, kind, free, coming, since, until))
+        level = self._level(wish)
+        if short and level is not None:
+            self._lenders.lend(kind, min(short, self._lenders.most(kind, level, wish.vcluster_id)), level,
+                               wish.vcluster_id)
+
+    def _find(self, want: Want, level: int | None) -> tuple[Mapping[Kind, _Room], Counter[Kind] | None]:
+        """What it could have, and where, and what of that it would use. `level`: see `_room`."""
+        rooms = {kind: self._room(kind, want.wish, level) for fit in set(want.fits) for kind in fit.kinds}
+        return rooms, self._spread(want, rooms) if want.wish.may_spread else self._whole(want, rooms)
+
+    def _can_lend(self, wish: Wish, needs: Mapping[Kind, int]) -> bool:
+        """Can all that is counted on be taken together? One vcluster may lose so many, of whichever kind."""
+        level, soon, loans = self._level(wish), self._stock.soon_for(wish.id), []
+        if level is None:
+            return True
+        parts = {kind: min(count - soon[kind], self._lenders.most(kind, level, wish.vcluster_id))
+                 for kind, count in sorted(needs.items()) if count > soon[kind]}
+        for kind, part in parts.items():
+            loans += self._lenders.lend(kind, part, level, wish.vcluster_id)
+        self._lenders.give_back(loans)
+        return sum(loan.nodes for loan in loans) == sum(parts.values())
+
+    def _level(self, wish: Wish) -> int | None:
+        return max(self._lenders.levels(wish.priority), default=None)
+
+    def _room(self, kind: Kind, wish: Wish, level: int | None) -> _Room:
+        """Its own vcluster's nodes it cannot get; those that can be taken for it, from priorities up to `level`, count
+        once. None: nothing is to be taken."""
+        loans = 0 if level is None else self._lenders.most(kind, level, wish.vcluster_id)
+        ends = []
+        for time, holder, count in self._returns().get(kind, ()):
+            if holder != wish.vcluster_id:
+                lends = level is not None and self._lenders.lends(holder, level + 1)
+                able = self._lenders.able(kind, holder) if lends else 0
+                ends.append((time, count - self._lost[holder, kind] - able))
+        ends += [(time, count) for time, holder, count in self._later[kind]
+                 if holder != wish.vcluster_id and time < NEVER]
+        return _Room(self._stock.soon_for(wish.id)[kind] + loans, tuple(sorted(ends)))
+
+    def _returns(self) -> Mapping[Kind, list[tuple[float, int, int]]]:
+        """(when, from which vcluster, how many) come back to each kind: made when it is first needed."""
+        if self._ends is None:
+            self._ends = defaultdict(list)
+            leaving: Counter[tuple[int, Kind]] = Counter()
+            for reclaim in self._snapshot.reclaims:
+                leaving[reclaim.vcluster_id, reclaim.kind] += reclaim.open
+            for holding in self._snapshot.holdings:
+                holder = self._snapshot.holders.get(holding.vcluster_id)
+                if holder is not None and holder.expires_at is not None and not over(holder, self._now):
+                    self._ends[holding.kind].append((holder.expires_at + self._policy.drain_grace, holder.id,
+                                                     holding.count - leaving[holder.id, holding.kind]))
+        return self._ends
+
+    # ------------------------------------------------------------ where
+
+    def _whole(self, want: Want, rooms: Mapping[Kind, _Room]) -> Counter[Kind] | None:
+        """Each tuple where it can be served first."""
+        try:
+            kinds = whole([Demand(one.count, self._soonest(one.count, fit, rooms)) for one, fit in zip(
+                want.wish.tuples, want.fits, strict=True)], {kind: room.all for kind, room in rooms.items()})
+        except Exhausted:
+            return None
+        needs: Counter[Kind] = Counter()
+        for kind, one in zip(kinds or (), want.wish.tuples, strict=False):
+            needs[kind] += one.count
+        return needs if kinds else None
+
+    def _soonest(self, count: int, fit: Fit, rooms: Mapping[Kind, _Room]) -> tuple[Kind, ...]:
+        """The kinds that would do, by when there are so many; of equals the one that has most now."""
+        times = {kind: rooms[kind].when(count, self._now) for kind in fit.kinds}
+        return tuple(sorted((kind for kind in fit.kinds if times[kind] < NEVER),
+                            key=lambda kind: (times[kind], -rooms[kind].now)))
+
+    def _spread(self, want: Want, rooms: Mapping[Kind, _Room]) -> Counter[Kind] | None:
+        """What is there now, wherever; what is short of what comes back first."""
+        demands = want.demands()
+        shares = fill(demands, {kind: room.now for kind, room in rooms.items()})
+        left = {kind: [*room.ends] for kind, room in rooms.items()}
+        for demand, share in zip(demands, shares, strict=True):
+            while share.total() < demand.count:
+                ends = [(left[kind][0][0], kind) for kind in demand.kinds if left[kind]]
+                if not ends:
+                    return None
+                _, kind = min(ends)
+                share[kind] += (part := min(demand.count - share.total(), left[kind][0][1]))
+                self._used(left[kind], part)
+        return +sum(shares, Counter())
+
+    @staticmethod
+    def _used(ends: list[tuple[float, int]], part: int) -> None:
+        time, count = ends[0]
+        ends[:1] = [(time, count - part)] if count > part else []
+
+
+def back(wish: Wish, snapshot: Snapshot, policy: Policy, now: float) -> float:
+    """When a request's nodes are back at the latest, if it is granted now and its lease is not extended."""
+    holder = snapshot.holders.get(wish.vcluster_id)
+    ends = holder.expires_at if holder is not None and holder.expires_at is not None else now + wish.lease
+    return ends + policy.drain_grace

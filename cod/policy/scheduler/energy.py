@@ -1,0 +1,175 @@
+"""The reserve pool: which free nodes are awake, and how much power nodes use. Pure.
+
+**Marks.** Of each type, the *spare* nodes count: awake in the reserve, reserved for nobody, neither granted in this
+plan nor kept by a request that waits. Fewer than the low mark awake or waking: cold nodes are woken until the low mark
+is reached. More than the high mark awake: nodes that have been idle long enough are put to sleep until the high mark is
+reached. In between nothing happens, and this is what keeps nodes from being switched to and fro: one that is woken
+brings the spare to the low mark at most, one that falls asleep leaves it at the high mark at least. While any node of
+a type is waking or is to be woken, none of that type is put to sleep: what it was woken for may want it too.
+
+**Need.** Cold nodes that requests keep while they wait for others, and cold nodes that are reserved, are woken at once,
+whatever the marks say and even where the site does not manage its reserve: they would be woken anyway, later, and
+everybody would wait for them. For this to come to rest, a request that waits has to count on warm nodes and waking ones
+before it keeps cold ones; `policy.scheduler.allocate` does.
+
+**Who sleeps.** Only nodes that the snapshot counts as idle, which are none that their power driver could not wake. Of
+a lot that is partly granted or kept, so many fewer: whichever of its nodes are given away, enough idle ones are left.
+Should more be left, the next plan sees them.
+
+**Power.** What a node uses depends on its state alone: off, idle or busy (`CLASSES`). Watts are the mean of what the
+type's BMCs measure in that class, else the type's own, else the site's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cod.model import Energy, NodeType
+from cod.policy.scheduler.snapshot import COLD, WARM, Lot, PowerChange, Snapshot
+from cod.states import NodeState
+
+OFF, IDLE, BUSY = "off", "idle", "busy"
+
+CLASSES: dict[NodeState, str | None] = {
+    NodeState.NEW: None,  # known by a packet only
+    NodeState.REGISTERING: IDLE,
+    NodeState.OFF: OFF,
+    NodeState.TRAMPOLINE: IDLE,
+    NodeState.INACTIVE: IDLE,
+    NodeState.WIPE: BUSY,
+    NodeState.PRIME: BUSY,
+    NodeState.BOOT: BUSY,
+    NodeState.ACTIVE: BUSY,
+    NodeState.CAPTURE: BUSY,
+    NodeState.QUARANTINED: IDLE,  # whether it is on nobody knows; it saves nothing either way
+    NodeState.RETIRED: None,  # the site's no longer
+}
+
+NOTHING: Mapping[Lot, int] = {}
+
+
+def marks(node_type: NodeType, energy: Energy) -> tuple[int, int]:
+    """The low and high mark of a type: its own, else the site's. A high mark below the low one gives way to it."""
+    low = energy.warm_low if node_type.warm_low is None else node_type.warm_low
+    high = energy.warm_high if node_type.warm_high is None else node_type.warm_high
+    return low, max(low, high)
+
+
+def wake_deadline(energy: Energy, waking: int) -> float:
+    """Seconds that nodes have for waking when `waking` of them (themselves counted) wake at the same time."""
+    return energy.wake_time + energy.wake_step * max(0, waking - 1)
+
+
+def power_changes(
+    snapshot: Snapshot, kept: Mapping[Lot, int], energy: Energy, granted: Mapping[Lot, int] = NOTHING
+) -> tuple[PowerChange, ...]:
+    """Which nodes to wake and which to put to sleep now; wakes come first, those of the cheapest types before others.
+
+    A lot is in it once at most.
+
+    kept     how many nodes of each lot are kept by requests that wait
+    granted  how many of each lot this same plan grants (who is granted a cold node wakes it)
+    """
+    types = [_Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in _by_type(snapshot.lots)]
+    types.sort(key=lambda each: (each.node_type.cost, each.node_type.id))
+    wakes = [change for each in types for change in each.needed]
+    sleeps: list[PowerChange] = []
+    if energy.manage:
+        wakes += [change for each in types for change in each.short()]
+        types.sort(key=lambda each: (-each.saving, each.node_type.id))
+        sleeps = [change for each in types for change in each.surplus()]
+    return (*_merged(wakes), *sleeps)
+
+
+def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
+    """No lot twice: what is woken of it for a request and for the reserve is woken at once."""
+    by_lot: dict[Lot, PowerChange] = {}
+    for one in wakes:
+        first = by_lot.get(one.lot)
+        by_lot[one.lot] = one if first is None else replace(
+            one, count=first.count + one.count, why=f"{first.why}; {one.why}")
+    return by_lot.values()
+
+
+def _by_type(lots: Iterable[Lot]) -> list[tuple[int, list[Lot]]]:
+    by_type: dict[int, list[Lot]] = defaultdict(list)
+    for lot in lots:
+        by_type[lot.kind.type].append(lot)
+    return [(type_id, sorted(own, key=_order)) for type_id, own in by_type.items()]
+
+
+def _order(lot: Lot) -> tuple[object, ...]:
+    """In which order lots are woken and put to sleep: such as hold nobody's software first."""
+    return lot.cache is not None, lot.kind, lot.cache or (), lot.readiness, lot.reserved
+
+
+class _Type:
+    """The free nodes of one type."""
+
+    def __init__(
+        self, snapshot: Snapshot, type_id: int, lots: Sequence[Lot], kept: Mapping[Lot, int],
+        granted: Mapping[Lot, int], energy: Energy,
+    ) -> None:
+        self.node_type, self._lots, self._kept, self._granted = snapshot.types[type_id], lots, kept, granted
+        self.low, self.high = marks(self.node_type, energy)
+        self.saving = watts(NodeState.INACTIVE, self.node_type, energy) - watts(NodeState.OFF, self.node_type, energy)
+        waking = [each for each in snapshot.coming if each.waking and each.kind.type == type_id]
+        self._any_waking = bool(waking)
+        self._waking = sum(each.count for each in waking if not each.reserved)
+        self._warm = sum(self._spare(lot) for lot in lots if lot.readiness == WARM)
+        self.needed = list(self._needed())
+
+    def _left(self, lot: Lot) -> int:
+        return lot.count - self._granted.get(lot, 0)
+
+    def _spare(self, lot: Lot) -> int:
+        return 0 if lot.reserved else self._left(lot) - self._kept.get(lot, 0)
+
+    def _needed(self) -> Iterator[PowerChange]:
+        for lot in self._lots:
+            if lot.readiness == COLD and (count := self._left(lot) - self._spare(lot)) > 0:
+                yield PowerChange(lot, count, "for a request that waits")
+
+    def short(self) -> list[PowerChange]:
+        """Wakes up to the low mark."""
+        ready = self._warm + self._waking
+        why = f"{ready} of {self.node_type.name} awake and spare, the low mark is {self.low}"
+        cold = [(lot, self._spare(lot)) for lot in self._lots if lot.readiness == COLD]
+        return [PowerChange(lot, count, why) for lot, count in _deal(self.low - ready, cold)]
+
+    def surplus(self) -> list[PowerChange]:
+        """Nodes that fall asleep, down to the high mark."""
+        if self._any_waking or self.needed or self.short():
+            return []
+        why = f"{self._warm} of {self.node_type.name} awake and spare, the high mark is {self.high}"
+        idle = [(lot, min(self._spare(lot), lot.idle - lot.count + self._spare(lot)))
+                for lot in self._lots if lot.readiness == WARM and not lot.reserved]
+        return [PowerChange(lot, count, why, sleep=True) for lot, count in _deal(self._warm - self.high, idle)]
+
+
+def _deal(wanted: int, stock: Iterable[tuple[Lot, int]]) -> Iterator[tuple[Lot, int]]:
+    """`wanted` nodes, out of the lots in their order, of each at most as many as it says."""
+    for lot, most in stock:
+        if (count := min(wanted, most)) > 0:
+            yield lot, count
+            wanted -= count
+
+
+# ---------------------------------------------------------------- power
+
+
+def watts(state: str, node_type: NodeType | None, energy: Energy, measured: float | None = None) -> float:
+    """What one node uses in that state, in watts; 0 for what is not (or no longer) the site's.
+
+    measured  the mean of what BMCs of the type measure in nodes of the state's class; None where none does
+    """
+    kind = CLASSES[NodeState(state)]
+    if kind is None:
+        return 0.0
+    if measured is not None:
+        return measured
+    own = None if node_type is None else getattr(node_type, f"watts_{kind}")
+    default: float = getattr(energy, f"watts_{kind}")
+    return default if own is None else own

@@ -1,0 +1,285 @@
+"""Why a request waits: what each type lacks, who is ahead, who holds what it needs, and what would free it when. Pure.
+
+Times are seconds since the epoch; None where nobody can know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+
+from cod.model import Policy
+from cod.policy.hardware.quantity import span
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.holdings import Sum, sums
+from cod.policy.scheduler.leases import over
+from cod.policy.scheduler.priority import ordered
+from cod.policy.scheduler.reasons import held, in_, nodes
+from cod.policy.scheduler.snapshot import Coming, Decision, Holder, Holding, Kind, Lot, OpenReclaim, Snapshot, Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A node type, as the request sees it.
+
+    site, free, coming, held   nodes of it: of the site; to be had now; on their way to the reserve; held by vclusters
+    lacks   for each tuple of the request that its nodes would not do for: (position, phrases that say why)
+    """
+
+    type_id: int
+    name: str
+    cost: float
+    site: int
+    free: int
+    coming: int
+    held: int
+    lacks: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+
+Promises = Mapping[int, tuple[int, float]]
+"""What the VCMs of those who lose nodes have promised, by reclaim: how many nodes, by when the last of them."""
+NONE: Promises = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A pending request that is looked at earlier and wants nodes of the same types. `wanted` counts its nodes."""
+
+    request_id: int
+    vcluster_id: int
+    priority: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Nodes that would do and that a vcluster holds.
+
+    takeable   how many of them may be taken for the request now
+    protected  what keeps the rest: 'priority', 'inertia', 'floor', 'leaving' (taken already) or 'draining' (they come
+               back by themselves); '' when nothing does
+    until      when that ends, if it is known
+    """
+
+    vcluster_id: int
+    name: str
+    priority: int
+    count: int
+    takeable: int
+    protected: str
+    until: float | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """Something that will, or may, give back `count` nodes that would do, at `at`."""
+
+    at: float | None
+    count: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a request waits.
+
+    code      what the next pass makes of it: 'granted', or the code of its `world.No`
+    wanted    nodes that it wants; `fitting` of the site would do for some of its tuples
+    own, aside  of these its vcluster has already; are in quarantine, or off where nothing can switch them on
+    position  its place among the requests that wait for the same types of nodes, the first is 1: `ahead` has the others
+    sentence  the summary; `reason` its first sentence: why it waits, as the request itself is told
+    """
+
+    request_id: int
+    code: str
+    sentence: str
+    wanted: int
+    fitting: int
+    free: int
+    coming: int
+    position: int
+    ahead: tuple[Ahead, ...] = ()
+    types: tuple[Fit, ...] = ()
+    holders: tuple[Held, ...] = ()
+    chances: tuple[Chance, ...] = ()
+    own: int = 0
+    aside: int = 0
+    reason: str = ""
+
+
+def explain(
+    snapshot: Snapshot, policy: Policy, now: float, request_id: int, promises: Promises = NONE
+) -> Explanation:
+    """Why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError when it is not in it."""
+    wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
+    fitting = Fitting(snapshot)
+    fits = [fitting.fit(one, wish.subnet) for one in wish.tuples]
+    kinds = {kind for fit in fits for kind in fit.kinds}
+    site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
+    order = ordered(snapshot.wishes, policy, fitting)
+    place = order.index(wish)
+    ahead = tuple(_ahead(order[:place], {kind.type for kind in kinds}, fitting))
+    decision = decide(snapshot, policy, now, fitting)
+    code, sentence = _outcome(decision, request_id)
+    parts = Explanation(
+        request_id, code, sentence,
+        wanted=sum(one.count for one in wish.tuples),
+        fitting=sum(site_of.values()),
+        free=_mine(snapshot.lots, kinds, request_id),
+        coming=_mine(snapshot.coming, kinds, request_id),
+        position=len(ahead) + 1,
+        ahead=ahead,
+        types=tuple(_types(snapshot, wish, fitting)),
+        holders=tuple(_holders(snapshot, wish, kinds, now)),
+        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises), key=_soonest)),
+        own=sum(wish.own.get(type_id, 0) for type_id in site_of),
+        aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of))
+    holds = [one for one in decision.holds if one.kind in kinds]
+    names = {one.id: _name(one, snapshot) for one in snapshot.wishes} | {request_id: "it"}
+    return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
+
+
+def _name(wish: Wish, snapshot: Snapshot) -> str:
+    holder = snapshot.holders.get(wish.vcluster_id)
+    return holder.name if holder else f"request {wish.id}"
+
+
+def _outcome(decision: Decision, request_id: int) -> tuple[str, str]:
+    """(code, sentence): what the next pass makes of it."""
+    for no in decision.noes:
+        if no.request_id == request_id:
+            return no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
+    return "granted", "It is granted in the next pass."
+
+
+def _mine(rows: Iterable[Lot | Coming], kinds: Set[Kind], request_id: int) -> int:
+    return sum(row.count for row in rows if row.kind in kinds and row.reserved in (0, request_id))
+
+
+def _ahead(order: Iterable[Wish], types: Set[int], fitting: Fitting) -> Iterator[Ahead]:
+    for wish in order:
+        if any(not types.isdisjoint(fitting.fit(one, wish.subnet).site_of) for one in wish.tuples):
+            yield Ahead(wish.id, wish.vcluster_id, wish.priority, sum(one.count for one in wish.tuples))
+
+
+def _types(snapshot: Snapshot, wish: Wish, fitting: Fitting) -> Iterator[Fit]:
+    """The types of the site, cheapest first."""
+    counts = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
+    for type_id, node_type in sorted(snapshot.types.items(), key=lambda item: (item[1].cost, item[0])):
+        lacks = [(position, tuple(map(str, fitting.lacks(one)[type_id]))) for position, one in enumerate(wish.tuples)]
+        yield Fit(type_id, node_type.name, node_type.cost, snapshot.site.get(type_id, 0), counts["lots"][type_id],
+                  counts["coming"][type_id], counts["holdings"][type_id],
+                  tuple((position, phrases) for position, phrases in lacks if phrases))
+
+
+def _by_type(rows: Iterable[Lot | Coming | Holding]) -> Counter[int]:
+    sums: Counter[int] = Counter()
+    for row in rows:
+        sums[row.kind.type] += row.count
+    return sums
+
+
+# ---------------------------------------------------------------- who holds what
+
+
+def _holders(snapshot: Snapshot, wish: Wish, kinds: Set[Kind], now: float) -> Iterator[Held]:
+    for one in sums(snapshot, wish, kinds):
+        holder = one.holder
+        takeable = min(one.mobile, holder.surplus)
+        if over(holder, now):
+            takeable, why, until = 0, "draining", holder.drain_until or holder.expires_at
+        elif holder.priority >= wish.priority:
+            takeable, why, until = 0, "priority", holder.expires_at
+        elif takeable == one.count:
+            why, until = "", None
+        elif holder.surplus < one.mobile:
+            why, until = "floor", holder.expires_at
+        elif one.immune > 0:
+            why, until = "inertia", one.immune_until
+        else:
+            why, until = "leaving", one.back_by
+        yield Held(holder.id, holder.name, holder.priority, one.count, takeable, why, until,
+                   f"{holder.name} holds {one.count}{_keeps(why, holder, takeable, until, now)}")
+
+
+def _keeps(why: str, holder: Holder, takeable: int, until: float | None, now: float) -> str:
+    some = f", of which {takeable} may be taken; " if takeable else "; "
+    when = "" if until is None else f" {in_(until, now)}"
+    return {
+        "": ", which may be taken",
+        "draining": f"; its lease has run out, they come back{when}",
+        "priority": f"; its priority {holder.priority} is not lower" + (f", its lease ends{when}" if when else ""),
+        "floor": f"{some}it keeps the {holder.floor} that it was created with" + (
+            f", its lease ends{when}" if when else ""),
+        "inertia": f"{some}the rest was assigned lately" + (f", the first is immune no longer{when}" if when else ""),
+        "leaving": f"{some}the rest is being given back already",
+    }[why]
+
+
+# ---------------------------------------------------------------- what would free something
+
+
+def _chances(
+    snapshot: Snapshot, policy: Policy, wish: Wish, kinds: Set[Kind], now: float, promises: Promises
+) -> Iterator[Chance]:
+    coming = _mine(snapshot.coming, kinds, wish.id)
+    if coming:
+        yield Chance(None, coming, f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve")
+    for reclaim in snapshot.reclaims:
+        if reclaim.request_id == wish.id and reclaim.open:
+            yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now)
+    for one in sums(snapshot, wish, kinds):
+        yield from _from_holder(one, policy, wish, now)
+
+
+def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) -> Iterator[Chance]:
+    """What the loser's VCM has promised, as far as it is still wanted, and what COD takes at the deadline."""
+    count, by = promises.get(one.id, (0, one.deadline))
+    count, by = min(count, one.open), min(by, one.deadline)
+    if count:
+        when = f"within {span(by - now)}" if by > now else "any moment"
+        yield Chance(by, count, f"the VCM of {loser} gives {nodes(count)} back {when}")
+    if one.open > count:
+        yield Chance(one.deadline, one.open - count,
+                     f"{loser} gives back {nodes(one.open - count)}, at the latest {in_(one.deadline, now)}")
+
+
+def _from_holder(one: Sum, policy: Policy, wish: Wish, now: float) -> Iterator[Chance]:
+    holder, left = one.holder, one.count - one.leaving
+    if left > 0 and holder.drain_until is not None:
+        yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {in_(holder.drain_until, now)}")
+    elif left > 0 and holder.expires_at is not None:
+        ends = max(now, holder.expires_at) + policy.drain_grace
+        yield Chance(ends, left, f"the lease of {holder.name} ends, with its grace, {in_(ends, now)}")
+    more = min(one.immune, holder.surplus - one.mobile)
+    if more > 0 and holder.priority < wish.priority and one.immune_until is not None and not over(holder, now):
+        yield Chance(one.immune_until, more,
+                     f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on")
+
+
+def _soonest(chance: Chance) -> tuple[bool, float, str]:
+    return chance.at is None, chance.at or 0.0, chance.sentence
+
+
+# ---------------------------------------------------------------- in words
+
+
+def _summary(parts: Explanation) -> Iterator[str]:
+    yield parts.sentence
+    if parts.code in ("granted", "impossible"):
+        return
+    held = sum(held.count for held in parts.holders)
+    takeable = sum(held.takeable for held in parts.holders)
+    own = f"{parts.own} its own, " if parts.own else ""
+    aside = f"; {parts.aside} set aside, or off with nothing to switch them on" if parts.aside else ""
+    yield (f"Of the {nodes(parts.fitting)} that would do {parts.free} are free, {parts.coming} on their way, {own}"
+           f"{held} held by others, of which {takeable} may be taken{aside}.")
+    if parts.ahead:
+        wanted = sum(one.wanted for one in parts.ahead)
+        yield f"Ahead of it {len(parts.ahead)} of the requests that wait want {nodes(wanted)} of the same types."
+    known = next((chance for chance in parts.chances if chance.at is not None), None)
+    if known is not None:
+        yield f"Next that is known: {known.sentence} ({nodes(known.count)})."

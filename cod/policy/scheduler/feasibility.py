@@ -1,0 +1,158 @@
+"""Which nodes would do for a request: types by what they have, blocks by their size. Pure.
+
+A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's requirements and
+its template's, what the template's images need included (`policy.hardware.needs`). What two documents say to each other
+never changes, so it is remembered from pass to pass; what the site has of a kind is counted once a pass. Nodes that are
+set aside are in no lot and no holding: they count for their type, and may be in any block of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from cod.model import RequestTuple
+from cod.policy.hardware import needs
+from cod.policy.hardware.match import Mismatch, satisfies
+from cod.policy.nodes import template
+from cod.policy.scheduler.snapshot import Coming, Holding, Kind, Lot, Snapshot, Wish
+
+Lacking = tuple[Mismatch, ...]
+
+_parse = lru_cache(maxsize=1024)(template.parse)
+
+
+@lru_cache(maxsize=1 << 16)
+def _satisfies(requirements: str, attributes: str) -> Lacking:
+    return tuple(satisfies(requirements, attributes))
+
+
+@lru_cache(maxsize=1 << 14)
+def _of_template(document: str, attributes: str) -> Lacking:
+    return needs.lacking(_parse(document), attributes)
+
+
+def lacking(wanted: str, document: str, attributes: str) -> Lacking:
+    """What keeps nodes with those canonical attributes from a tuple that wants `wanted`, with that template."""
+    return _satisfies(wanted, attributes) + _of_template(document, attributes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """What would do for a tuple on one subnet; the same for all tuples that the same types would do for.
+
+    tiers   eligible kinds by cost, the cheapest first; within a cost the largest blocks of the site first
+    kinds   the same in one row
+    blocks  how many nodes each block has, or would have with all that are set aside
+    site_of   nodes of each eligible type on that subnet, whoever holds them
+    site      of all of them
+    largest   of the largest block
+    parted    do they lie in more than one block?
+    """
+
+    tiers: tuple[tuple[Kind, ...], ...]
+    kinds: tuple[Kind, ...]
+    blocks: Mapping[Kind, int]
+    site_of: Mapping[int, int]
+    site: int
+    largest: int
+    parted: bool
+    roomy: dict[int, int] = field(default_factory=dict)
+
+    def in_blocks_of(self, count: int) -> int:
+        """Nodes that are in eligible blocks large enough for `count`."""
+        if count not in self.roomy:
+            self.roomy[count] = sum(size for size in self.blocks.values() if size >= count)
+        return self.roomy[count]
+
+
+class Fitting:
+    """What the site has, by what is asked of it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.sizes: Counter[Kind] = Counter()
+        parts: tuple[Sequence[Lot | Coming | Holding], ...] = (snapshot.lots, snapshot.coming, snapshot.holdings)
+        for part in itertools.chain(*parts):
+            self.sizes[part.kind] += part.count
+        seen: Counter[int] = Counter()
+        for kind, count in self.sizes.items():
+            seen[kind.type] += count
+        self._known = Counter(dict(snapshot.site)) | seen
+        self.aside = {type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()}
+        self._by_type: dict[int, list[Kind]] = defaultdict(list)
+        # Nodes that are set aside may come back anywhere, also where there are no others of their type now.
+        for kind in sorted(self.sizes.keys() | {Kind(one, 0, "") for one, count in self.aside.items()
+                                                if count or not seen[one]}):
+            self._by_type[kind.type].append(kind)
+        self._holdings: dict[int, Counter[Kind]] = defaultdict(Counter)
+        for holding in snapshot.holdings:
+            self._holdings[holding.vcluster_id][holding.kind] += holding.count
+        self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
+        self._eligible: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._fits: dict[tuple[tuple[int, ...], str], Fit] = {}
+
+    @property
+    def kinds(self) -> Iterable[Kind]:
+        """All kinds that there are, or may be, nodes of."""
+        return (kind for kinds in self._by_type.values() for kind in kinds)
+
+    def has(self, type_id: int) -> bool:
+        """Has the site any nodes of the type?"""
+        return self._known[type_id] > 0
+
+    def name(self, type_id: int) -> str:
+        """The type's name."""
+        return self._snapshot.types[type_id].name
+
+    def fit(self, one: RequestTuple, subnet: str) -> Fit:
+        """What would do for a tuple of a request whose vcluster is in `subnet`."""
+        asked = one.attributes, one.template_id
+        if asked not in self._eligible:
+            self._eligible[asked] = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
+        key = self._eligible[asked], subnet
+        if key not in self._fits:
+            self._fits[key] = self._fit(*key)
+        return self._fits[key]
+
+    def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
+        """By type of the site, what it lacks for a tuple: nothing where it is eligible."""
+        key = one.attributes, one.template_id
+        if key not in self._lacks:
+            document = self._snapshot.templates[one.template_id]
+            self._lacks[key] = {type_id: lacking(one.attributes, document, kind.attributes)
+                                for type_id, kind in self._snapshot.types.items()}
+        return self._lacks[key]
+
+    def _fit(self, eligible: Iterable[int], subnet: str) -> Fit:
+        tiers: dict[float, list[Kind]] = defaultdict(list)
+        site_of: dict[int, int] = {}
+        for type_id in eligible:
+            here = [kind for kind in self._by_type[type_id] if kind.subnet in ("", subnet)]
+            tiers[self._snapshot.types[type_id].cost] += here
+            site_of[type_id] = sum(self.sizes[kind] for kind in here) + self.aside.get(type_id, 0)
+        ordered = tuple(tuple(sorted(tiers[cost], key=lambda kind: (-self.sizes[kind], kind)))
+                        for cost in sorted(tiers))
+        kinds = tuple(kind for tier in ordered for kind in tier)
+        blocks = {kind: self.sizes[kind] + self.aside.get(kind.type, 0) for kind in kinds}
+        return Fit(ordered, kinds, blocks, site_of, sum(site_of.values()), max(blocks.values(), default=0),
+                   len({kind.block for kind in kinds}) > 1)
+
+    # ------------------------------------------------------------ what a vcluster could ever get
+
+    def others(self, wish: Wish, fit: Fit) -> dict[Kind, int]:
+        """How many nodes each eligible block would have for the wish if nobody else held any."""
+        own = self._holdings.get(wish.vcluster_id, Counter[Kind]())
+        return {kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
+                for kind, size in fit.blocks.items()}
+
+    def other_types(self, wish: Wish, fit: Fit) -> dict[int, int]:
+        """Count by type what fits, all blocks of a type on the wish's subnet together."""
+        return {type_id: max(0, min(count - wish.own.get(type_id, 0), self._of_type(type_id, wish)))
+                for type_id, count in fit.site_of.items()}
+
+    def _of_type(self, type_id: int, wish: Wish) -> int:
+        return self._known[type_id] - wish.own.get(type_id, 0)

@@ -1,0 +1,46 @@
+"""What each vcluster holds of the kinds of nodes that would do for a request, and what of it could be had. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from cod.policy.scheduler.snapshot import Holder, Kind, Snapshot, Wish
+
+
+@dataclass(slots=True)
+class Sum:
+    """What one vcluster holds of the kinds that would do."""
+
+    holder: Holder
+    count: int = 0
+    mobile: int = 0
+    leaving: int = 0
+    immune_until: float | None = None
+    back_by: float | None = None
+
+    @property
+    def immune(self) -> int:
+        """Assigned lately."""
+        return self.count - self.mobile - self.leaving
+
+
+def sums(snapshot: Snapshot, wish: Wish, kinds: Set[Kind]) -> list[Sum]:
+    """By vcluster, without the wish's own."""
+    found: dict[int, Sum] = {}
+    for holding in snapshot.holdings:
+        if holding.kind in kinds and holding.vcluster_id != wish.vcluster_id:
+            one = found.setdefault(holding.vcluster_id, Sum(snapshot.holders[holding.vcluster_id]))
+            one.count += holding.count
+            one.mobile += holding.mobile
+            one.immune_until = earlier(one.immune_until, holding.immune_until)
+    for reclaim in snapshot.reclaims:
+        if reclaim.kind in kinds and reclaim.vcluster_id in found:
+            found[reclaim.vcluster_id].leaving += reclaim.open
+            found[reclaim.vcluster_id].back_by = earlier(found[reclaim.vcluster_id].back_by, reclaim.deadline)
+    return [found[vcluster_id] for vcluster_id in sorted(found)]
+
+
+def earlier(one: float | None, other: float | None) -> float | None:
+    """Of two times, None being none."""
+    return min((time for time in (one, other) if time is not None), default=None)

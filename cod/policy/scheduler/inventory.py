@@ -1,0 +1,214 @@
+"""Nodes that nobody holds, or soon nobody holds, while they are given out. Pure.
+
+Three sorts: free ones (in lots); those on their way to the reserve (being woken, wiped and so on, and those of
+vclusters whose lease has run out); and what is reserved for one request, of both sorts, with what is still to be given
+back for it. What is reserved for a request nobody else gets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cod.policy.scheduler.leases import over
+from cod.policy.scheduler.snapshot import WARM, Cache, Kind, Lot, Snapshot
+
+
+@dataclass(slots=True)
+class Own:
+    """What is reserved for one request, by kind: free nodes, those on their way, those still to be given back."""
+
+    free: Counter[Kind] = field(default_factory=Counter)
+    coming: Counter[Kind] = field(default_factory=Counter)
+    taking: Counter[Kind] = field(default_factory=Counter)
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds that the request has something of."""
+        return frozenset(+self.free) | frozenset(+self.coming) | frozenset(+self.taking)
+
+
+class Missing(NamedTuple):
+    """What a request that waits does not have yet: nodes on their way, and nodes being given back for it."""
+
+    coming: int
+    taking: int
+
+
+@dataclass(slots=True)
+class Held:
+    """Free nodes that are held back; who gives them back by `until` may have them."""
+
+    free: int
+    until: float
+
+
+class Stock:
+    """What is to be had; shrinks while it is given out.
+
+    free  unreserved nodes to be had now, by kind
+    soon  those and the unreserved ones that are on their way
+    held  what is held back of both, by kind: it is in neither
+    """
+
+    def __init__(self, snapshot: Snapshot, kinds: Iterable[Kind], now: float) -> None:
+        self.free: dict[Kind, int] = dict.fromkeys(kinds, 0)
+        self.soon: dict[Kind, int] = dict(self.free)
+        self.held: dict[Kind, Held] = {}
+        self.left: dict[Lot, int] = {}
+        self.own: dict[int, Own] = defaultdict(Own)
+        self._waking: Counter[Kind] = Counter()
+        self._lots: dict[tuple[Kind, int], list[Lot]] = defaultdict(list)
+        self._shelve(snapshot)
+        self._expect(snapshot, now)
+
+    def _shelve(self, snapshot: Snapshot) -> None:
+        for lot in snapshot.lots:
+            self.left[lot] = self.left.get(lot, 0) + lot.count
+            self._lots[lot.kind, lot.reserved].append(lot)
+            if lot.reserved:
+                self.own[lot.reserved].free[lot.kind] += lot.count
+            else:
+                self.free[lot.kind] += lot.count
+                self.soon[lot.kind] += lot.count
+
+    def _expect(self, snapshot: Snapshot, now: float) -> None:
+        for coming in snapshot.coming:
+            if coming.reserved:
+                self.own[coming.reserved].coming[coming.kind] += coming.count
+            else:
+                self.soon[coming.kind] += coming.count
+                self._waking[coming.kind] += coming.count * coming.waking
+        leaving: Counter[tuple[int, Kind]] = Counter()
+        for reclaim in snapshot.reclaims:
+            self.own[reclaim.request_id].taking[reclaim.kind] += reclaim.open
+            leaving[reclaim.vcluster_id, reclaim.kind] += reclaim.open
+        for holding in snapshot.holdings:
+            holder = snapshot.holders.get(holding.vcluster_id)
+            if holder is not None and over(holder, now):
+                gone = min(holding.count, leaving[holder.id, holding.kind])
+                leaving[holder.id, holding.kind] -= gone
+                self.soon[holding.kind] += holding.count - gone
+
+    def now_for(self, request_id: int) -> Mapping[Kind, int]:
+        """What that request can have now, by kind."""
+        own = self.own.get(request_id)
+        return self.free if own is None else _sum(self.free, own.free)
+
+    def soon_for(self, request_id: int) -> Mapping[Kind, int]:
+        """What it can have now or when what is on its way is there."""
+        own = self.own.get(request_id)
+        return self.soon if own is None else _sum(self.soon, own.free, own.coming)
+
+    def unused(self, request_id: int) -> Counter[Kind]:
+        """What is still to be given back for it and was not counted on by `keep`, by kind."""
+        own = self.own.get(request_id)
+        return Counter() if own is None else +own.taking
+
+    # ------------------------------------------------------------ giving out
+
+    def take(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> list[tuple[Lot, int]]:
+        """The `count` best free nodes of `kind` for a request that wants what `wanted` names."""
+        reserved = self._draw(kind, request_id, count, wanted)
+        return reserved + self._draw(kind, 0, count - _count(reserved), wanted)
+
+    def keep(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> tuple[list[tuple[Lot, int]], Missing]:
+        """Set up to `count` nodes aside for a request that waits: the free ones of them, and how many are missing.
+
+        What is reserved for it counts first. Then nodes that are awake, then those that are waking and only then those
+        asleep: else another would be woken in each pass. What others are still to give back counts last: they need not,
+        as far as there is enough without it.
+        """
+        own = self.own.get(request_id) or Own()
+        kept = self._draw(kind, request_id, count, wanted)
+        left = count - _count(kept)
+        coming = min(left, own.coming[kind])
+        own.coming[kind] -= coming
+        left -= coming
+        for readiness_only in (True, False):
+            more = self._draw(kind, 0, left, wanted, readiness_only)
+            kept += more
+            left -= _count(more)
+            expected = self._wait(kind, left, waking_only=readiness_only)
+            coming += expected
+            left -= expected
+        taking = min(left, own.taking[kind])
+        own.taking[kind] -= taking
+        return kept, Missing(coming, taking)
+
+    def hold(self, kind: Kind, count: int, request_id: int, until: float) -> tuple[int, int, int]:
+        """Hold back up to `count` nodes of a kind for a request, those that are its own counted in: how many are free,
+        how many are on their way, and how many it is short of then."""
+        own = self.own.get(request_id) or Own()
+        left = max(0, count - own.free[kind] - own.coming[kind])
+        free = min(left, self.free[kind])
+        self.free[kind] -= free
+        self.soon[kind] -= free
+        coming = self._wait(kind, left - free, waking_only=False)
+        self.held[kind] = Held(free, until)
+        return free, coming, left - free - coming
+
+    def until(self, end: float) -> dict[Kind, int]:
+        """What is held back that somebody may have who gives it back by `end`, with what is free of the same kinds."""
+        return {kind: self.free[kind] + held.free
+                for kind, held in self.held.items() if held.free and held.until >= end}
+
+    def let(self, kind: Kind, count: int) -> None:
+        """So many are to be given out: what is not free of that comes out of what is held back."""
+        part = max(0, count - self.free[kind])
+        if part:
+            self.held[kind].free -= part
+            self.free[kind] += part
+            self.soon[kind] += part
+
+    def _wait(self, kind: Kind, count: int, waking_only: bool) -> int:
+        """Count on up to `count` nodes that are on their way; how many there are."""
+        there = self._waking[kind] if waking_only else self.soon[kind] - self.free[kind]
+        expected = min(count, there)
+        self.soon[kind] -= expected
+        self._waking[kind] -= min(expected, self._waking[kind])
+        return expected
+
+    def _draw(
+        self, kind: Kind, reserved: int, count: int, wanted: Cache, warm_only: bool = False
+    ) -> list[tuple[Lot, int]]:
+        drawn = []
+        if not reserved:
+            count = min(count, self.free[kind])  # the rest is held back
+        lots = self._lots.get((kind, reserved), []) if count else []
+        for lot in sorted(lots, key=lambda lot: _rank(lot, wanted)):
+            part = min(count, self.left[lot])
+            if part and (lot.readiness == WARM or not warm_only):
+                self.left[lot] -= part
+                count -= part
+                drawn.append((lot, part))
+        self._count_out(kind, reserved, _count(drawn))
+        return drawn
+
+    def _count_out(self, kind: Kind, reserved: int, count: int) -> None:
+        if reserved:
+            if count:
+                self.own[reserved].free[kind] -= count
+        else:
+            self.free[kind] -= count
+            self.soon[kind] -= count
+
+
+def _rank(lot: Lot, wanted: Cache) -> tuple[object, ...]:
+    """Nodes that hold what is wanted first, then those awake; last come those that hold software of others, who may
+    want it again."""
+    return lot.cache != wanted, lot.readiness, lot.cache is not None, lot.cache or ()
+
+
+def _count(drawn: Iterable[tuple[Lot, int]]) -> int:
+    return sum(count for _, count in drawn)
+
+
+def _sum(first: Mapping[Kind, int], *others: Mapping[Kind, int]) -> dict[Kind, int]:
+    both = dict(first)
+    for other in others:
+        for kind, count in other.items():
+            both[kind] = both.get(kind, 0) + count
+    return both

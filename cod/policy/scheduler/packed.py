@@ -1,0 +1,67 @@
+"""Requests that have been given places out of what is free, while they are packed. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from cod.policy.scheduler.placement import Found, Want, at_once
+from cod.policy.scheduler.snapshot import Kind
+
+
+class Placed:
+    """Who is where; shrinks and grows, and can be put back as it was.
+
+    free    nodes of each kind that are left
+    at      ids of the requests that have nodes of a kind
+    found   by id, the requests that have a place
+    cost    of all that have a place
+    effort  looks that may still be taken, a bound for the rare crowd that asks at the same time
+    """
+
+    def __init__(self, free: Mapping[Kind, int], costs: Callable[[Kind], float], effort: int) -> None:
+        self.free = dict(free)
+        self.at: dict[Kind, set[int]] = defaultdict(set)
+        self.found: dict[int, tuple[Want, Found]] = {}
+        self.cost = 0.0
+        self.costs = costs
+        self.effort = effort
+        self._changed: list[tuple[Want, Found | None]] = []
+
+    def put(self, want: Want) -> bool:
+        """Give it the best place that there is; False where there is none."""
+        found = at_once(want, self.free)
+        if found is not None:
+            self.move(want, found)
+        return found is not None
+
+    def move(self, want: Want, found: Found | None) -> None:
+        """Give it that place, which has to be free but for its own; None: it has none any more."""
+        _, before = self.found.pop(want.wish.id, (want, None))
+        self._changed.append((want, before))
+        self._use(want.wish.id, before, -1)
+        self._use(want.wish.id, found, 1)
+        if found is not None:
+            self.found[want.wish.id] = want, found
+
+    def _use(self, request_id: int, found: Found | None, sign: int) -> None:
+        for place in found.places if found else ():
+            for kind, count in place.items():
+                self.free[kind] -= sign * count
+                self.cost += sign * count * self.costs(kind)
+                (self.at[kind].add if sign > 0 else self.at[kind].discard)(request_id)
+
+    @property
+    def mark(self) -> int:
+        """What `back` goes back to."""
+        return len(self._changed)
+
+    def back(self, mark: int) -> None:
+        """All is as it was then, but for the effort."""
+        while len(self._changed) > mark:
+            self.move(*self._changed.pop())
+            self._changed.pop()
+
+    def cost_of(self, found: Found) -> float:
+        """Of all nodes of a place."""
+        return sum(self.costs(kind) * count for place in found.places for kind, count in place.items())

@@ -1,0 +1,248 @@
+"""Where a request's tuples can be served: the tries that `policy.scheduler.allocate` makes, one after the other. Pure.
+
+Each tuple is served from one kind of nodes, unless the request may be spread; a request of one tuple, as most are, is
+looked at without search. Where tuples compete, `policy.scheduler.spread` finds a way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cod.policy.scheduler.feasibility import Fit
+from cod.policy.scheduler.preemption import Lenders, Loan
+from cod.policy.scheduler.snapshot import Kind, Wish
+from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
+
+Place = Mapping[Kind, int]
+"""How many nodes of which kind one tuple gets."""
+
+
+class Found(NamedTuple):
+    """Where each tuple of a request is served, and who is to lose nodes for that."""
+
+    places: Sequence[Place]
+    loans: Sequence[Loan] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A wish, with what would do for each of its tuples.
+
+    anchors  kinds that something of is reserved for it, or being taken
+    special  it can have what others cannot, or cannot have what others can
+    """
+
+    wish: Wish
+    fits: tuple[Fit, ...]
+    anchors: frozenset[Kind] = frozenset()
+    special: bool = False
+
+    @property
+    def alone(self) -> tuple[int, Fit] | None:
+        """(count, what would do) of its only tuple; None where it has several or may be spread."""
+        if len(self.fits) > 1 or self.wish.may_spread:
+            return None
+        return self.wish.tuples[0].count, self.fits[0]
+
+    def demands(self) -> list[Demand]:
+        """Its tuples, each with the kinds that would do for it in the order in which they are tried."""
+        return [Demand(one.count, fit.kinds) for one, fit in zip(self.wish.tuples, self.fits, strict=True)]
+
+    def anchored(self) -> list[Demand]:
+        """The same with its anchors first."""
+        return [Demand(one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors)))
+                for one in self.demands()]
+
+    def touches(self, found: Found) -> bool:
+        """Does it use any of what the wish has?"""
+        return any(not self.anchors.isdisjoint(place) for place in found.places)
+
+
+def at_once(want: Want, free: Mapping[Kind, int]) -> Found | None:
+    """In what is free: of the cheapest type the block with most free nodes."""
+    if want.alone is None:
+        return _together(want, _by_room(want, free), free)
+    count, fit = want.alone
+    for tier in (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers):
+        fitting = [kind for kind in tier if free[kind] >= count]
+        if fitting:
+            return Found([{max(fitting, key=free.__getitem__): count}])  # of equals the first: the larger block
+    return None
+
+
+def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
+    demands = []
+    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
+        least = 1 if want.wish.may_spread else one.count
+        kinds = [kind for tier in fit.tiers for kind in sorted(
+            [kind for kind in tier if free[kind] >= least], key=free.__getitem__, reverse=True)]
+        if want.anchors:
+            kinds.sort(key=lambda kind: kind not in want.anchors)
+        demands.append(Demand(one.count, tuple(kinds)))
+    return demands
+
+
+def later(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int], lenders: Lenders) -> Found | None:
+    """In what is on its way too; else with what is `taking`, still to be given back for it; else with what may be taken
+    beside that, from as low priorities as will do.
+
+    So nothing goes on being taken once there is enough without it, wherever. Where the wish has something reserved, of
+    the ways of one sort the first that uses any of it comes before all others. The usual order of kinds is tried before
+    anchors are: as long as nothing has changed, it leads to the same place as before.
+    """
+    return (_first(want, _expecting(want, soon)) or (_given_back(want, soon, taking) if taking else None)
+            or _first(want, _borrowing(want, _sum(soon, taking), lenders)))
+
+
+def _first(want: Want, ways: Iterator[Found]) -> Found | None:
+    first = None
+    for found in ways:
+        if not want.anchors or want.touches(found):
+            return found
+        first = first or found
+    return first
+
+
+def _sum(soon: Mapping[Kind, int], taking: Mapping[Kind, int]) -> Mapping[Kind, int]:
+    return {kind: soon.get(kind, 0) + taking.get(kind, 0) for kind in {*soon, *taking}} if taking else soon
+
+
+def _expecting(want: Want, soon: Mapping[Kind, int]) -> Iterator[Found]:
+    for order in (want.demands, want.anchored) if want.anchors else (want.demands,):
+        demands = order()
+        found = _in_one(demands[0], soon) if want.alone else _together(want, demands, soon)
+        if found is not None:
+            yield found
+
+
+def _given_back(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int]) -> Found | None:
+    """Who may be spread counts what there is everywhere first, so that no more is given back than is short."""
+    if want.wish.may_spread:
+        shares = fill(want.demands(), soon)
+        left = Counter(dict(taking))
+        for demand, share in zip(want.demands(), shares, strict=True):
+            for kind in demand.kinds:
+                part = min(demand.count - share.total(), left[kind])
+                share[kind] += part
+                left[kind] -= part
+        if all(share.total() == demand.count for demand, share in zip(want.demands(), shares, strict=True)):
+            return Found([dict(+share) for share in shares])
+    return _first(want, _expecting(want, _sum(soon, taking)))
+
+
+def _borrowing(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Iterator[Found]:
+    levels = lenders.levels(want.wish.priority)
+    if not levels or not _each_alone(want, with_loans(want, soon, lenders)):
+        return
+    demands = want.anchored() if want.anchors else want.demands()
+    for level in levels:
+        loans = _Loans(lenders, level, want.wish.vcluster_id)
+        found = (loans.in_one(demands[0], soon) if want.alone
+                 else loans.together(demands, soon, want.wish.may_spread))
+        loans.give_all_back()
+        if found is not None:
+            yield found
+
+
+def _in_one(demand: Demand, room: Mapping[Kind, int]) -> Found | None:
+    return next((Found([{kind: demand.count}]) for kind in demand.kinds if room[kind] >= demand.count), None)
+
+
+def _together(want: Want, demands: Sequence[Demand], room: Mapping[Kind, int]) -> Found | None:
+    if not _each_alone(want, room):
+        return None
+    try:
+        kinds = whole(demands, room)
+    except Exhausted:
+        kinds = None
+    if kinds is not None:
+        return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)])
+    shares = spread(demands, room) if want.wish.may_spread else None
+    return None if shares is None else Found([dict(+share) for share in shares])
+
+
+def _each_alone(want: Want, room: Mapping[Kind, int]) -> bool:
+    """Is there enough for each of its tuples by itself? A quick look before a long one."""
+    return all(most(fit, room, want.wish.may_spread) >= one.count
+               for one, fit in zip(want.wish.tuples, want.fits, strict=True))
+
+
+def most(fit: Fit, room: Mapping[Kind, int], may_spread: bool) -> int:
+    """What there is of all kinds that would do, or of the one that there is most of."""
+    rooms = [room[kind] for kind in fit.kinds]
+    return sum(rooms) if may_spread else max(rooms, default=0)
+
+
+def with_loans(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Mapping[Kind, int]:
+    """What there is when all that may be taken is taken, of the kinds that would do."""
+    levels = lenders.levels(want.wish.priority)
+    if not levels:
+        return soon
+    but = want.wish.vcluster_id
+    return {kind: soon[kind] + lenders.most(kind, levels[-1], but) for fit in set(want.fits) for kind in fit.kinds}
+
+
+class _Loans:
+    """What is borrowed for one way, from lenders of one priority and all lower ones."""
+
+    def __init__(self, lenders: Lenders, level: int, but: int) -> None:
+        self._lenders, self._level, self._but = lenders, level, but
+        self._made: list[list[Loan]] = []
+
+    def in_one(self, demand: Demand, soon: Mapping[Kind, int]) -> Found | None:
+        for kind in demand.kinds:
+            short = demand.count - soon[kind]
+            if short <= 0 or self._borrow(kind, short):
+                return Found([{kind: demand.count}], self._loans())
+        return None
+
+    def together(self, demands: Sequence[Demand], soon: Mapping[Kind, int], may_spread: bool) -> Found | None:
+        """Who may be spread takes what there is everywhere first: one block to itself is no reason to take more."""
+        if may_spread and (found := self._spread(demands, soon)) is not None:
+            return found
+        self.give_all_back()
+        try:
+            kinds = whole(demands, soon, self._borrow, self._give_back)
+        except Exhausted:
+            kinds = None
+        if kinds is not None:
+            return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)], self._loans())
+        return None
+
+    def _spread(self, demands: Sequence[Demand], soon: Mapping[Kind, int]) -> Found | None:
+        """All that is there or on its way first, only the rest is borrowed."""
+        shares = fill(demands, soon)
+        for demand, share in zip(demands, shares, strict=True):
+            for kind in demand.kinds:
+                short = demand.count - share.total()
+                part = min(short, self._lenders.most(kind, self._level, self._but))
+                if part and self._borrow(kind, part):
+                    share[kind] += part
+            if share.total() < demand.count:
+                return None
+        return Found([dict(+share) for share in shares], self._loans())
+
+    def _borrow(self, kind: Kind, count: int) -> bool:
+        made = self._lenders.lend(kind, count, self._level, self._but)
+        if made:
+            self._made.append(made)
+        return bool(made)
+
+    def _give_back(self, kind: Kind, count: int) -> None:
+        if count:  # what was lent last comes back first
+            self._lenders.give_back(self._made.pop())
+
+    def give_all_back(self) -> None:
+        while self._made:
+            self._lenders.give_back(self._made.pop())
+
+    def _loans(self) -> list[Loan]:
+        """One for each vcluster and kind."""
+        sums: Counter[tuple[int, Kind]] = Counter()
+        for made in self._made:
+            for loan in made:
+                sums[loan.vcluster_id, loan.kind] += loan.nodes
+        return [Loan(holder, kind, count) for (holder, kind), count in sorted(sums.items())]

@@ -1,0 +1,42 @@
+"""The resource manager's decision about a whole site: what a pass does. Pure: a snapshot and rules in, a plan out.
+
+The plan's parts are made where their rules are: what becomes of leases and reclaims that are due in
+`policy.scheduler.leases`, which request gets which nodes in `policy.scheduler.allocate`, which free nodes are awake in
+`policy.scheduler.energy`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cod.model import Energy, Policy
+from cod.policy.scheduler import leases
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.energy import power_changes
+from cod.policy.scheduler.snapshot import Lot, Plan, Snapshot
+
+
+def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan:
+    """What the manager does about the site as it is in `snapshot`, at `now` (seconds since the epoch).
+
+    Waits are in it only when their reason has changed: planning again when nothing has changed gives an empty plan.
+    """
+    decision = decide(snapshot, policy, now)
+    told = {wish.id: wish.reason for wish in snapshot.wishes}
+    granted: Counter[Lot] = Counter()
+    for grant in decision.grants:
+        for share in grant.shares:
+            granted[share.lot] += share.count
+    return Plan(
+        warnings=leases.warnings(snapshot, policy, now),
+        drains=leases.drains(snapshot, now),
+        expired=leases.expired(snapshot, now),
+        deserted=tuple(sorted(snapshot.deserted)),
+        overdue=leases.overdue(snapshot, now),
+        grants=decision.grants,
+        eases=decision.eases,
+        takes=decision.takes,
+        noes=tuple(no for no in decision.noes if no.final or no.sentence != told[no.request_id]),
+        power_changes=power_changes(snapshot, decision.kept, energy, granted),
+        holds=decision.holds,
+    )

@@ -1,0 +1,137 @@
+"""Why a request is not granted, in a sentence for its owner. Pure.
+
+The sentence of a request that waits for others names nothing that changes from hour to hour (how many nodes are free,
+who holds them): thousands of waits would be told anew whenever a node moves. `policy.scheduler.explain` has the
+details.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+from cod.model import RequestTuple
+from cod.policy.hardware.quantity import span
+from cod.policy.scheduler.feasibility import Fit, Fitting
+from cod.policy.scheduler.placement import Want
+from cod.policy.scheduler.snapshot import Hold, Kind, No, Wish
+from cod.policy.scheduler.spread import Demand, Exhausted, spread, whole
+
+
+def nodes(count: int) -> str:
+    """'1 node', '2 nodes'."""
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def in_(time: float, now: float) -> str:
+    """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
+    return f"in {span(time - now)}" if time > now else "now"
+
+
+def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:
+    """What is held back, a sentence for each request that it is held for; `names`: what these are called, by id."""
+    for one, (*own,) in itertools.groupby(holds, key=lambda hold: hold.request_id):
+        count = sum(hold.free + hold.coming for hold in own)
+        what = f"{nodes(count)} {'is' if count == 1 else 'are'}" if count else "What comes free is"
+        yield (f"{what} held for {names[one]}, for {span(now - own[0].since)} now; all that {names[one]} wants is "
+               f"there {in_(own[0].until, now)}, as far as leases tell.")
+
+
+def run_out(wish: Wish) -> No:
+    """The lease of its vcluster has run out: it gets no more nodes, unless the lease is extended."""
+    why = "the lease of its vcluster has run out"
+    return No(wish.id, "busy", f"waits: {why}") if wish.may_wait else No(wish.id, "now", why)
+
+
+def waiting(wish: Wish, coming: int, taking: int) -> No:
+    """Say that a request waits for nodes that are on their way, and for nodes that others lose."""
+    parts = []
+    if taking:
+        parts.append(f"{nodes(taking)} that vclusters of lower priority give back")
+    if coming:
+        parts.append(f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way back")
+    return No(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+
+
+def why_not(want: Want, fitting: Fitting, held: bool = False) -> No:
+    """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back for it."""
+    impossible = _impossible(want, fitting)
+    if impossible:
+        return No(want.wish.id, "impossible", impossible)
+    if held:
+        return No(want.wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held for it")
+    if want.wish.may_wait:
+        return No(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or set aside")
+    return No(want.wish.id, "now", f"{_busy(want)}, and it does not wait")
+
+
+def _busy(want: Want) -> str:
+    wanted = sum(one.count for one in want.wish.tuples)
+    site = sum({type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}.values())
+    return f"{nodes(wanted)} wanted, too few of the {site} that would do are free{_in_one_block(want)}"
+
+
+def _in_one_block(want: Want) -> str:
+    return " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
+
+
+# ---------------------------------------------------------------- what can never be
+
+
+def _impossible(want: Want, fitting: Fitting) -> str:
+    """Why all nodes of the site together could not satisfy it; '' where they could."""
+    wish = want.wish
+    least = min(fit.site if wish.may_spread else fit.largest for fit in want.fits) - sum(wish.own.values())
+    if least >= sum(one.count for one in wish.tuples):
+        return ""  # all could be had in one place: nearly always
+    for number, fit in enumerate(want.fits):
+        why = _too_few(want, fitting, number, fit)
+        if why:
+            return why
+    return _impossible_together(want, fitting) if len(want.fits) > 1 else ""
+
+
+def _impossible_together(want: Want, fitting: Fitting) -> str:
+    wish = want.wish
+    by_type = [Demand(one.count, tuple(sorted(fitting.other_types(wish, fit))))
+               for one, fit in zip(wish.tuples, want.fits, strict=True)]
+    types = {kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()}
+    if spread(by_type, types) is None:
+        return f"its {len(want.fits)} tuples together want more nodes than the site has that would do"
+    if wish.may_spread or _fit_in_blocks(want, fitting):
+        return ""
+    return (f"its {len(want.fits)} tuples do not fit into the site's blocks, each in one: the request would have to be "
+            "spread")
+
+
+def _too_few(want: Want, fitting: Fitting, number: int, fit: Fit) -> str:
+    count = want.wish.tuples[number].count
+    where = f" (tuple {number + 1})" if len(want.fits) > 1 else ""
+    besides = " besides its own" if want.wish.own else ""
+    have = sum(fitting.other_types(want.wish, fit).values())
+    if have < count:
+        return (f"{nodes(count)} wanted{where}, the site has {have}{besides} that would do"
+                + _lacks(want.wish.tuples[number], fitting))
+    largest = max(fitting.others(want.wish, fit).values(), default=0)
+    if largest < count and not want.wish.may_spread:
+        return (f"{nodes(count)} wanted{where} in one block, the largest that would do has {largest}{besides}; all "
+                f"blocks together have {have}: the request would have to be spread")
+    return ""
+
+
+def _fit_in_blocks(want: Want, fitting: Fitting) -> bool:
+    blocks: dict[Kind, int] = {}
+    for fit in want.fits:
+        blocks |= fitting.others(want.wish, fit)
+    try:
+        return whole(want.demands(), blocks) is not None
+    except Exhausted:
+        return True  # nobody knows; it is not turned away for that
+
+
+def _lacks(one: RequestTuple, fitting: Fitting) -> str:
+    """What keeps the other types of the site from being eligible, the first few of them."""
+    lines = [f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
+             for type_id, why in sorted(fitting.lacks(one).items()) if why and fitting.has(type_id)]
+    return "".join(f". {line}" for line in lines[:3])
+

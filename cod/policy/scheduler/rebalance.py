@@ -1,0 +1,152 @@
+"""Requests that have a place are moved so that all of them together cost less. Pure.
+
+Two steps, by turns. *Filling up*: between two kinds of nodes, what is served in either is shared out anew, so that the
+cheaper one is as full as can be; of kinds of one cost the smaller is filled, so that there is room in one piece in the
+other. *Driving out*: a tuple takes the place in a cheaper kind that it would rather have; those that are there look for
+new places, the large ones first; all is filled up again. Where everything together costs less then, it stays so.
+Nobody loses its place altogether, and every move has a gain: so there is an end to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cod.policy.scheduler.packed import Placed
+from cod.policy.scheduler.placement import Found
+from cod.policy.scheduler.snapshot import Kind
+
+A_MOVE = 20  # is as much effort as so many looks
+LEAST = 1e-6  # a gain
+
+
+class Part(NamedTuple):
+    """What one tuple of a request has of one kind."""
+
+    request_id: int
+    position: int
+    kind: Kind
+    nodes: int
+
+
+def save(placed: Placed) -> None:
+    """Move requests as long as that saves anything, and there is effort left."""
+    gained = True
+    fill_up(placed)
+    while gained and placed.effort > 0:
+        gained = False
+        for part in _dear(placed):
+            gained |= _drive_out(placed, part)
+
+
+# ---------------------------------------------------------------- filling up
+
+
+def fill_up(placed: Placed) -> bool:
+    """Make the cheaper of any two kinds, of equals the smaller one, as full as can be; has that changed anything?"""
+    def rank(kind: Kind) -> tuple[object, ...]:
+        return placed.costs(kind), sizes[kind], kind
+
+    sizes = {kind: placed.free[kind] + sum(part.nodes for part in _parts(placed, kind)) for kind in placed.free}
+    gained, more = False, True
+    while more:
+        more = False
+        for second in sorted((kind for kind, ids in placed.at.items() if ids), key=rank):
+            better = {kind for part in _parts(placed, second) for kind in _would_do(placed, part)
+                      if placed.free[kind] and rank(kind) < rank(second)}
+            for first in sorted(better, key=rank):
+                more |= placed.effort > 0 and _share_out(placed, first, second)
+        gained |= more
+    return gained
+
+
+def _parts(placed: Placed, kind: Kind) -> list[Part]:
+    return [Part(one, position, kind, place[kind]) for one in sorted(placed.at[kind])
+            for position, place in enumerate(placed.found[one][1].places) if kind in place]
+
+
+def _would_do(placed: Placed, part: Part) -> tuple[Kind, ...]:
+    return placed.found[part.request_id][0].fits[part.position].kinds
+
+
+def _share_out(placed: Placed, first: Kind, second: Kind) -> bool:
+    """As much as can be of what is in either goes to the first."""
+    before = [part for part in _parts(placed, first) if second in _would_do(placed, part)]
+    after = [part for part in _parts(placed, second) if first in _would_do(placed, part)]
+    placed.effort -= len(before) + len(after)
+    filled = sum(part.nodes for part in before)
+    parts = sorted(before + after)
+    chosen = _fullest(parts, placed.free[first] + filled)
+    if sum(part.nodes for part in chosen) <= filled:
+        return False
+    placed.effort -= A_MOVE
+    for part in before:
+        if part not in chosen:
+            _shift(placed, part, second)
+    for part in after:
+        if part in chosen:
+            _shift(placed, part, first)
+    return True
+
+
+def _fullest(parts: Sequence[Part], room: int) -> list[Part]:
+    """Of all choices that there is room for the one with most nodes, of several that with the first of `parts`."""
+    sums = [1]  # a bit for each number of nodes that the first so many parts can come to
+    for part in parts:
+        sums.append(sums[-1] | sums[-1] << part.nodes)
+    left = (sums[-1] & ((1 << room + 1) - 1)).bit_length() - 1
+    chosen = []
+    for number in range(len(parts) - 1, -1, -1):
+        if not sums[number] >> left & 1:
+            chosen.append(parts[number])
+            left -= parts[number].nodes
+    return chosen
+
+
+def _shift(placed: Placed, part: Part, new: Kind) -> None:
+    """A tuple's nodes of one kind are now of another."""
+    want, found = placed.found[part.request_id]
+    places = [Counter(place) for place in found.places]
+    places[part.position][part.kind] -= part.nodes
+    places[part.position][new] += part.nodes
+    placed.move(want, Found([+place for place in places]))
+
+
+# ---------------------------------------------------------------- driving out
+
+
+def _dear(placed: Placed) -> list[Part]:
+    """All that has a place, the dearest requests first."""
+    order = sorted(placed.found, key=lambda one: (-placed.cost_of(placed.found[one][1]), one))
+    return [Part(one, position, kind, nodes) for one in order
+            for position, place in enumerate(placed.found[one][1].places) for kind, nodes in sorted(place.items())]
+
+
+def _drive_out(placed: Placed, part: Part) -> bool:
+    """Let a tuple have nodes of a cheaper kind where all together cost less then."""
+    if part not in _parts(placed, part.kind):
+        return False  # it has been moved meanwhile
+    for better in _would_do(placed, part):
+        if placed.effort <= 0 or placed.costs(better) >= placed.costs(part.kind):
+            return False
+        mark, before = placed.mark, placed.cost
+        if _driven_out(placed, part, better) and placed.cost < before - LEAST:
+            return True
+        placed.back(mark)
+    return False
+
+
+def _driven_out(placed: Placed, part: Part, better: Kind) -> bool:
+    others = [placed.found[one] for one in sorted(placed.at[better] - {part.request_id})]
+    others.sort(key=lambda one: -sum(each.count for each in one[0].wish.tuples))
+    placed.effort -= A_MOVE * (1 + len(others))
+    if placed.free[better] + sum(place.get(better, 0) for _, found in others for place in found.places) < part.nodes:
+        return False
+    for want, _ in others:
+        placed.move(want, None)
+    _shift(placed, part, better)
+    if not all(placed.put(want) for want, _ in others):
+        return False
+    fill_up(placed)
+    return True

@@ -1,0 +1,298 @@
+"""The site at one moment, as the resource manager's policy sees it, and what is to be done about it. Records only.
+
+Nodes that are alike for the policy are counted, not listed: planning grows with types, blocks and requests, never with
+nodes. Which rows are meant is settled when the plan is applied (`flows.acts`), by the same rules for all of a lot, in
+the order of their ids.
+
+Words: a *lot* is a number of free nodes that are alike; a *holding* a number of nodes that one vcluster holds and that
+are alike; a *kind* is what makes nodes interchangeable for a request: their type, their block, their subnet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cod.model import NodeType, RequestTuple
+
+WARM, COLD = 0, 1
+
+
+class Kind(NamedTuple):
+    """`block` is 0 for nodes in no block, `subnet` '' where the site has one only: then every node is on it."""
+
+    type: int
+    block: int
+    subnet: str
+
+
+class Cache(NamedTuple):
+    """The software that a node's disk was kept with: a template, for a group."""
+
+    template: int
+    group: int
+
+
+# ---------------------------------------------------------------- what there is
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Free nodes that are alike. `readiness` WARM (inactive) or COLD (off).
+
+    reserved  id of the request that they are kept for; 0: none
+    idle      how many of them have been warm for the site's idle time or longer
+    """
+
+    kind: Kind
+    readiness: int
+    count: int
+    cache: Cache | None = None
+    reserved: int = 0
+    idle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Nodes that nobody holds and that are on their way to the reserve.
+
+    waking  they are being woken from the cold reserve (they come clean, and soon)
+    """
+
+    kind: Kind
+    count: int
+    reserved: int = 0
+    waking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Nodes of one kind that a vcluster holds, all of them.
+
+    mobile      how many are outside their inertia, and not on their way out by a reclaim already
+    immune_until  when the next of the others leaves its inertia; None when there are none such
+    """
+
+    vcluster_id: int
+    kind: Kind
+    count: int
+    mobile: int
+    immune_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A pending or active vcluster. `held`: all its nodes; `leaving`: those still open in its reclaims.
+
+    expires_at   end of its lease; None: it has none, or the vcluster is pending
+    drain_until  set: its lease has run out, its nodes come back at that time by themselves
+    """
+
+    id: int
+    name: str
+    priority: int
+    held: int
+    floor: int
+    leaving: int = 0
+    expires_at: float | None = None
+    drain_until: float | None = None
+
+    @property
+    def surplus(self) -> int:
+        """How many nodes contention may still take: never below its creation size."""
+        return max(0, self.held - self.leaving - self.floor)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReclaim:
+    """An open reclaim: `open` nodes of `kind` are still to be given back for the request, by `deadline`."""
+
+    id: int
+    vcluster_id: int
+    request_id: int
+    kind: Kind
+    open: int
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A pending request, with what the plan needs to know of its vcluster.
+
+    subnet  the vcluster's block of addresses is in it, so its nodes must be on it
+    own     nodes that the vcluster holds already, by type: it cannot get those
+    reason  what was last said about why it waits
+    lease   seconds that its vcluster lasts if it begins now; endless where nobody knows
+    """
+
+    id: int
+    vcluster_id: int
+    priority: int
+    submitted_at: float
+    group_id: int
+    subnet: str
+    tuples: tuple[RequestTuple, ...]
+    may_wait: bool = True
+    may_spread: bool = False
+    own: Mapping[int, int] = field(default_factory=dict)
+    reason: str = ""
+    lease: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The site at one moment. Every sequence is a set: its order means nothing.
+
+    types      by id
+    lots, coming   nodes that nobody holds
+    holdings, holders   nodes that vclusters hold; holders by id
+    reclaims    open reclaims
+    site       how many nodes of a type the site has, whoever holds them (those set aside count: they can be restored)
+    wishes     pending requests
+    templates  documents by id, of all templates that the wishes name
+    deserted   releasing vclusters whose last node is back
+    warned     active vclusters' last lease warning: vcluster id -> seconds before its end
+    """
+
+    types: Mapping[int, NodeType]
+    lots: Sequence[Lot] = ()
+    coming: Sequence[Coming] = ()
+    holdings: Sequence[Holding] = ()
+    holders: Mapping[int, Holder] = field(default_factory=dict)
+    reclaims: Sequence[OpenReclaim] = ()
+    site: Mapping[int, int] = field(default_factory=dict)
+    wishes: Sequence[Wish] = ()
+    templates: Mapping[int, str] = field(default_factory=dict)
+    deserted: Sequence[int] = ()
+    warned: Mapping[int, float] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- what to do
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`count` nodes of a lot for one tuple of a request; `position` is the tuple's."""
+
+    position: int
+    template_id: int
+    lot: Lot
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A request that is satisfied, whole, out of free nodes."""
+
+    request_id: int
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Nodes to be reclaimed from a vcluster for a request: exactly what is short."""
+
+    request_id: int
+    vcluster_id: int
+    kind: Kind
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ease:
+    """Nodes that an open reclaim need not bring any more: `count` of what was open in it, so that `left` stay open."""
+
+    reclaim_id: int
+    count: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """A request that is not satisfied now.
+
+    code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy' (others hold what it
+          needs): it waits. 'impossible' (the site will never have it), 'now' (it would not wait): it is rejected
+    """
+
+    request_id: int
+    code: str
+    sentence: str
+
+    @property
+    def final(self) -> bool:
+        """Is it rejected?"""
+        return self.code in ("impossible", "now")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nodes of a kind that are held back for a request that has waited long (`policy.scheduler.backfill`): `free` ones,
+    and some that are on their way.
+
+    since  when it had waited so long
+    until  when it can have all that it wants, as far as leases tell: who is done by then may use free ones meanwhile
+    """
+
+    request_id: int
+    kind: Kind
+    free: int
+    coming: int
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of the pending requests: each is in `grants` or in `noes`.
+
+    eases  of reclaims whose requests wait on: what ended requests had taken for them ends with them
+    kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them gets those
+    holds  what is held back for those that have waited long
+    """
+
+    grants: tuple[Grant, ...] = ()
+    takes: tuple[Take, ...] = ()
+    noes: tuple[No, ...] = ()
+    eases: tuple[Ease, ...] = ()
+    kept: Mapping[Lot, int] = field(default_factory=dict)
+    holds: tuple[Hold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PowerChange:
+    """`count` cold nodes of a lot to be woken, or (with `sleep`) warm ones to be put to sleep; `why` is for people."""
+
+    lot: Lot
+    count: int
+    why: str
+    sleep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in the order in which it is done. Waits are listed only when their reason has changed; a plan that
+    only holds nodes back is nothing to do.
+
+    warnings  (vcluster id, seconds): its lease ends within those seconds, and it has not been told
+    drains    vclusters whose lease has run out
+    expired   draining vclusters whose grace is over: their nodes are seized
+    deserted  vclusters that can end
+    overdue   reclaims whose deadline has passed: what is open in them is seized
+    """
+
+    warnings: tuple[tuple[int, float], ...] = ()
+    drains: tuple[int, ...] = ()
+    expired: tuple[int, ...] = ()
+    deserted: tuple[int, ...] = ()
+    overdue: tuple[int, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    eases: tuple[Ease, ...] = ()
+    takes: tuple[Take, ...] = ()
+    noes: tuple[No, ...] = ()
+    power_changes: tuple[PowerChange, ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__ if name != "holds")

@@ -1,0 +1,363 @@
+"""The agent's protocol: XML over TCP, framed by length, each side proving itself to the other. No I/O in here.
+
+`docs/confd.md` is the protocol's page; this is its theory. The file travels in the ramdisk: standard library only.
+
+**Frames.** A frame is four bytes of length (unsigned, most significant first) and that many bytes. The length is
+checked before anything is kept for it: 4 KiB until the peer is proven, 4 MiB after.
+
+**Proof.** A machine boots with a secret that was minted for it: a public id and 32 random bytes. The server keeps only
+a verifier, as in SCRAM (RFC 5802, section 3), with BLAKE2b (RFC 7693) in its keyed mode for every hash::
+
+    salted     = B(secret, key salt)              stored_key = B(client_key)
+    client_key = B("client key", key salted)      server_key = B("server key", key salted)
+
+    agent                                                     server
+      hello      id, mac, nonce             ->                  looks the id up: salt, stored_key, server_key
+                                            <-  challenge       salt, nonce
+      proof      client_key XOR             ->                  undoes the XOR; its hash must be stored_key
+                 B(transcript, key stored_key)
+                                            <-  welcome         B(transcript and welcome, key server_key)
+
+Who reads the database cannot pose as an agent, for it holds no client_key, and who listens learns neither secret. The
+transcript is the two nonces with everything said so far, so a recorded exchange proves nothing later. No key stretching
+(PBKDF2) is done: secrets are random, not passwords. There is no forward secrecy, and nothing is encrypted: a boot's
+secret comes over plain HTTP, so the network below it is trusted to that degree and no more.
+
+**Session key.** Both sides derive it from client_key, server_key and the transcript; it is never sent. From it come the
+two keys that seal frames, and a second secret (id, key and salt) under which the agent reconnects until its next boot.
+The first proof trades the boot's secret for it: the server stores its verifier and forgets the boot's secret in one
+transaction *before* it says welcome. The agent has derived it *before* it sends the proof; so whichever message is
+lost, one of its two secrets is good, and it tries them newest first (`Secrets`).
+
+**Seals.** After welcome every frame is a tag of 16 bytes and a body; the tag is keyed BLAKE2b over the frame's number
+and the body, with one key for each direction. A frame that is replayed, reordered, sent back or made up has a wrong tag
+and ends the connection.
+
+**The machines.** `AgentSide` and `ServerSide` are fed bytes and give events; what they want sent is in `to_send()`. A
+table says which messages a state accepts; in a state that is not in it nothing is read. What the server must know from
+its database it asks for with an event (`NeedVerifier`, `Proved`), and reads on when that is answered. Everything that
+is wrong raises `ProtocolError`, after which the machine is of no use: the connection is to be closed.
+"""
+
+from __future__ import annotations
+
+import hmac
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from cod.wire.confd.keys import (
+    NONCE,
+    SALT,
+    ProtocolError,
+    Seal,
+    Secret,
+    Secrets,
+    SessionKeys,
+    Verifier,
+    frame,
+    framed,
+    keyed,
+    keys,
+    verifier,
+    welcome_proof,
+    xor,
+)
+from cod.wire.confd.messages import (
+    FROM_AGENT,
+    FROM_SERVER,
+    Challenge,
+    Error,
+    Hello,
+    Message,
+    Proof,
+    Welcome,
+    decode,
+    encode,
+)
+
+__all__ = [
+    "FIRST_LIMIT",
+    "LIMIT",
+    "NONCE",
+    "SALT",
+    "AgentSide",
+    "Event",
+    "Framer",
+    "NeedVerifier",
+    "NewSecret",
+    "ProtocolError",
+    "Proved",
+    "Secret",
+    "Secrets",
+    "ServerSide",
+    "State",
+    "Verifier",
+    "frame",
+    "plain",
+    "verifier",
+]
+
+FIRST_LIMIT = 4 * 1024  # bytes of a frame before the peer is proven
+LIMIT = 4 * 1024 * 1024  # and after
+AHEAD = 256 * 1024  # bytes that may wait while the server asks its database
+
+Parse = Callable[[bytes], Any]
+"""Bytes of a document -> its root element (ElementTree's interface). May raise anything it likes."""
+
+
+class Framer:
+    """Cuts a stream of bytes into frames. `limit` may be changed between frames."""
+
+    def __init__(self, limit: int = FIRST_LIMIT) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Keep `data` for `take`."""
+        self._buffer += data
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    def take(self) -> bytes | None:
+        """The next whole frame's body, or None. Raises ProtocolError on a length over the limit."""
+        if len(self._buffer) < 4:
+            return None
+        size = int.from_bytes(self._buffer[:4], "big")
+        if size > self.limit:
+            raise ProtocolError(f"a frame of {size} bytes; at most {self.limit} are accepted here")
+        if len(self._buffer) < 4 + size:
+            return None
+        body = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        return body
+
+
+# ---------------------------------------------------------------- the machines
+
+
+class State(StrEnum):
+    """Where a connection is. The server waits in LOOKUP and TRADE for its database, everything else for the peer."""
+
+    HELLO = "hello"
+    LOOKUP = "lookup"
+    CHALLENGE = "challenge"
+    PROOF = "proof"
+    TRADE = "trade"
+    WELCOME = "welcome"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class NeedVerifier:
+    """Server: who is `id`? Answer with `ServerSide.known` or `ServerSide.refuse`."""
+
+    id: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """Server: the agent has `id`'s secret. Answer with `ServerSide.welcome` or `ServerSide.refuse`.
+
+    session, verifier   id and verifier of the session's secret, to be stored first if `id` was a boot's secret
+    """
+
+    id: str
+    mac: str
+    session: str
+    verifier: Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class NewSecret:
+    """Agent: the session's secret, derived; to be given to `Secrets.learned` before the proof is sent."""
+
+    secret: Secret
+
+
+Event = Message | NeedVerifier | Proved | NewSecret
+
+
+class _Side(ABC):
+    """What both machines do alike: cut frames, open seals, refuse what the state does not allow, keep output."""
+
+    def __init__(self, state: State, parse: Parse, expects: dict[State, tuple[type, ...]]) -> None:
+        self.state = state
+        self._parse = parse
+        self._expects = expects
+        self._framer = Framer()
+        self._output = bytearray()
+        self._said: list[bytes] = []  # bodies of the handshake so far
+        self._in: Seal | None = None
+        self._out: Seal | None = None
+
+    def to_send(self) -> bytes:
+        """Bytes to be written to the peer now; empty when there are none."""
+        data = bytes(self._output)
+        self._output.clear()
+        return data
+
+    def send(self, message: Message) -> bytes:
+        """The bytes of a `message` to an open peer, to be written to it."""
+        if self.state is not State.OPEN:
+            raise ProtocolError(f"nothing can be sent in state {self.state}")
+        self._write(encode(message))
+        return self.to_send()
+
+    def receive(self, data: bytes) -> list[Event]:
+        """What `data` from the peer means. Raises ProtocolError."""
+        if self.state is State.CLOSED:
+            return []
+        self._framer.add(data)
+        if self.state not in self._expects and len(self._framer) > AHEAD:
+            raise ProtocolError("too much was sent ahead of the answer")
+        return self._advance()
+
+    def _advance(self) -> list[Event]:
+        events: list[Event] = []
+        try:
+            while self.state in self._expects and (body := self._framer.take()) is not None:
+                events += self._one(body)
+        except ProtocolError:
+            self.state = State.CLOSED
+            raise
+        return events
+
+    def _one(self, body: bytes) -> Sequence[Event]:
+        message = self._message(self._in.open(body) if self._in else body)
+        if not isinstance(message, self._expects[self.state]):
+            raise ProtocolError(f"{type(message).__name__.lower()} is not expected in state {self.state}")
+        return self._step(message, body)
+
+    def _message(self, body: bytes) -> Message:
+        try:
+            return decode(self._parse(body))
+        except Exception as error:  # whatever the parser finds wrong is the peer's mistake
+            raise ProtocolError(f"not a message: {error}") from error
+
+    @abstractmethod
+    def _step(self, message: Message, body: bytes) -> Sequence[Event]:
+        """What a message that the state allows means; `body`: as it came, for the proofs."""
+
+    def _write(self, body: bytes) -> None:
+        self._output += frame(self._out.close(body) if self._out else body)
+
+    def _say(self, message: Message) -> None:
+        body = encode(message)
+        self._said.append(body)
+        self._write(body)
+
+    def _open(self, incoming: bytes, outgoing: bytes) -> None:
+        self._in, self._out = Seal(incoming), Seal(outgoing)
+        self._framer.limit = LIMIT
+        self.state = State.OPEN
+
+
+def plain(body: bytes) -> Any:
+    """The parser of a side that has no lxml: ElementTree, with everything that begins ``<!`` refused."""
+    if b"<!" in body or b"\0" in body:
+        raise ProtocolError("declarations are not allowed")
+    return ET.fromstring(body)
+
+
+class AgentSide(_Side):
+    """The agent's end of one connection. `nonce` is 32 random bytes; hello is in `to_send()` at once."""
+
+    def __init__(self, secret: Secret, mac: str, nonce: bytes, parse: Parse = plain) -> None:
+        super().__init__(State.CHALLENGE, parse, {
+            State.CHALLENGE: (Challenge, Error),
+            State.WELCOME: (Welcome, Error),
+            State.OPEN: FROM_SERVER,
+        })
+        self._secret = secret
+        self._nonce = nonce
+        self._say(Hello(secret.id, mac, nonce))
+
+    def _step(self, message: Message, body: bytes) -> Sequence[Event]:
+        if isinstance(message, Challenge):
+            return self._prove(message, body)
+        if isinstance(message, Welcome) and self.state is State.WELCOME:
+            self._check(message)
+        elif isinstance(message, Error) and self.state is not State.OPEN:
+            self.state = State.CLOSED
+        return [message]
+
+    def _prove(self, challenge: Challenge, body: bytes) -> Sequence[Event]:
+        if self.state is not State.CHALLENGE:
+            raise ProtocolError("a second challenge")
+        if len(challenge.salt) != SALT or len(challenge.nonce) != NONCE:
+            raise ProtocolError("a challenge with a salt or nonce of the wrong length")
+        self._said.append(body)
+        client_key, self._server_key = keys(self._secret.key, challenge.salt)
+        said = framed(*self._said)
+        self._session = SessionKeys.derive(client_key, self._server_key, said)
+        self._say(Proof(xor(client_key, keyed(said, keyed(client_key, b"")))))
+        self.state = State.WELCOME
+        return [NewSecret(self._session.secret)]
+
+    def _check(self, welcome: Welcome) -> None:
+        expected = welcome_proof(self._server_key, framed(*self._said), welcome.node, welcome.heartbeat)
+        if not hmac.compare_digest(expected, welcome.proof):
+            raise ProtocolError("the server does not know this machine's secret: an impostor")
+        self._open(self._session.server_seal, self._session.agent_seal)
+
+
+class ServerSide(_Side):
+    """The server's end of one connection. `nonce` is 32 random bytes."""
+
+    def __init__(self, nonce: bytes, parse: Parse = plain) -> None:
+        super().__init__(State.HELLO, parse, {
+            State.HELLO: (Hello,),
+            State.PROOF: (Proof,),
+            State.OPEN: FROM_AGENT,
+        })
+        self._nonce = nonce
+
+    def _step(self, message: Message, body: bytes) -> Sequence[Event]:
+        if isinstance(message, Hello):
+            self._said.append(body)
+            self.state, self._hello = State.LOOKUP, message
+            return [NeedVerifier(message.id, message.mac)]
+        if isinstance(message, Proof):
+            return [self._prove(message, body)]
+        return [message]
+
+    def known(self, found: Verifier) -> list[Event]:
+        """Answer to NeedVerifier: challenge the agent. Gives the events of what had already arrived behind."""
+        assert self.state is State.LOOKUP
+        self._verifier = found
+        self._say(Challenge(found.salt, self._nonce))
+        self.state = State.PROOF
+        return self._advance()
+
+    def _prove(self, proof: Proof, body: bytes) -> Proved:
+        if len(proof.value) != NONCE:
+            raise ProtocolError("a proof of the wrong length")
+        said = framed(*self._said)
+        client_key = xor(proof.value, keyed(said, self._verifier.stored_key))
+        if not hmac.compare_digest(keyed(client_key, b""), self._verifier.stored_key):
+            raise ProtocolError(f"{self._hello.mac} does not know the secret {self._hello.id}")
+        self._said.append(body)
+        self._session = SessionKeys.derive(client_key, self._verifier.server_key, said)
+        self.state = State.TRADE
+        secret = self._session.secret
+        return Proved(self._hello.id, self._hello.mac, secret.id, verifier(secret.key, self._session.salt))
+
+    def welcome(self, node: str, heartbeat: float) -> list[Event]:
+        """Answer to Proved: the session is stored and open. `heartbeat` is in seconds."""
+        assert self.state is State.TRADE
+        proof = welcome_proof(self._verifier.server_key, framed(*self._said), node, heartbeat)
+        self._write(encode(Welcome(proof, node, heartbeat)))
+        self._open(self._session.agent_seal, self._session.server_seal)
+        return self._advance()
+
+    def refuse(self, code: str, reason: str) -> None:
+        """Say why and be closed: an answer to NeedVerifier and Proved, and the end of an open connection."""
+        self._write(encode(Error(code, reason)))
+        self.state = State.CLOSED

@@ -1,0 +1,295 @@
+"""NMP: what stands in the bodies, as records. `wire/nmp/xml` writes and reads them; `docs/nmp.md` shows each.
+
+Times are seconds since the epoch, UTC; lengths of time are seconds; sizes are bytes; `requires` and `attributes` are
+XML documents (schema/requires.rng, schema/report.rng) or ''.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """VCM: whom it acts for, what it is ('cod-vcm-sge 1.0'), the last sequence number that it has dealt with."""
+
+    vcluster: str
+    vcm: str
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """COD: the server's name; after how many silent seconds each side says ping.
+
+    sequence  the last message that COD takes for dealt with: what is sent from now on comes after it
+    """
+
+    vcluster: str
+    server: str
+    keepalive: float
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Enroll:
+    """VCM on a node of its vcluster, instead of hello: its invitation, and what it wants certified.
+
+    request  PKCS #10 (RFC 2986), DER in base64
+    """
+
+    vcluster: str
+    invitation: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """COD: the certificate that was asked for, DER in base64. The VCM connects anew, with it."""
+
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """VCM: its certificate has passed most of its life; what it wants certified now.
+
+    request  as in `Enroll`
+    """
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """COD: the certificate that takes the place of the one shown, once it is shown itself; and the authority's own, as
+    it is now. DER in base64."""
+
+    certificate: str
+    authority: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One tuple of a request: `count` nodes that satisfy `requires`, for `template` ('' the vcluster's own)."""
+
+    count: int
+    template: str = ""
+    requires: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestNodes:
+    """VCM: all of these nodes, or none. `key` is the VCM's name for the request: repeated, it is the same request."""
+
+    key: str
+    wanted: tuple[Wanted, ...]
+    wait: bool = True
+    spread: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """VCM: what has become of the request?"""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """VCM: it is not needed any more."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """COD: a request as it is now; `state` as in the API, `reason`: why it waits or was rejected."""
+
+    request: int
+    key: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of the vcluster. `hostname` is its name there, `address` its own there; `node` the site's name of it.
+
+    attributes  its type's canonical attributes (XML), in grants only, and there at the first member of each type
+    """
+
+    node: str
+    hostname: str
+    address: str
+    state: str
+    template: str
+    type: str = ""
+    attributes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """COD: the request is satisfied: these nodes are the vcluster's. `node-state` tells when each can be used."""
+
+    request: int
+    key: str
+    expires: float
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """COD: the request is rejected, and why."""
+
+    request: int
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """COD: a node of the vcluster has come into another state ('active': its system is up; 'lost': it is gone)."""
+
+    node: str
+    hostname: str
+    address: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """COD: how far a disk is written, in bytes. Not kept: the newest is all that counts."""
+
+    node: str
+    phase: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A node by its name, the site's or the vcluster's; `within`: seconds until it can be had."""
+
+    node: str
+    within: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNodes:
+    """VCM: these nodes are not needed any more; their systems may be taken down now."""
+
+    nodes: tuple[Named, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """COD: give back `count` nodes like these by `deadline`; `nodes` are those that would do. The VCM chooses.
+
+    What has not been given back then is seized.
+    """
+
+    reclaim: int
+    count: int
+    deadline: float
+    reason: str
+    requires: str = ""
+    nodes: tuple[Named, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimAnswer:
+    """VCM: these nodes, each within so many seconds (0: take it now); `reason`: why they are fewer than were asked."""
+
+    reclaim: int
+    nodes: tuple[Named, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimOver:
+    """COD: nothing more is wanted. `state` is done or cancelled."""
+
+    reclaim: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """COD: the vcluster's lease: `event` is warning, draining, extended or ended; `expires` is its end."""
+
+    event: str
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """VCM: the lease shall last so many seconds from now."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """COD: it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """VCM: how is the vcluster?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Vcluster:
+    """COD: the vcluster as it is. What a VCM that has lost its memory starts from."""
+
+    name: str
+    state: str
+    size: int
+    floor: int
+    expires: float
+    members: tuple[Member, ...] = ()
+    requests: tuple[Request, ...] = ()
+    reclaims: tuple[Reclaim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """VCM: everything up to that sequence number is dealt with and need not be sent again."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Are you there?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Yes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """The connection ends."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """What the message that this answers was refused for; `line` of its body, 0 where it is not about one."""
+
+    code: str
+    sentence: str
+    line: int = 0
+
+
+Body = (
+    Hello | Welcome | Enroll | Enrolled | Renew | Renewed | RequestNodes | RequestStatus | Withdraw | Request | Grant
+    | Refusal | NodeState | Progress | ReleaseNodes | Reclaim | ReclaimAnswer | ReclaimOver | Lease | Extend | Done
+    | Status | Vcluster | Ack | Ping | Pong | Bye | Error)

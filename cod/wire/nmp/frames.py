@@ -1,0 +1,176 @@
+"""NMP, the node management protocol: its frames, without sockets. `docs/nmp.md` is the protocol's page.
+
+A frame is a start line, header lines, an empty line and a body, as in HTTP/1.1 (RFC 9112), lines ending in CRLF::
+
+    NMP/1.0 grant
+    Message-Id: 812
+    Sequence: 812
+    Content-Length: 164
+
+    <grant request="17" ...>
+
+`Decoder` makes messages of bytes, however they are cut; `encode` is its reverse. What is wrong raises `Fault`, whose
+`code` and sentence are what the peer is told; after a `fatal` one the connection has to be closed, for nothing that
+follows can be trusted to begin where a message begins. Which message may be said when is `wire/nmp/protocol`'s matter,
+what stands in the bodies `wire/nmp/xml`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+VERSION = "1.0"
+
+LONGEST_LINE = 1024  # bytes of a start line or header line
+MOST_HEADERS = 32
+LONGEST_HELLO = 4 * 1024  # bytes of a body before the connection is open
+LONGEST_BODY = 64 * 1024  # bytes of what a VCM says: checking it against the schema takes time
+LONGEST_TOLD = 16 * 1024 * 1024  # bytes of what COD says: pictures of vclusters with thousands of nodes
+
+
+class Fault(Exception):
+    """The peer has erred. `code` is stable (docs/nmp.md), `line` counts from 1 in the body; 0: it is not about one.
+
+    fatal  the connection cannot go on
+    about  Message-Id of the message at fault, '' where it could not be read
+    """
+
+    def __init__(self, code: str, sentence: str, *, line: int = 0, fatal: bool = False, about: str = "") -> None:
+        super().__init__(sentence)
+        self.code, self.sentence, self.line, self.fatal = code, sentence, line, fatal
+        self.about = about
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `id` is chosen by its sender, new for each message that is not a repetition.
+
+    answers   Message-Id of the question that it answers, or ''
+    sequence  its place in what COD owes the VCM: kept and sent again until acknowledged; 0: not kept
+    """
+
+    verb: str
+    id: str
+    body: bytes = b""
+    answers: str = ""
+    sequence: int = 0
+    version: str = VERSION
+
+
+# ---------------------------------------------------------------- frames
+
+_START = re.compile(rb"NMP/([0-9]{1,3}\.[0-9]{1,3}) ([a-z][a-z-]{0,31})")
+_HEADER = re.compile(rb"([A-Za-z][A-Za-z0-9-]{0,62}):[ \t]*([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?[ \t]*")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes."""
+    lines = [f"NMP/{message.version} {message.verb}", f"Message-Id: {message.id}"]
+    if message.answers:
+        lines.append(f"In-Reply-To: {message.answers}")
+    if message.sequence:
+        lines.append(f"Sequence: {message.sequence}")
+    lines.append(f"Content-Length: {len(message.body)}")
+    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + message.body
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Bytes in, messages out. `longest`: bytes of a body."""
+
+    longest: int = LONGEST_TOLD
+    _lines: list[bytes] = field(default_factory=list)
+    _rest: bytearray = field(default_factory=bytearray)
+    _head: _Head | None = None
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are whole now. Raises a fatal `Fault`; call it no more after that."""
+        self._rest += data
+        while (message := self._next()) is not None:
+            yield message
+
+    @property
+    def midway(self) -> bool:
+        """Has a message begun that is not whole yet?"""
+        return bool(self._rest or self._lines or self._head)
+
+    def _next(self) -> Message | None:
+        while self._head is None:
+            line = self._line()
+            if line is None:
+                return None
+            if line:
+                if not self._lines and not _START.fullmatch(line):
+                    raise Fault("malformed", "the start line should be 'NMP/1.0 VERB'", fatal=True)
+                self._lines.append(line)
+                if len(self._lines) > MOST_HEADERS + 1:
+                    raise Fault("malformed", f"more than {MOST_HEADERS} header lines", fatal=True)
+            elif self._lines:  # an empty line before a start line is passed over (RFC 9112 section 2.2)
+                self._head, self._lines = _head(self._lines, self.longest), []
+        return self._whole(self._head)
+
+    def _line(self) -> bytes | None:
+        end = self._rest.find(b"\n", 0, LONGEST_LINE + 2)
+        line = bytes(self._rest[:end if end >= 0 else LONGEST_LINE + 2]).removesuffix(b"\r")
+        if len(line) > LONGEST_LINE:
+            raise Fault("malformed", f"a line is longer than {LONGEST_LINE} bytes", fatal=True)
+        if end < 0:
+            return None
+        del self._rest[:end + 1]
+        return line
+
+    def _whole(self, head: _Head) -> Message | None:
+        if len(self._rest) < head.length:
+            return None
+        body = bytes(self._rest[:head.length])
+        del self._rest[:head.length]
+        self._head = None
+        return Message(head.verb, head.id, body, head.answers, head.sequence, head.version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    verb: str
+    version: str
+    id: str
+    answers: str
+    sequence: int
+    length: int
+
+
+def _head(lines: list[bytes], longest: int) -> _Head:
+    start = _START.fullmatch(lines[0])
+    assert start is not None
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        found = _HEADER.fullmatch(line)
+        if found is None:
+            raise Fault("malformed", "a header line should be 'Name: value', printable ASCII", fatal=True)
+        name = found[1].decode().lower()
+        if name in headers:
+            raise Fault("malformed", f"the header {name} stands twice", fatal=True)
+        headers[name] = (found[2] or b"").decode()
+    length = _number(headers, "content-length")
+    if length > longest:
+        raise Fault("too-large", f"a body has at most {longest} bytes", fatal=True)
+    return _Head(start[2].decode(), start[1].decode(), _token(headers, "message-id"),
+                 _token(headers, "in-reply-to") if "in-reply-to" in headers else "", _number(headers, "sequence"),
+                 length)
+
+
+def _token(headers: dict[str, str], name: str) -> str:
+    value = headers.get(name, "")
+    if not _ID.fullmatch(value):
+        raise Fault("malformed", f"the header {name} should have 1 to 64 of A-Z a-z 0-9 . _ -", fatal=True)
+    return value
+
+
+def _number(headers: dict[str, str], name: str) -> int:
+    value = headers.get(name, "0")
+    if not _NUMBER.fullmatch(value):
+        raise Fault("malformed", f"the header {name} should be a number", fatal=True)
+    return int(value)
