@@ -89,7 +89,8 @@ def release(
 ) -> tuple[Effect, ...]:
     """Take nodes from their vcluster and back to the trampoline, by their power; returns who should look at once.
 
-    may_keep(node, its template's document) says whether the disk may be kept (`lifecycle.may_keep_disk`). A node that is in the trampoline already, or on its way there, only loses its holder: it is settled when it reports.
+    may_keep(node, its template's document) says whether the disk may be kept (`lifecycle.may_keep_disk`). A node
+    that is in the trampoline already, or on its way there, only loses its holder: it is settled when it reports.
     """
     effects = {Effect("wake", "manager")}
     for node in held:
