@@ -46,6 +46,7 @@ def main() -> None:
                     wire.sendto(message(3, offer.xid, taken), everybody)
         if number == FIRST:
             print("flooded", flush=True)
+        # the pace of the load: `rate` messages a second
         time.sleep(max(0.0, start + number / options.rate - time.monotonic()))
 
 

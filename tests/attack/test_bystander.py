@@ -71,7 +71,7 @@ class Bystander:
                     ask()
                     self.worst[service] = max(self.worst[service], time.monotonic() - start)
                     self.asked += 1
-                time.sleep(0.02)
+                time.sleep(0.02)  # the pace of the questions: a bystander is no load itself
 
     def _name(self, dns: socket.socket) -> None:
         dns.sendto(self._question, (SERVER, DNS))

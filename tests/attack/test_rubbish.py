@@ -113,7 +113,7 @@ def test_datagrams(vandal: Intruder, port: int, good: list[bytes]) -> None:
     for number, packet in enumerate(mutants(good, port, PACKETS)):
         senders[number % 16].sendto(packet, ("255.255.255.255" if port == 67 else SERVER, port))
         if number % 100 == 99:
-            time.sleep(0.01)  # what the kernel drops for want of room tests nothing
+            time.sleep(0.01)  # the pace of the load: what the kernel drops for want of room tests nothing
     assert vandal.tftp("file")[:4] == b"\0\3\0\1"
     vandal.boot()
     for sender in senders:

@@ -22,6 +22,7 @@ from cod.policy.nodes.console import FREE, tenure
 from cod.pool import Pool
 from cod.store import claims, groups, nodes
 from cod.store import tables as t
+from tests.conftest import ready
 from tests.net.apiserver import NOW, Served, as_json, run, said, serving
 from tests.net.credentials import as_user
 from tests.net.portalclient import signed_in
@@ -45,7 +46,7 @@ def served(
             furnish(tx, NOW)
             claims.hold(tx, "consoles", "head", NOW, 60.0)
 
-        served.tx(begin)
+        ready(pool.engine, "a site whose consoles are recorded", begin)
         yield served
 
 

@@ -43,7 +43,7 @@ class Loop(Clock):
                 call()
             if not calls:
                 self.advance(0.1)  # type: ignore[no-untyped-call]
-                time.sleep(0.001)
+                time.sleep(0.001)  # lets the threads work that the clock does not move
             assert time.monotonic() < end, "it takes too long"
 
 

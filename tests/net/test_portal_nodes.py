@@ -10,6 +10,7 @@ from sqlalchemy import delete
 from cod.model import Role, Who
 from cod.store import blocks, conflicts, groups, nodes
 from cod.store import tables as t
+from tests.conftest import ready
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import signed_in
 from tests.portal_site import TROUBLE, furnish
@@ -23,7 +24,7 @@ def site_of(served: Served) -> Served:
         tx.execute(delete(t.groups))
         furnish(tx, NOW)
 
-    served.tx(begin)
+    ready(served.pool.engine, "a site of portal pages", begin)
     return served
 
 

@@ -89,6 +89,7 @@ def test_from_there_the_site_comes_to_rest(engine: Engine, busy: Site, acts: dic
         assert summary(tx) == END
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survived", range(len(EVERY_KIND) + 1))
 def test_a_manager_killed_after_any_act_has_a_successor_that_goes_on(
     engine: Engine, busy: Site, acts: dict[str, flow.Act], survived: int
@@ -101,6 +102,7 @@ def test_a_manager_killed_after_any_act_has_a_successor_that_goes_on(
         assert summary(tx) == END
 
 
+@pytest.mark.slow
 def test_a_manager_killed_between_any_two_statements_has_done_nothing(
     engine: Engine, busy: Site, acts: dict[str, flow.Act]
 ) -> None:

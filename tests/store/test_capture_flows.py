@@ -432,6 +432,7 @@ def everything(tx: Tx) -> dict[str, list[Any]]:
             for table in t.metadata.sorted_tables}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_flow_that_is_killed_at_any_statement_has_done_nothing(engine: Engine, site: Any, way: str) -> None:
     with engine.begin() as tx:

@@ -94,6 +94,7 @@ def wire(tx: Tx, site: Site) -> Wire:
     return Wire(tx, site)
 
 
+@pytest.mark.slow
 def test_known_and_new_machines_boot_while_invented_ones_ask(wire: Wire) -> None:
     for number in range(50):
         nodes.add(wire.tx, name=f"known{number}", boot_mac=mac(number), now=0.0, cause="t", actor="t",

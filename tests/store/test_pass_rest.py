@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from sqlalchemy import Engine, select
 
 from cod.flows import acts as acting
@@ -27,6 +28,7 @@ def run_pass(engine: Engine, site: Site = SITE, now: float = NOW) -> Counter[str
     return done
 
 
+@pytest.mark.slow
 def test_a_plan_is_done_as_planned_and_the_next_passes_come_to_rest(engine: Engine) -> None:
     fill(engine, Size(800, 60))
     first = run_pass(engine)

@@ -349,6 +349,7 @@ def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(tx: Tx,
     assert act.flow(tx, claim=new, now=3.0).value == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survived", range(5))
 def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
     engine: Engine, site: Site, survived: int
