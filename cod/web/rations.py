@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 from twisted.internet.defer import DeferredSemaphore
 
@@ -33,3 +34,13 @@ class Rations:
         if not bucket.take(now):
             raise Wrong(429, "slow_down", f"this costs the server much: at most {BURST:.0f} at once and {RATE:.0f} a "
                         "second are answered to one person; try again in some seconds", wait=1)
+
+    def told(self, who: Who) -> dict[str, str]:
+        """Return the headers that say what is left of `who`'s ration; none where there is no ration, or nothing was
+        asked yet. RateLimit-Reset is the time in seconds until the ration is whole."""
+        bucket = None if who.local else self._buckets.get(who.name)
+        if bucket is None:
+            return {}
+        level = bucket.level(self._clock())
+        return {"RateLimit-Limit": f"{BURST:.0f}", "RateLimit-Remaining": str(int(level)),
+                "RateLimit-Reset": str(ceil((BURST - level) / RATE))}

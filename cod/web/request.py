@@ -141,7 +141,11 @@ class ApiRequest(FormRequest):
         if route.upload:
             self._check_upload(route, body)
         ask = self._ask(who, names, body, self._query(route.query), conditions.key)
-        value = await carry_out(context, route, ask, conditions)
+        try:
+            value = await carry_out(context, route, ask, conditions)
+        finally:
+            if route.dear:
+                self._headers |= context.rations.told(who)
         if isinstance(value, Repeated):
             return self._repeat(route, names, value)
         if isinstance(value, Tagged):

@@ -13,8 +13,8 @@ import pytest
 
 from cod.model import SlowDown
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
-from cod.store import images
-from cod.web import openapi
+from cod.store import groups, images
+from cod.web import openapi, request
 from cod.web.bodies.base import OneOrSeveral
 from cod.web.conditions import gzips
 from cod.web.errors import unexpected
@@ -22,6 +22,7 @@ from cod.web.locations import pattern
 from cod.web.routes import Route, find, unquoted
 from cod.web.table import ROUTES
 from tests.net.apiserver import ADMIN, READER, Served, add_node, run
+from tests.net.portalclient import signed_in
 from tests.net.rawhttp import ask
 from tests.net.test_api_conditions import say  # noqa: F401 - a fixture
 from tests.store import manager_world as world
@@ -275,13 +276,33 @@ def test_a_change_may_be_bound_to_the_tag_of_a_packed_answer(served: Served, say
     assert status == 200
 
 
-def test_secrets_are_not_packed() -> None:
-    """A secret beside text that others can choose would show in the length."""
-    from inspect import getsource
+@pytest.mark.parametrize(("method", "path", "body"), [
+    ("POST", "/tokens", {"name": "new"}),
+    ("POST", "/users", {"name": "new"}),
+    ("POST", "/invitations", {"email": "new@example.org"}),
+    ("POST", "/groups/site/invitations", {"role": "viewer", "email": "new@example.org"}),
+    ("GET", "/groups/site/webhook-secret", None),
+    ("POST", "/groups/site/webhook-secret", {}),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_an_answer_with_a_secret_is_not_packed(
+    served: Served, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: Any
+) -> None:
+    """Text that others can choose, packed together with a secret, shows the secret in the length (BREACH)."""
+    monkeypatch.setattr(request, "WORTH_PACKING", 1)
+    served.tx(groups.change, served.tx(groups.by_name, "site").id, webhook="https://hooks.example.org/")
+    control = ask(served, "POST", f"{P}/groups", b'{"name": "g"}', ADMIN)
+    assert control[0] == 201, control
+    assert fetched(served, "/groups/g", Accept_Encoding="gzip")[1]["Content-Encoding"] == "gzip", "others are packed"
+    status, headers, said = ask(served, method, P + path, None if body is None else json.dumps(body).encode(), ADMIN,
+                                {"Accept-Encoding": "gzip"})
+    assert status in (200, 201), said
+    assert "content-encoding" not in {name.lower() for name in headers}
 
-    from cod.web.request import ApiRequest
 
-    assert "not secret and self.session is None" in getsource(ApiRequest._send_text)
+def test_an_answer_to_a_browsers_session_is_not_packed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "WORTH_PACKING", 1)
+    shown = signed_in(served).ask("GET", f"{P}/me")
+    assert (shown.status, shown.headers["Content-Encoding"]) == (200, None)
 
 
 @pytest.mark.parametrize(("header", "takes"), [
@@ -292,6 +313,29 @@ def test_who_takes_gzip(header: str, takes: bool) -> None:
 
 
 # ---------------------------------------------------------------- limits
+
+
+CHECK = f"{P}/templates/check", b'{"document": "<template/>", "group": "site"}'
+
+
+def test_every_answer_to_a_rationed_question_says_what_is_left(served: Served) -> None:
+    def limits(headers: dict[str, str]) -> dict[str, str]:
+        return {name.lower().removeprefix("ratelimit-"): value for name, value in headers.items()
+                if name.lower().startswith("ratelimit-")}
+
+    def asked() -> tuple[int, dict[str, str]]:
+        status, headers, _ = ask(served, "POST", *CHECK, ADMIN)
+        return status, limits(headers)
+
+    assert asked() == (200, {"limit": "30", "remaining": "29", "reset": "1"})
+    for _ in range(28):
+        asked()
+    assert asked() == (200, {"limit": "30", "remaining": "0", "reset": "30"})
+    assert asked() == (429, {"limit": "30", "remaining": "0", "reset": "1"})
+    served.clock.now += 10
+    assert asked()[1]["remaining"] == "9"
+    assert not limits(ask(served, "GET", f"{P}/states", None, ADMIN)[1])
+    assert not limits(ask(served, "POST", *CHECK)[1]), "the local administrator has no ration"
 
 
 def test_who_asks_too_often_is_told_when_to_come_again() -> None:
