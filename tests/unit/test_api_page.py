@@ -18,11 +18,10 @@ PAGE = (ROOT / "docs/api.md").read_text()
 
 def codes() -> set[tuple[str, str]]:
     """(status, code) of what is raised in the API's modules."""
-    found = {(str(status), code) for code, status in errors.STATUS.items()}
-    for path in (ROOT / "cod/net").rglob("*.py"):
-        if "portal" not in path.parts:
-            found |= set(re.findall(r'Wrong\((\d{3}), "([a-z_]+)"', path.read_text()))
-    return found
+    raised = {pair for path in (ROOT / "cod").rglob("*.py") if "portal" not in path.parts
+              for pair in re.findall(r'\bWrong\((\d{3}), "([a-z_]+)"', path.read_text())}
+    assert raised, "the exception has another name now"
+    return raised | {(str(status), code) for code, status in errors.STATUS.items()}
 
 
 def test_every_code_is_on_the_page() -> None:

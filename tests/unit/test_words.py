@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "web/templates").glob("*.html"))
 SAYING = [ROOT / "cod/news.py", *sorted(
-    path for folder in ("flows", "policy") for path in (ROOT / "cod" / folder).glob("*.py"))]
+    path for folder in ("flows", "policy") for path in (ROOT / "cod" / folder).rglob("*.py"))]
 
 
 def prose(template: str) -> Iterator[str]:
