@@ -46,7 +46,7 @@ def page(portal: Portal, engine: Engine) -> Iterator[Any]:
         opened = context(browser)
         opened.add_cookies([{"name": "__Host-cod", "value": "the-cookie", "url": portal.url, "secure": True}])
         page = opened.new_page()
-        complaints = Complaints(page, ("404 (Not Found)",))  # a link's code that is wrong
+        complaints = Complaints(page, ("404 (Not Found)", "429 (Too Many Requests)"))  # a wrong code; a check refused
         yield page
         assert complaints.found == []
 
@@ -164,3 +164,22 @@ def test_when_the_session_is_over_the_page_asks_to_sign_in(portal: Portal, engin
     in_transaction(engine, lambda tx: tx.execute(tables.notices.insert().values(
         at=time.time(), kind="test", group_id=1, subject="more", about="")))
     page.wait_for_url("**/sign-in**")
+
+
+def test_a_check_that_was_refused_as_too_many_is_asked_again(portal: Portal, page: Any) -> None:
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.post_data or "")
+        if len(asked) == 1:
+            route.fulfill(status=429, content_type="text/html", body="<html>at most 30 at once</html>")
+        else:
+            route.continue_()
+
+    page.route("**/templates/form/check?*", answer)
+    page.goto(f"{portal.url}/templates/new")
+    place = page.locator("[data-part='faults']").last
+    page.locator("form[data-check$='/templates/form/check'] input[name='name']").fill("No Name")
+    expect(place).not_to_have_attribute("aria-busy", "true")
+    assert len(asked) == 2, "the last one typed is answered, without another key"
+    assert "No+Name" in asked[1]
