@@ -94,6 +94,17 @@ def path(*parts: str | int) -> str:
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
+def path_of(kind: str, name: str, *parts: str) -> str:
+    """Return the path of an image or template, in two segments where a group owns it, because proxies often refuse an
+    encoded slash: path_of('images', 'physics/debian') is '/images/physics/debian'."""
+    return path(kind, *name.split("/"), *parts)
+
+
+def full_name(name: str, group: str) -> str:
+    """Return what an image or template of `group` ('' or 'site': the site's) is called in full."""
+    return name if "/" in name or group in ("", "site") else f"{group}/{name}"
+
+
 class _Tls(http.client.HTTPSConnection):
     """HTTP over TLS, to a server whose certificate is known by its SHA-256, if `pin` says it, and not by who signed
     it."""

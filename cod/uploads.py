@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from cod.client import ApiError, Client, Unreachable, path
+from cod.client import ApiError, Client, Unreachable, full_name, path, path_of
 
 PIECE = 1 << 26  # bytes of one request: what the server reads on of one that it refuses, so that its reason is heard
 PIECE_TYPE = "application/offset+octet-stream"
@@ -40,16 +40,18 @@ class Sender:
             raw: bool = False) -> Any:
         """Send `file`, to be the image `name` of that group ('': the site's); returns the image, ingesting.
 
+        name    bare or in full, as for `full_name`
         sha256  what the file's is; None: it is read through first
         Raises ApiError; Unreachable where the server stays away: the same call goes on later.
         """
         size = os.fstat(file.fileno()).st_size
         digest = sha256 or self._sum(file, size)
+        name = full_name(name, group)
         wanted = {"name": name, "size": size, "group": group, "sha256": digest, "plain": plain, "raw": raw}
         upload = self._begun(wanted)
         if upload is not None:
             self._send(upload["id"], upload["offset"], file, size)
-        image = self._client.get(path("images", name))
+        image = self._client.get(path_of("images", name))
         if image["sha256"] != digest:
             raise ApiError(409, "conflict", f"the upload of {name} is gone, and the image is another one")
         return image
@@ -86,7 +88,7 @@ class Sender:
 
     def _is_there(self, name: str, sha256: str) -> bool:
         try:
-            image = self._client.get(path("images", name))
+            image = self._client.get(path_of("images", name))
         except ApiError as error:
             if error.status != 404:
                 raise

@@ -27,6 +27,7 @@ from cod.client import ApiError, Client, Unreachable
 from cod.model import Role, ipv4
 from cod.policy.hardware.equal import canonical
 from cod.policy.nodes.console import tenure
+from cod.policy.people.names import full
 from cod.pool import in_transaction
 from cod.states import NODE_RULES, NodeState
 from cod.store import claims, groups, nodes, people, schema
@@ -150,6 +151,7 @@ class _World:
         for number, (name, image, group, about) in enumerate(SOFTWARE, 1):
             document = TEMPLATE.format(name=name, image=image, about=about.replace("&", "&amp;").replace("<", "&lt;"))
             owner = self._groups.get(group or "")
+            name, image = (full(group or "", one) for one in (name, image))
             self._put(t.images, [{
                 "id": number, "name": image, "group_id": owner, "state": "ready", "format": "qcow2", "content": "disk",
                 "size": 4 << 30, "used": (3 << 28) * number, "stored": (1 << 28) * number,

@@ -22,7 +22,7 @@ class NotCaptured(click.ClickException):
 
 @click.command()
 @click.argument("name")
-@click.option("--image", help="What the image shall be called.")
+@click.option("--image", help="What the image shall be called; a group's is GROUP/NAME.")
 @click.option("--template", help="What its template shall be called; as the image, if left out; '' for none.")
 @click.option("--group", help="Whose both shall be; the group's that holds the node, if left out; '' for the site's.")
 @click.option("--cancel", is_flag=True, help="Give it up; the node goes back to where it was.")

@@ -12,10 +12,10 @@ from cod.cli.owner import group_option, owner
 from cod.cli.recipe import make
 from cod.cli.show import SPAN, as_json, client, print_json, progress_bar, said, shown, size, table, when
 from cod.cli.wait import POLL, TimedOut
-from cod.client import Client, Unreachable, path
+from cod.client import Client, Unreachable, path, path_of
 from cod.uploads import Sender
 
-name_argument = click.argument("name")
+name_argument = click.argument("name", metavar="[GROUP/]NAME")
 
 
 @click.group()
@@ -63,8 +63,9 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     \b
     Example:
       cod image show debian --json
+      cod image show physics/debian
     """
-    shown(ctx, client(ctx).get(path("images", name)), lambda v: image_table([v]), as_json)
+    shown(ctx, client(ctx).get(path_of("images", name)), lambda v: image_table([v]), as_json)
 
 
 @image.command()
@@ -85,7 +86,8 @@ def add(
     ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, group: str | None, plain: bool,
     raw: bool, wait: bool, timeout: float, as_json: bool,
 ) -> None:
-    """Add FILE as the image NAME. What was broken off goes on where it was when the same command is given again.
+    """Add FILE as the image NAME: a group's is called GROUP/NAME, the site's NAME. What was broken off goes on where it
+    was when the same command is given again.
 
     \b
     Example:
@@ -99,7 +101,7 @@ def add(
         value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256, "plain": plain,
                                      "raw": raw, "group": group})
     if wait:
-        value = _taken_in(api, name, timeout)
+        value = _taken_in(api, value["name"], timeout)
     shown(ctx, value, lambda v: image_table([v]), as_json)
 
 
@@ -115,7 +117,7 @@ def _send(api: Client, file: Path, **said: Any) -> Any:
 
 def _taken_in(api: Client, name: str, timeout: float) -> Any:
     until = time.monotonic() + timeout
-    while (value := api.get(path("images", name)))["state"] == "ingesting":
+    while (value := api.get(path_of("images", name)))["state"] == "ingesting":
         if time.monotonic() > until:
             raise TimedOut(f"{name} is still being taken in")
         time.sleep(POLL)
@@ -154,7 +156,7 @@ def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
 
     \b
     Example:
-      cod image cancel debian
+      cod image cancel physics/debian
     """
     api = client(ctx)
     found = [each for each in api.items("/uploads", q=name) if each["name"] == name]
@@ -175,7 +177,7 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod image verify debian
     """
-    value = client(ctx).post(path("images", name, "verify"))
+    value = client(ctx).post(path_of("images", name, "verify"))
     if as_json:
         print_json(value)
     else:
@@ -196,5 +198,5 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod image delete debian
     """
-    client(ctx).delete(path("images", name))
+    client(ctx).delete(path_of("images", name))
     said({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)

@@ -10,7 +10,7 @@ import click
 
 from cod.cli.owner import group_option, owner
 from cod.cli.show import as_json, client, print_json, said, shown, table, when
-from cod.client import path
+from cod.client import path_of
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -46,7 +46,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 
 @template.command()
-@click.argument("name", metavar="NAME[@REVISION]")
+@click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
 @as_json
 @click.pass_context
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
@@ -54,9 +54,9 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
     \b
     Example:
-      cod template show web@2
+      cod template show physics/web@2
     """
-    value = client(ctx).get(path("templates", name))
+    value = client(ctx).get(path_of("templates", name))
     if as_json:
         print_json(value)
     else:
@@ -69,7 +69,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
-    """Add the template in FILE; its name is in the document. A changed one becomes a new revision.
+    """Add the template in FILE; its name is in the document, and a group's is called GROUP/NAME. A changed one becomes
+    a new revision.
 
     \b
     Example:
@@ -104,7 +105,7 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
 
 
 @template.command()
-@click.argument("name", metavar="NAME[@REVISION]")
+@click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
 @as_json
 @click.pass_context
 def retire(ctx: click.Context, name: str, as_json: bool) -> None:
@@ -112,9 +113,9 @@ def retire(ctx: click.Context, name: str, as_json: bool) -> None:
 
     \b
     Example:
-      cod template retire web@1
+      cod template retire physics/web@1
     """
-    gone = client(ctx).delete(path("templates", name))["items"]
+    gone = client(ctx).delete(path_of("templates", name))["items"]
     said(gone, "\n".join(f"{each['name']}@{each['revision']}: retired" for each in gone), as_json)
 
 

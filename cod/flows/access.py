@@ -91,8 +91,11 @@ def _seen(tx: Tx, change: Change) -> Mapping[str, Any] | None:
 
 def check(tx: Tx, who: Who, claim: Claim) -> None:
     """Raise `Refused` unless `who` has the right."""
-    missing = Refused("not_found", f"there is no {claim.kind} {claim.key!r}", "name")
-    rights.require(who, claim.right, access.owned(tx, claim.kind, claim.key), missing)
+    owned = access.owned(tx, claim.kind, claim.key)
+    sentence = f"there is no {claim.kind} {claim.key!r}"
+    if owned is None and (meant := access.in_full(tx, claim.kind, claim.key, who.groups)):
+        raise Refused("not_found", f"{sentence}: is {' or '.join(map(repr, meant))} meant?", "name")
+    rights.require(who, claim.right, owned, Refused("not_found", sentence, "name"))
 
 
 def offered(who: Who, right: Right, group_id: int | None = None) -> bool:

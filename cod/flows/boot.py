@@ -6,7 +6,7 @@ spoofs an address on its own wire gains a token that is worthless from anywhere 
 
 from __future__ import annotations
 
-from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet
+from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
 from cod.policy.nodes import boot, capture, template
 from cod.policy.nodes.template import Configuration, Ready
 from cod.states import OWN_SYSTEM, Disk, NodeState
@@ -27,8 +27,9 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     """
     node, subnet = _who(tx, mac, address, site, now)
     node = _for_capture(tx, node, site, now)
-    configuration = _configuration(tx, node)
-    named = images.named(tx, template.image_names(configuration)) if configuration else {}
+    row = templates.get(tx, node.template_id) if node.template_id is not None and node.state in OWN_SYSTEM else None
+    configuration = template.parse(row.document) if row else None
+    named = images.meant(tx, template.image_names(configuration), owner_of(row.name)) if row and configuration else {}
     plan = boot.plan(node.state, configuration, named, mac, subnet, site,
                      boot.OwnDisk(node.disk_signature, node.disk in (Disk.DIRTY, Disk.FOREIGN)))
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
@@ -41,13 +42,6 @@ def _for_capture(tx: Tx, node: Node, site: Site, now: float) -> Node:
         return node
     step = capture.leave("rebooted while it waited to be captured")
     return steps.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
-
-
-def _configuration(tx: Tx, node: Node) -> Configuration | None:
-    if node.template_id is None or node.state not in OWN_SYSTEM:
-        return None
-    row = templates.get(tx, node.template_id)
-    return template.parse(row.document) if row else None
 
 
 def _served(tx: Tx, node: Node, configuration: Configuration | None, site: Site, now: float) -> None:

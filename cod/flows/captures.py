@@ -41,6 +41,7 @@ def want(
 ) -> Result:
     """Have the disk of the node `name` saved as `image`. The value is a `CaptureView`. Raises `Refused`.
 
+    image     what it shall be called, as `names.full` takes it
     template  what the template that writes the image shall be called; None: as the image, '': make none
     group     whose both shall be; None: the group's that holds the node, '' or 'site': the site's
     secret    32 random bytes, hex: for the stream
@@ -52,8 +53,12 @@ def want(
     source = node.template_id if node.vcluster_id is not None else node.cached_template_id
     capture.check(node, _configuration(tx, node.template_id))
     owner = _owner(tx, node, group)
+    prefix = groups.prefix(tx, owner)
     wanted = image if template is None else template
-    _check_free(tx, image, wanted, owner, site.images)
+    image = names.full(prefix, image, "image")
+    wanted = names.full(prefix, wanted, "template") if wanted else ""
+    images.check_free(tx, image, owner)
+    _check_quota(tx, owner, 1, site.images)
     captures.put(tx, node.id, image=image, template=wanted, group_id=owner, source_id=source,
                  state=CaptureState.WANTED, secret=secret, actor=actor, asked_at=now)
     moved = _set_out(tx, node, site, now, actor)
@@ -79,17 +84,6 @@ def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
         return groups.owner_id(tx, group)
     holder = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
     return holder.group_id if holder else node.cached_group_id
-
-
-def _check_free(tx: Tx, image: str, wanted: str, owner: int | None, rules: ImageRules) -> None:
-    names.check_image(image)
-    images.check_free(tx, image, owner)
-    _check_quota(tx, owner, 1, rules)
-    if wanted:
-        names.check_image(wanted)
-        revisions = templates.revisions(tx, wanted)
-        if revisions and revisions[-1].group_id != owner:
-            raise Refused("conflict", f"the template {wanted!r} belongs to somebody else", "template")
 
 
 def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
@@ -199,7 +193,7 @@ def _template(
     tx: Tx, row: Capture, node: Node, ingested: Ingested, partitions: Sequence[CapturedPartition], now: float
 ) -> str:
     source = templates.get(tx, row.source_id) if row.source_id is not None else None
-    document = capture.document(row.template, row.image, ingested.size, partitions, node,
+    document = capture.document(row.template.rpartition("/")[2], row.image, ingested.size, partitions, node,
                                 source.document if source else None)
     made = templates.append(tx, row.template, document, row.group_id, now)
     return f"{made.name}@{made.revision}"

@@ -8,7 +8,7 @@ opens nothing.
 
 from __future__ import annotations
 
-from cod.model import Refused
+from cod.model import Refused, meant, owner_of
 from cod.policy.nodes import template
 from cod.store import bindings, images, nodes, templates
 from cod.store.engine import Tx
@@ -25,5 +25,6 @@ def may_fetch(tx: Tx, *, address: str, digest: str) -> bool:
         names = template.image_names(template.parse(row.document)) if row else ()
     except Refused:  # it cannot be carried out, either
         return False
-    named = images.named(tx, names)
-    return any(image.digest == digest and image.state == "ready" for image in named.values())
+    # All that a bare name may stand for: another image may come to be meant while an order's is being written.
+    wanted = {full for name in names for full in meant(name, owner_of(row.name))} if row else set()
+    return any(image.digest == digest and image.state == "ready" for image in images.named(tx, wanted).values())

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result
-from cod.policy.nodes import template
 from cod.policy.people import names
 from cod.policy.people import uploads as policy
 from cod.store import claims, groups, images, templates, uploads
@@ -29,14 +28,15 @@ def add(
 ) -> Result:
     """Have the file `source` (a path on the server) taken in as the image `name`. The value is the image, ingesting.
 
+    name    as `names.full` takes it
     sha256  what the file's must be, '' if nobody said
     plain   serve it as it is: a kernel or ramdisk
     raw     it may hold neither partition table nor file system
     group   whose it is; '' or 'site': the site's
     A failed image of that name and owner is replaced. Raises `Refused`.
     """
-    names.check_image(name)
     owner = groups.owner_id(tx, group)
+    name = names.full(groups.prefix(tx, owner), name)
     images.make_room(tx, name, owner)
     image = images.add(tx, name=name, group_id=owner, state="ingesting", format="", sha256=sha256, source=source,
                        content=policy.wanted_content(plain, raw), created_at=now)
@@ -117,12 +117,18 @@ def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> ImageVie
 
 
 def _views(tx: Tx, found: Sequence[Image], seen: frozenset[int] | None) -> list[ImageView]:
-    users: dict[str, list[str]] = {}
-    for row in templates.live(tx, seen):
-        for name in template.image_names(template.parse(row.document)):
-            users.setdefault(name, []).append(f"{row.name}@{row.revision}")
-    owners = groups.names(tx)
+    users, owners = _users(tx, seen), groups.names(tx)
     return [_view(image, owners, users.get(image.name, [])) for image in found]
+
+
+def _users(tx: Tx, seen: frozenset[int] | None = None) -> dict[str, list[str]]:
+    """Return the live templates, as 'name@revision', that write or boot each image, by the images' full names."""
+    rows, users = templates.live(tx, seen), dict[str, list[str]]()
+    meant = templates.image_names(tx, rows)
+    for row in rows:
+        for name in set(meant[row.id].values()):
+            users.setdefault(name, []).append(f"{row.name}@{row.revision}")
+    return users
 
 
 def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] = ()) -> ImageView:
@@ -139,9 +145,7 @@ def delete(tx: Tx, *, name: str) -> Result:
     image = images.named(tx, [name], lock=True).get(name)
     if image is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")
-    users = [f"{row.name}@{row.revision}" for row in templates.live(tx)
-             if name in template.image_names(template.parse(row.document))]
-    if users:
+    if users := _users(tx).get(name):
         raise Refused("conflict", f"the image {name!r} is used by {', '.join(users)}", "name")
     images.remove(tx, image.id)
     return Result(None, (Effect("wake", "images"),))

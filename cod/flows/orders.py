@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cod.model import Effect, Inviter, Node, Refused, Result, Site, ipv4
+from cod.model import Assignment, Effect, Inviter, Node, Refused, Result, Site, ipv4, owner_of
 from cod.orders import Deposit, Order
 from cod.policy.hardware import keep
 from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, template
@@ -60,8 +60,7 @@ def current(
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
     keys = policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
-    order = _prime(tx, node, order_id, template.parse(wanted.document), site,
-                   f"http://{server}:{site.http_port}/images", keys)
+    order = _prime(tx, node, order_id, wanted, site, f"http://{server}:{site.http_port}/images", keys)
     order = replace(order, keep=spared)
     if inviter is None or not order.seed:
         return order
@@ -69,9 +68,10 @@ def current(
 
 
 def _prime(
-    tx: Tx, node: Node, order_id: str, configuration: template.Configuration, site: Site, base: str, keys: Sequence[str]
+    tx: Tx, node: Node, order_id: str, wanted: Assignment, site: Site, base: str, keys: Sequence[str]
 ) -> Order:
-    there = images.named(tx, template.image_names(configuration))
+    configuration = template.parse(wanted.document)
+    there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
     report = keep.marked(node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac))
     if report and (why := keep.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why)
@@ -109,9 +109,11 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
     if row is None or row.generation != node.generation or not row.secret:
         raise Refused("conflict", "nobody wants its capture any more")
     source = templates.get(tx, row.source_id) if row.source_id is not None else None
-    configuration = template.parse(source.document) if source else None
-    there = images.named(tx, template.image_names(configuration)) if configuration else {}
-    disk = capture.where(configuration, there)
+    disk = capture.where(None, {})
+    if source is not None:
+        configuration = template.parse(source.document)
+        there = images.meant(tx, template.image_names(configuration), owner_of(source.name))
+        disk = capture.where(configuration, there)
     return Order(order_id, "capture", disk=disk.rule, wipe=False, sector=disk.sector,
                  deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least))
 

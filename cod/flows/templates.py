@@ -5,8 +5,11 @@ A document that comes here has been checked against schema/template.rng (`wire.x
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cod.model import Refused, Template
 from cod.policy.nodes import prime, template
+from cod.policy.people import names
 from cod.store import groups, images, templates
 from cod.store.engine import Tx
 
@@ -20,14 +23,17 @@ def read(document: str) -> template.Configuration:
 
 
 def check(tx: Tx, *, configuration: template.Configuration, group: str = "") -> None:
-    """See that the images of a document that was read are there, and the group's or the site's. Raises `Refused`."""
-    _check_images(tx, configuration, groups.owner_id(tx, group))
+    """See that a document that was read can be added for the group: its name, and its images. Raises `Refused`."""
+    owner = groups.prefix(tx, groups.owner_id(tx, group))
+    names.full(owner, configuration.name)
+    _check_images(tx, configuration, owner)
 
 
 def add(
     tx: Tx, *, document: str, configuration: template.Configuration | None = None, group: str = "", now: float
 ) -> Template:
-    """Add a document as the next revision of the template that it names. The newest one repeated changes nothing.
+    """Add a document as the next revision of the template that it names, as `names.full` takes names. The newest
+    one repeated changes nothing.
 
     configuration  what `read` made of the document; None: it is read now
     group          whose it is; '' or 'site': the site's
@@ -35,14 +41,19 @@ def add(
     """
     configuration = configuration or read(document)
     group_id = groups.owner_id(tx, group)
-    _check_images(tx, configuration, group_id)
-    return templates.append(tx, configuration.name, document, group_id, now)
+    owner = groups.prefix(tx, group_id)
+    name = names.full(owner, configuration.name)
+    _check_images(tx, configuration, owner)
+    return templates.append(tx, name, document, group_id, now)
 
 
-def _check_images(tx: Tx, configuration: template.Configuration, group_id: int | None) -> None:
-    named = images.named(tx, template.image_names(configuration), lock=True)
-    within_reach = {name: image for name, image in named.items() if image.group_id in (None, group_id)}
-    prime.check_images(configuration, within_reach)
+def _check_images(tx: Tx, configuration: template.Configuration, owner: str) -> None:
+    prime.check_images(configuration, images.meant(tx, template.image_names(configuration), owner, lock=True))
+
+
+def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
+    """Return the full names of the images that templates name, by the template's id and the name in its document."""
+    return templates.image_names(tx, rows)
 
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:

@@ -21,6 +21,7 @@ def create(
 ) -> Upload:
     """An upload of `size` bytes that shall become the image `name` of that group. Raises `Refused`.
 
+    name       as `names.full` takes it
     upload_id  random, so that running it again does no harm
     group      its name; '' or 'site': the site's, which has no quota
     sha256     what the file's must be, '' if nobody said
@@ -28,11 +29,11 @@ def create(
     """
     if again := uploads.get(tx, upload_id):
         return again
-    names.check_image(name)
     wanted_content(plain, raw)
     if size < 1:
         raise Refused("invalid", "the file is empty", "size")
     owner = groups.owner_id(tx, group)
+    name = names.full(groups.prefix(tx, owner), name)
     images.check_free(tx, name, owner)
     if owner is not None:
         _check_quota(tx, owner, size, rules)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cod.model import Owed, Reclaim, Refused, Request, Role, Vcluster, VcmView, Who
+from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
 from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
@@ -249,12 +249,6 @@ def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
 
 
 # ---------------------------------------------------------------- how things are
-
-
-def who(tx: Tx, vcluster_id: int, name: str) -> Who:
-    """The vcluster's VCM as one who asks: what members of its group may, it may."""
-    found = vclusters.get(tx, vcluster_id)
-    return Who(name, roles={found.group_id: Role.MEMBER} if found else {})
 
 
 def request(tx: Tx, vcluster_id: int, request_id: int) -> Request:

@@ -76,7 +76,7 @@ class Vcluster:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a node is to run for its holder: a template's id and `document`, and the holder's group.
+    """What a node is to run for its holder: a template's id, full `name` and `document`, and the holder's group.
 
     hardware  canonical attributes of the node's type; '' while it has none
     requires  requirements (XML or '') of the tuples that it may have been granted for: it has to meet one of them
@@ -86,6 +86,7 @@ class Assignment:
     document: str
     group_id: int
     hardware: str = ""
+    name: str = ""
     requires: tuple[str, ...] = ()
 
 

@@ -8,6 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+def owner_of(name: str) -> str:
+    """Return the group whose image or template has that full name; '' for the site's, whose names have no slash."""
+    return name.rpartition("/")[0]
+
+
+def meant(name: str, group: str) -> tuple[str, ...]:
+    """Return the full names that `name` may stand for in what belongs to `group` ('': the site), the best first.
+
+    A bare name stands for the group's own thing, then for the site's. A full name stands for that one thing, if it is
+    the group's: names of other groups stand for nothing, so that they are answered as names that nobody has.
+    """
+    if "/" in name:
+        return (name,) if group and owner_of(name) == group else ()
+    return (f"{group}/{name}", name) if group else (name,)
+
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """A row of `config_templates`: one revision of a configuration template. `document` is its XML."""

@@ -15,10 +15,22 @@ from cod.store.engine import Tx
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:
     """Who owns the `kind` of thing named `key`; None where there is no such thing.
 
-    kind  '' (nothing in particular), 'group', 'vcluster', 'image', 'template', 'node', 'user' by name; 'request',
-          'reclaim', 'notice', 'upload', 'invitation' by id
+    kind  '' (nothing in particular), 'group', 'vcluster', 'node', 'user' by name; 'image', 'template' by full name;
+          'request', 'reclaim', 'notice', 'upload', 'invitation' by id
     """
     return _KINDS[kind](tx, key)
+
+
+def in_full(tx: Tx, kind: str, key: str, groups: frozenset[int] | None) -> list[str]:
+    """Return the full names, three at most, of images or templates of `groups` (None: of all) that the bare name `key`
+    may have been said for; none for other kinds."""
+    table = {"image": t.images, "template": t.config_templates}.get(kind)
+    name, at, revision = key.partition("@")
+    if table is None or "/" in name:
+        return []
+    query = select(table.c.name).where(*theirs(table.c.group_id, groups)).where(
+        table.c.name.endswith(f"/{name}", autoescape=True)).distinct().order_by(table.c.name).limit(3)
+    return [f"{full}{at}{revision}" for full in tx.scalars(query)]
 
 
 def theirs(column: ColumnElement[int | None], groups: frozenset[int] | None) -> list[ColumnElement[bool]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import chain, count
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
@@ -15,6 +16,7 @@ from cod.store.engine import Tx
 SITE = "site"
 """The group that `cod init` makes; it owns what nobody else does."""
 
+_LONGEST = 120  # characters of the name of a template whose group is gone; a number still fits behind it
 _COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
 
 
@@ -50,6 +52,11 @@ def names(tx: Tx) -> dict[int | None, str]:
 def owner_id(tx: Tx, name: str) -> int | None:
     """The id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
     return None if name in ("", SITE) else named(tx, name, "group").id
+
+
+def prefix(tx: Tx, owner: int | None) -> str:
+    """Return what the full names of an owner's things begin with: the group's name, or '' for the site."""
+    return "" if owner is None else get(tx, owner).name
 
 
 def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
@@ -91,10 +98,21 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
     """
     audit.disown(tx, group_id)
     energy.fold(tx, group_id, site_id)
-    v, c, n = t.vclusters.c, t.config_templates.c, t.nodes.c
+    v, n = t.vclusters.c, t.nodes.c
     tx.execute(update(t.vclusters).where(v.group_id == group_id).values(group_id=site_id))
-    tx.execute(update(t.config_templates).where(c.group_id == group_id).values(group_id=site_id))
+    _disown_templates(tx, group_id, site_id)
     tx.execute(update(t.nodes).where(n.cached_group_id == group_id).values(cached_group_id=None))
     for table in (t.captures, t.group_permissions, t.node_permissions, t.invitations, t.api_tokens):
         tx.execute(delete(table).where(table.c.group_id == group_id))
     tx.execute(delete(t.groups).where(t.groups.c.id == group_id))
+
+
+def _disown_templates(tx: Tx, group_id: int, site_id: int) -> None:
+    """Give a group's templates to the group `site_id`, `physics/web` as `site/physics.web`: a group that is called
+    `physics` later gets neither their names nor their revisions."""
+    c, group = t.config_templates.c, get(tx, group_id).name
+    for name in tx.scalars(select(c.name).where(c.group_id == group_id).distinct()).all():
+        left = f"{get(tx, site_id).name}/{group}.{name.rpartition('/')[2]}"[:_LONGEST]
+        names = chain([left], (f"{left}.{number}" for number in count(2)))
+        free = next(each for each in names if tx.scalar(select(c.id).where(c.name == each).limit(1)) is None)
+        tx.execute(update(t.config_templates).where(c.name == name).values(name=free, group_id=site_id))

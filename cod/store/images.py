@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
 
 from cod.model import Image, Refused
+from cod.model import meant as full_names
 from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.access import theirs_or_shared
@@ -29,9 +30,31 @@ def get(tx: Tx, image_id: int) -> Image | None:
 
 
 def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Image]:
-    """The images that have one of these names, by name. `lock`: they stay as they are until the transaction ends."""
+    """The images that have one of these full names, by name. `lock`: they stay as they are until the commit."""
     query = select(*COLUMNS).where(_c.name.in_(names))
     return {image.name: image for image in _images(tx, query.with_for_update() if lock else query)}
+
+
+def meant(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:
+    """Return the images that `names` stand for in what belongs to `group` ('': the site), by the names as given."""
+    return meant_by(tx, {group: names}, lock=lock)[group]
+
+
+def meant_by(tx: Tx, names: Mapping[str, Collection[str]], *, lock: bool = False) -> dict[str, dict[str, Image]]:
+    """Return what `meant` does for several groups, by group.
+
+    Of an own image and the site's of the same bare name, one that is ready goes first: while the own one is being
+    taken in, or has failed, templates go on with the site's.
+    """
+    there = named(tx, {full for group, each in names.items() for name in each for full in full_names(name, group)},
+                  lock=lock)
+    found: dict[str, dict[str, Image]] = {group: {} for group in names}
+    for group, each in names.items():
+        for name in each:
+            images = [there[full] for full in full_names(name, group) if full in there]
+            if images:
+                found[group][name] = next((one for one in images if one.state == "ready"), images[0])
+    return found
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:

@@ -135,12 +135,12 @@ def wanted(tx: Tx, node: Node) -> Assignment | None:
         return None
     c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
     hardware = func.coalesce(select(k.attributes).where(k.id == node.type_id).scalar_subquery(), "")
-    query = (select(c.id, c.document, v.group_id, hardware)
+    query = (select(c.id, c.document, v.group_id, hardware, c.name)
              .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
     of_it = r.template_id == node.template_id if node.position is None else r.position == node.position
     asked = select(r.attributes).where(r.request_id == node.request_id, of_it)
     found = Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
-    return replace(found, document=templates.with_known(tx, {0: found.document})[0])
+    return replace(found, document=templates.with_known(tx, {0: (found.name, found.document)})[0])
 
 
 def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:

@@ -38,6 +38,7 @@ metadata = MetaData(
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must be INTEGER
 Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 Name = String(63)  # a DNS label
+FullName = String(127)  # GROUP/NAME of an image or template, or the site's NAME
 Exact = String(300).with_variant(mysql.VARCHAR(300, collation="utf8mb4_bin"), "mysql", "mariadb")  # 'A' is not 'a'
 Mac = String(17)
 Time: Double[float] = Double()
@@ -286,7 +287,7 @@ node_history = _table(
 images = _table(
     "images",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False, unique=True),
+    Column("name", FullName, nullable=False, unique=True, comment="GROUP/NAME; the site's: NAME"),
     Column("group_id", Id, ForeignKey("groups.id"), comment="owner; null: the site's"),
     Column("state", String(16), nullable=False, comment="ingesting, ready or failed"),
     Column("format", String(16), nullable=False, comment="what was added: raw, gzip, zstd or qcow2"),
@@ -306,7 +307,7 @@ images = _table(
 uploads = _table(
     "uploads",
     Column("id", String(32), primary_key=True, comment="random; its file's name in the folder of incoming files"),
-    Column("name", Name, nullable=False, unique=True, comment="of the image that it shall become; the claim on it"),
+    Column("name", FullName, nullable=False, unique=True, comment="of the image to be, in full; the claim on it"),
     Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="owner; null: the site's"),
     Column("size", BigInteger, nullable=False, comment="bytes in all"),
     Column("offset", BigInteger, nullable=False, default=0, comment="bytes known to be on disk"),
@@ -324,7 +325,7 @@ uploads = _table(
 config_templates = _table(
     "config_templates",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False),
+    Column("name", FullName, nullable=False, comment="GROUP/NAME; the site's: NAME"),
     Column("revision", Integer, nullable=False),
     Column("group_id", Id, ForeignKey("groups.id"), comment="owner; null: the site's"),
     Column("document", Document, nullable=False, comment="XML, valid against schema/template.rng"),
@@ -455,8 +456,8 @@ install_images = _table(
 captures = _table(
     "captures",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
-    Column("image", Name, nullable=False, comment="name of the image to be"),
-    Column("template", Name, nullable=False, default="", comment="name of the template to be; '': none"),
+    Column("image", FullName, nullable=False, comment="full name of the image to be"),
+    Column("template", FullName, nullable=False, default="", comment="full name of the template to be; '': none"),
     Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="owner of both; null: the site's"),
     Column("source_id", Id, ForeignKey("config_templates.id"), index=True,
            comment="template that the disk was written by; null: nobody knows"),

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from cod.model import Refused, Result
 from cod.web.conditions import Tagged, encoded, tag, twin
-from cod.web.routes import Ask, Route, find, unquoted
+from cod.web.routes import Ask, Route, find, unquoted, unquoted_in
 from cod.web.table import ROUTES
 
 Flow = Callable[[Any], Any]
@@ -45,7 +45,7 @@ def place(route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str
     wanted = re.findall(r"\{(\w+)\}", path := pattern(route))
     if not path or not all(values.get(name) for name in wanted):
         return ""
-    return re.sub(r"\{(\w+)\}", lambda found: quote(values[found[1]], safe="@"), path)
+    return re.sub(r"\{(\w+)\}", lambda found: quote(values[found[1]], safe="@" + unquoted_in(path)), path)
 
 
 def tagged(route: Route, ask: Ask, flow: Flow) -> Flow:

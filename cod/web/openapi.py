@@ -14,7 +14,7 @@ from cod.web.bodies import Problem
 from cod.web.conditions import keyed, twin
 from cod.web.locations import links, pattern
 from cod.web.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
-from cod.web.routes import Route
+from cod.web.routes import OWNED, Route
 from cod.web.table import ROUTES
 from cod.wire.tus import PIECE_TYPE
 
@@ -168,8 +168,13 @@ def _problem(about: str) -> dict[str, Any]:
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    about = {"description": _FULL} if route.path.split("/")[1] in OWNED else {}
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}} | about
             for name in names]
+
+
+_FULL = ("The full name: what a group owns has its group's name first, as in `physics/debian`, with the slash as such "
+         "or as `%2F`. What the site owns has a bare name")
 
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, insert
 
 from cod.flows import invitations, people, signin, sshkeys, tokens, vcms
 from cod.model import RequestTuple, Role, SignInRules, Site, Who
+from cod.policy.people.names import full
 from cod.pool import Pool, in_transaction
 from cod.states import NodeState
 from cod.store import groups, images, nodes, requests, templates, vclusters
@@ -138,9 +139,9 @@ _numbers = itertools.count(1)
 def _things(tx: Tx, name: str) -> dict[str, str]:
     """Something of every kind for a group."""
     group = groups.add(tx, name, NOW, email=f"{name}@example.org", webhook=f"https://hooks.example.org/{name}")
-    image = images.add(tx, name=f"{name}-image", group_id=group.id, state="ready", format="raw", content="disk",
-                       created_at=NOW)
-    template = templates.add(tx, name=f"{name}-template", revision=1, group_id=group.id, digest="0" * 64,
+    image = images.add(tx, name=full(name, f"{name}-image"), group_id=group.id, state="ready", format="raw",
+                       content="disk", created_at=NOW)
+    template = templates.add(tx, name=full(name, f"{name}-template"), revision=1, group_id=group.id, digest="0" * 64,
                              document=DOCUMENT.format(f"{name}-template", image.name), created_at=NOW)
     vcluster = vclusters.add(tx, name=f"{name}-cluster", group_id=group.id, template_id=template.id, size=1,
                              attributes="", lease_time=9e5, subnet=SUBNET, now=NOW)

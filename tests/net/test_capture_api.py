@@ -124,5 +124,5 @@ def test_a_group_sees_and_cancels_its_own_alone(served: Served) -> None:
         api.post("/nodes/n2/capture", {"image": "mine", "group": "artists"})
     assert refused.value.status == 404
     assert api.post("/nodes/n1/capture", {"image": "mine", "group": "artists"})["group"] == "artists"
-    assert [one["image"] for one in api.get("/captures")["items"]] == ["mine"]
+    assert [one["image"] for one in api.get("/captures")["items"]] == ["artists/mine"]
     assert api.delete("/nodes/n1/capture")["state"] == "cancelled"

@@ -49,8 +49,8 @@ def told(text: str) -> Any:
 def red(served: Served, group: str) -> None:
     found = served.tx(groups.by_name, group)
     assert found is not None
-    served.tx(images.add, name="red", group_id=found.id, state="ready", format="raw", content="disk", size=4096,
-              created_at=NOW, digest="0" * 64)
+    served.tx(images.add, name=f"{group}/red", group_id=found.id, state="ready", format="raw", content="disk",
+              size=4096, created_at=NOW, digest="0" * 64)
 
 
 def document(folder: Path, name: str = "web") -> str:

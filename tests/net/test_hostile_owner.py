@@ -13,11 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from cod.client import ApiError, Client
 from cod.flows import invitations, signin, tokens
 from cod.model import Identity, Refused, SignInRules, Who
 from cod.store import people as rows
+from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.web.portal.registry import ACTIONS, PAGES
 from tests.net.apiserver import NOW, Served
@@ -39,15 +41,15 @@ def vcluster(**given: str) -> dict[str, Any]:
 
 # (method, path, body) by the name of something that is another group's, and that name. The owner is of group web.
 BODIES: list[tuple[str, str, Callable[[str], Any], str]] = [
-    ("POST", "/vclusters", lambda x: vcluster(template=x), "execution-host"),
-    ("POST", "/vclusters", lambda x: vcluster(template=f"{x}@1"), "execution-host"),
+    ("POST", "/vclusters", lambda x: vcluster(template=x), "physics/execution-host"),
+    ("POST", "/vclusters", lambda x: vcluster(template=f"{x}@1"), "physics/execution-host"),
     ("POST", "/vclusters", lambda x: vcluster(group=x), "physics"),
-    ("POST", "/vclusters/farm/requests", lambda x: {"tuples": [{"count": 1, "template": x}]}, "execution-host"),
+    ("POST", "/vclusters/farm/requests", lambda x: {"tuples": [{"count": 1, "template": x}]}, "physics/execution-host"),
     ("POST", "/vclusters/farm/release", lambda x: {"nodes": [x]}, "{node}"),
-    ("POST", "/match", lambda x: {"count": 1, "template": x, "group": "web"}, "execution-host"),
+    ("POST", "/match", lambda x: {"count": 1, "template": x, "group": "web"}, "physics/execution-host"),
     ("POST", "/match", lambda x: {"count": 1, "template": "web-server", "group": x}, "physics"),
-    ("POST", "/templates/check", lambda x: {"document": template("t", x), "group": "web"}, "execd"),
-    ("POST", "/templates", lambda x: {"document": template("t", x), "group": "web"}, "execd"),
+    ("POST", "/templates/check", lambda x: {"document": template("t", x), "group": "web"}, "physics/execd"),
+    ("POST", "/templates", lambda x: {"document": template("t", x), "group": "web"}, "physics/execd"),
     ("POST", "/templates", lambda x: {"document": template("t", "nginx"), "group": x}, "physics"),
     ("POST", "/uploads", lambda x: {"name": "n", "size": 5, "group": x}, "physics"),
     ("POST", "/me/tokens", lambda x: {"name": "t9", "group": x}, "physics"),
@@ -59,7 +61,7 @@ QUERIES = [
     ("/nodes?q={}", "batch"), ("/requests?vcluster={}", "batch"), ("/requests?group={}", "physics"),
     ("/vclusters?group={}&ended=true", "physics"), ("/reclaims?vcluster={}", "batch"), ("/users?q={}", "victim"),
     ("/notices?group={}", "physics"), ("/notices?vcluster={}", "batch"), ("/images?q={}", "execd"),
-    ("/templates?name={}", "execution-host"), ("/groups?q={}", "physics"), ("/captures?q={}", "cap"),
+    ("/templates?name={}", "physics/execution-host"), ("/groups?q={}", "physics"), ("/captures?q={}", "cap"),
     ("/audit?actor={}", "user:victim"), ("/audit?thing={}", "physics"), ("/audit?q={}", "physics"),
 ]
 
@@ -98,13 +100,28 @@ def test_what_is_anothers_is_found_by_no_filter(mallory: Client) -> None:
         assert (found[0], found[1].replace(theirs, MISSING)) == missing, path
 
 
-def test_nobody_adds_a_revision_to_anothers_template(there: Served, mallory: Client) -> None:
-    document = template("execution-host", "nginx")
-    assert answer(mallory, "POST", "/templates", {"document": document, "group": "web"})[0] in (403, 409)
-    before = there.local.get("/templates/execution-host")["revision"]
-    taken = {"image": "cap", "template": "execution-host"}
-    assert answer(mallory, "POST", f"/nodes/{held(there, 'farm')}/capture", taken)[0] == 409
-    assert there.local.get("/templates/execution-host")["revision"] == before
+def test_nobody_adds_a_revision_to_anothers_template_nor_learns_of_it(there: Served, mallory: Client) -> None:
+    """The same bare name is one's own thing; a full name with another group's prefix is refused, there or not."""
+    before = there.local.get("/templates/physics/execution-host")["revision"]
+    assert mallory.post("/templates", {"document": template("execution-host", "nginx"), "group": "web"})["name"] == (
+        "web/execution-host")
+    node = held(there, "farm")
+    there.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == node).values(state="active")))
+    capture = f"/nodes/{node}/capture"
+    for path, body in (
+            ("/templates", lambda name: {"document": template(name, "nginx"), "group": "web"}),
+            ("/templates/check", lambda name: {"document": template(name, "nginx"), "group": "web"}),
+            ("/uploads", lambda name: {"name": name, "size": 5, "group": "web"}),
+            (capture, lambda name: {"image": "cap", "template": name}), (capture, lambda name: {"image": name})):
+        told = []
+        for owner, name in (("physics", "execution-host"), ("physics", "execd"), ("nobody", "nothing")):
+            status, text = answer(mallory, "POST", path, body(f"{owner}/{name}"))
+            told.append((status, text.replace(owner, "*").replace(name, "*")))
+        assert set(told) == {told[0]}, path
+        assert told[0][0] == (200 if path == "/templates/check" else 422), told
+        assert "is no name for a thing of group web" in told[0][1]
+    assert mallory.post(capture, {"image": "cap", "template": "execution-host"})["template"] == "web/execution-host"
+    assert there.local.get("/templates/physics/execution-host")["revision"] == before
 
 
 # ---------------------------------------------------------------- names of others

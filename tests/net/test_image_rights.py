@@ -18,6 +18,7 @@ from cod.flows import fetches
 from cod.model import Binding, ImageRules, Site, ipv4
 from cod.net.bootserver import fetches as edge
 from cod.net.bootserver.server import HttpServer
+from cod.policy.people.names import full
 from cod.pool import Pool, in_transaction
 from cod.states import NodeState
 from cod.store import bindings, groups, images, nodes, templates, vclusters
@@ -68,13 +69,13 @@ def world(tx: Any) -> None:
             ("mine", "physics", MINE, "disk"), ("theirs", "chemistry", THEIRS, "disk"), ("shared", "", SITE_S, "disk"),
             ("kernel", "chemistry", KERNEL, "file"), ("ramdisk", "chemistry", RAMDISK, "file")), 1):
         group = groups.ensure(tx, owner, NOW).id if owner else None
-        images.add(tx, name=name, group_id=group, state="ready", format="raw", content=content, digest=digest,
-                   created_at=NOW + number)
+        images.add(tx, name=full(owner, name), group_id=group, state="ready", format="raw", content=content,
+                   digest=digest, created_at=NOW + number)
     for number, (owner, document, address) in enumerate((
             ("physics", DISKFUL, NODE), ("chemistry", DISKLESS, OTHER)), 1):
         group = groups.ensure(tx, owner, NOW)
-        template = templates.add(tx, name=f"t{number}", revision=1, group_id=group.id, digest=str(number) * 64,
-                                 document=document, created_at=NOW)
+        template = templates.add(tx, name=full(owner, f"t{number}"), revision=1, group_id=group.id,
+                                 digest=str(number) * 64, document=document, created_at=NOW)
         vcluster = vclusters.add(tx, name=f"v{number}", group_id=group.id, template_id=template.id, size=1,
                                  attributes="", lease_time=9e5, subnet=SUBNET, now=NOW)
         assert vcluster is not None
@@ -139,7 +140,7 @@ def test_a_node_without_a_disk_gets_what_it_boots_from(lab: Lab) -> None:
 
 def test_an_image_that_is_not_ready_is_nobodys(lab: Lab) -> None:
     with lab.engine.begin() as tx:
-        tx.execute(update(t.images).where(t.images.c.name == "mine").values(state="failed"))
+        tx.execute(update(t.images).where(t.images.c.name == "physics/mine").values(state="failed"))
     assert lab.get(NODE, MINE)[0] == 404
 
 

@@ -213,7 +213,7 @@ def test_a_request_of_thousands_of_tuples_is_not_even_looked_up(
     client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vcm = client()
-    monkeypatch.setattr(vcms, "who", lambda *words: pytest.fail("it was looked up"))
+    monkeypatch.setattr(requests, "submit", lambda *words: pytest.fail("it was looked up"))
     answer = vcm.answer(b.RequestNodes("k", (b.Wanted(1, "a"),) * 101))
     assert isinstance(answer, b.Error)
     assert (answer.code, answer.sentence) == ("refused", "a request has at most 100 tuples, not 101")
@@ -227,13 +227,15 @@ def test_another_group_s_template_is_not_there(client: Callable[..., Client], en
         for name in ("theirs", "ours"):
             group = groups.create(tx, name=name, priority=1, default_lease=None, max_lease=None, now=NOW)
             tx.execute(update(t.config_templates).where(t.config_templates.c.id == world.add_template(tx, name)).values(
-                group_id=group.id))
+                group_id=group.id, name=f"{name}/{name}"))
         tx.execute(update(t.vclusters).values(group_id=group.id))
 
     in_transaction(engine, templates)
-    answer = vcm.answer(b.RequestNodes("k1", (b.Wanted(1), b.Wanted(1, "theirs@1"))))
+    answer = vcm.answer(b.RequestNodes("k1", (b.Wanted(1), b.Wanted(1, "theirs/theirs@1"))))
     assert isinstance(answer, b.Error)
-    assert (answer.code, answer.sentence) == ("refused", "there is no template 'theirs@1'")
+    assert (answer.code, answer.sentence) == (
+        "refused", "there is no template 'theirs/theirs@1' for group ours: its nodes run its own templates that are "
+        "not retired, and the site's")
     for key, template in (("k2", "ours"), ("k3", "debian@1"), ("k4", "")):
         assert isinstance(vcm.answer(b.RequestNodes(key, (b.Wanted(1, template),))), b.Request)
 

@@ -21,20 +21,21 @@ def test_images_with_who_uses_them(there: Served) -> None:
     page = browser.get("/images")
     assert "execd" in page.words
     assert "nginx" not in page.words
-    assert page.tree.xpath("//tr[th/a='execd']/td[@data-label='Used by']/a/text()") == ["execution-host"]
-    one = browser.get("/images/execd")
+    assert page.tree.xpath("//tr[th/a='physics/execd']/td[@data-label='Used by']/a/text()") == [
+        "physics/execution-host"]
+    one = browser.get("/images/physics/execd")
     (sha256,) = one.tree.xpath("//code/text()")
     assert len(sha256) == 64
-    assert "It cannot be deleted while execution-host@1 uses it." in one.words
-    assert browser.get("/images/nginx").status == 404
+    assert "It cannot be deleted while physics/execution-host@1 uses it." in one.words
+    assert browser.get("/images/web/nginx").status == 404
 
 
 def test_deleting_is_refused_while_it_is_used_and_says_by_whom(there: Served) -> None:
     browser = browse(there)
     token = [pair for pair in browser.get("/images").fields("/sign-out") if pair[0] == "csrf"]
-    refused = browser.post("/images/execd/delete", [*token])
+    refused = browser.post("/images/physics/execd/delete", [*token])
     assert refused.status == 409
-    assert "is used by execution-host@1" in refused.words
+    assert "is used by physics/execution-host@1" in refused.words
     there.tx(images.add, name="spare", group_id=2, state="ready", format="raw", sha256="", source="", content="disk",
              created_at=NOW)
     assert "Image spare is deleted." in browser.get("/images/spare").send("/images/spare/delete").words
@@ -84,11 +85,11 @@ def test_a_node_is_made_into_an_image(there: Served) -> None:
     taken = wrong.send(CAPTURE, image="execd")
     assert taken.status == 409
     done = taken.send(CAPTURE, image="batch-disk", template="batch-copy", group="physics")
-    assert "node01 is being made into the image batch-disk." in done.words, done.words
+    assert "node01 is being made into the image physics/batch-disk." in done.words, done.words
     row = there.tx(lambda tx: captures.get(tx, nodes.by_name(tx, "node01").id))
-    assert (row.image, row.template, row.group_id) == ("batch-disk", "batch-copy", 2)
+    assert (row.image, row.template, row.group_id) == ("physics/batch-disk", "physics/batch-copy", 2)
     assert "wanted" in done.words
-    assert "node01 batch-disk physics" in browser.get("/captures").words
+    assert "node01 physics/batch-disk physics" in browser.get("/captures").words
     assert "goes back to where it was" in done.send(f"{CAPTURE}/cancel").words
     assert "cancelled" in browser.get(CAPTURE).words
 

@@ -26,24 +26,24 @@ def test_the_list_and_a_page(there: Served) -> None:
     page = browser.get("/templates")
     assert "execution-host" in page.words
     assert "web-server" not in page.words
-    assert browser.get("/templates/web-server").status == 404
-    one = browser.get("/templates/execution-host")
+    assert browser.get("/templates/web/web-server").status == 404
+    one = browser.get("/templates/physics/execution-host")
     assert "A Grid Engine execution host that joins by name." in one.words
     assert '<image target="disk" name="execd"/>' in one.words
     assert "batch active revision 1, 9 nodes" in one.words
 
 
 def test_it_begins_with_the_image_that_one_comes_from(there: Served) -> None:
-    assert dict(browse(there).get(NEW, image="execd").fields(FORM))["image"] == "execd"
-    assert dict(browse(there, name="olga").get(NEW, image="nginx").fields(FORM))["image"] == ""
+    assert dict(browse(there).get(NEW, image="physics/execd").fields(FORM))["image"] == "physics/execd"
+    assert dict(browse(there, name="olga").get(NEW, image="web/nginx").fields(FORM))["image"] == ""
 
 
 def test_a_template_by_the_form(there: Served) -> None:
     page = browse(there).get(NEW)
     done = page.send(FORM, name="mine", description="For <all> of us", image="execd", memory="131072 MiB", port="80",
                      page="/ok", seed="true", cache="true")
-    assert "mine is saved as revision 1." in done.words, done.words
-    made = document(there, "mine")
+    assert "physics/mine is saved as revision 1." in done.words, done.words
+    made = document(there, "physics/mine")
     for part in ('<template name="mine" cache="yes">', "<description>For &lt;all&gt; of us</description>",
                  '<mib min="131072 MiB"/>', '<image target="disk" name="execd" />', '<ready port="80" path="/ok" />',
                  '<personalise seed="nocloud" />'):
@@ -56,9 +56,9 @@ def test_a_template_by_the_form(there: Served) -> None:
 ])
 def test_what_makes_nodes_active_by_the_form(there: Served, typed: dict[str, str], element: str) -> None:
     done = browse(there).get(NEW).send(FORM, name="mine", image="execd", **typed)
-    assert "mine is saved as revision 1." in done.words, done.words
-    assert element in document(there, "mine")
-    again = dict(browse(there).get(NEW, like="mine").fields(FORM))
+    assert "physics/mine is saved as revision 1." in done.words, done.words
+    assert element in document(there, "physics/mine")
+    again = dict(browse(there).get(NEW, like="physics/mine").fields(FORM))
     assert {name: again[name] for name in typed} == typed
 
 
@@ -125,13 +125,13 @@ def test_what_is_not_filled_in_is_told_at_its_field(there: Served, typed: dict[s
 
 def test_a_change_is_a_new_revision_and_shows_what_differs(there: Served) -> None:
     browser = browse(there)
-    page = browser.get(NEW, like="execution-host")
+    page = browser.get(NEW, like="physics/execution-host")
     assert dict(page.fields(FORM))["image"] == "execd"
     done = page.send(FORM, description="Another sentence.")
-    assert "execution-host is saved as revision 2." in done.words
+    assert "physics/execution-host is saved as revision 2." in done.words
     added = [each.text for each in done.tree.xpath("//span[@class='plus']")]
     assert any("Another sentence." in line for line in added)
-    assert "revision 1" in browser.get("/templates/execution-host@1").words
+    assert "revision 1" in browser.get("/templates/physics/execution-host@1").words
 
 
 def test_from_the_form_to_xml_and_back_nothing_is_stored(there: Served) -> None:
@@ -142,7 +142,7 @@ def test_from_the_form_to_xml_and_back_nothing_is_stored(there: Served) -> None:
     assert '<template name="mine">' in fields["document"]
     back = xml.browser.post("/templates/as-form", xml.filled(XML))
     assert dict(back.fields(FORM))["userdata"].strip() == "#x\n  y"
-    assert there.tx(templates.find, "mine") is None
+    assert there.tx(templates.find, "physics/mine") is None
     more = xml.filled(XML, document='<template name="mine"><installer kind="copy"/></template>')
     refused = xml.browser.post("/templates/as-form", more)
     assert "more than the form has fields for" in refused.words
@@ -163,7 +163,7 @@ def test_the_xml_is_checked_with_its_lines(there: Served) -> None:
     right = refused.browser.post("/templates/check?part=faults",
                                  refused.filled(XML, document=wrong.replace("  <nonsense/>\n", "")))
     assert "It can be saved." in right.text
-    assert there.tx(templates.find, "mine") is None
+    assert there.tx(templates.find, "physics/mine") is None
 
 
 @pytest.mark.parametrize(("line", "sentence"), [
@@ -194,12 +194,13 @@ def test_an_image_of_another_group_is_none(there: Served) -> None:
 
 
 def test_retiring_is_refused_while_it_is_used(there: Served) -> None:
-    page = browse(there).get("/templates/execution-host")
-    refused = page.send("/templates/execution-host/retire")
+    page = browse(there).get("/templates/physics/execution-host")
+    refused = page.send("/templates/physics/execution-host/retire")
     assert refused.status == 409
     browser = browse(there, name="olga")
     browser.get(NEW).send(FORM, name="mine", image="execd")
-    assert "mine is retired" in browser.get("/templates/mine").send("/templates/mine/retire").words
+    mine = browser.get("/templates/physics/mine")
+    assert "physics/mine is retired" in mine.send("/templates/physics/mine/retire").words
 
 
 def test_who_looks_writes_none_and_the_sites_are_the_administrators(there: Served) -> None:

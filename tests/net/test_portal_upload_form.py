@@ -46,12 +46,12 @@ def image(served: Served, name: str) -> Any:
 def test_a_file_becomes_an_image(there: Served) -> None:
     browser = browse(there, "member")
     answer = send(browser, name="mine", group="physics", sha256="", plain="true")
-    assert (answer.status, answer.headers["Location"]) == (303, "/images/mine")
-    made = image(there, "mine")
+    assert (answer.status, answer.headers["Location"]) == (303, "/images/physics/mine")
+    made = image(there, "physics/mine")
     assert (made.state, made.group_id, made.content, made.stored) == ("ingesting", 2, "file", len(DISK))
     with open(made.source, "rb") as file:
         assert file.read() == DISK
-    assert "mine is there, and is taken in." in browser.get("/images/mine").words
+    assert "physics/mine is there, and is taken in." in browser.get("/images/physics/mine").words
 
 
 def test_what_is_wrong_is_told_at_the_form(there: Served) -> None:
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_told_at_the_form(there: Served) -> None:
         assert dict(answer.fields(SENT))["name"] == fields["name"]
     assert send(browser, b"", name="mine", group="physics").status == 422
     assert send(browser, b"x" * (5 << 20), name="mine", group="physics").status == 413
-    assert image(there, "mine") is None
+    assert image(there, "physics/mine") is None
 
 
 def test_a_form_of_another_site_makes_nothing(there: Served) -> None:
@@ -108,7 +108,7 @@ def test_what_came_before_the_connection_broke_stays(there: Served) -> None:
         connection.sendall(f"POST {SENT} HTTP/1.1\r\n{head}\r\n".encode() + body[:len(body) // 2])
         until(lambda: there.tx(uploads.every), "the upload is not there", 20)
     until(lambda: there.tx(uploads.every)[0].offset > 0, "nothing has been kept", 20)
-    assert "mine of physics" in browser.get("/images/new").words
+    assert "physics/mine of physics" in browser.get("/images/new").words
 
 
 # ---------------------------------------------------------------- what is refused when all of it is there
@@ -126,7 +126,7 @@ def test_a_file_that_is_not_the_last_field_leaves_nothing_behind(there: Served, 
         answer = browser.ask("POST", SENT, body, kind(browser))
         assert (answer.status, there.tx(uploads.every)) == (400, []), answer.words
         sweep(there, in_reactor)
-        assert image(there, "mine") is None
+        assert image(there, "physics/mine") is None
     assert list((there.folder / "incoming").glob("*")) == []
     assert send(browser, name="mine", group="physics").status == 303, "it is not in the way of another try"
 
@@ -140,14 +140,14 @@ def test_a_name_that_was_taken_meanwhile_is_not_taken_later(there: Served, in_re
     with socket.create_connection(("127.0.0.1", browser.port), 30) as connection:
         connection.sendall(f"POST {SENT} HTTP/1.1\r\n{head}\r\n".encode() + body[:len(body) // 2])
         until(lambda: there.tx(uploads.every), "the upload is not there", 20)
-        other = there.tx(images.add, name="mine", group_id=None, state="ready", format="raw", created_at=NOW)
+        other = there.tx(images.add, name="physics/mine", group_id=2, state="ready", format="raw", created_at=NOW)
         connection.sendall(body[len(body) // 2:])
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 409"), answer[:200]
     assert b"there is an image" in answer
     there.tx(images.remove, other.id)
     sweep(there, in_reactor)
-    assert (image(there, "mine"), there.tx(uploads.every)) == (None, [])
+    assert (image(there, "physics/mine"), there.tx(uploads.every)) == (None, [])
 
 
 def test_what_the_server_was_in_the_way_of_stays(there: Served, in_reactor: Any, monkeypatch: Any) -> None:
@@ -161,4 +161,4 @@ def test_what_the_server_was_in_the_way_of_stays(there: Served, in_reactor: Any,
     assert send(browser, name="mine", group="physics").status == 507
     monkeypatch.setattr(there.server.intake, "complete", own)
     sweep(there, in_reactor)
-    assert image(there, "mine") is not None
+    assert image(there, "physics/mine") is not None

@@ -12,6 +12,7 @@ from cod.flows import images as image_flows
 from cod.flows import views
 from cod.flows.access import Claim, guarded
 from cod.model import Owned, Refused, RequestTuple, Right, Role, Who
+from cod.policy.people.names import full
 from cod.states import NodeState
 from cod.store import access, groups, images, nodes, requests, templates, vclusters
 from cod.store import tables as t
@@ -35,14 +36,16 @@ def furnished(tx: Tx) -> dict[str, int]:
 
 
 def software(tx: Tx, name: str, group: int | None) -> None:
-    images.add(tx, name=f"{name}-image", group_id=group, state="ready", format="raw", created_at=NOW)
-    templates.add(tx, name=f"{name}-template", revision=1, group_id=group, document=DOCUMENT, digest="0" * 64,
-                  created_at=NOW)
+    owner = "" if group is None else name
+    images.add(tx, name=full(owner, f"{name}-image"), group_id=group, state="ready", format="raw", created_at=NOW)
+    templates.add(tx, name=full(owner, f"{name}-template"), revision=1, group_id=group, document=DOCUMENT,
+                  digest="0" * 64, created_at=NOW)
 
 
 def a_vcluster(tx: Tx, name: str, group: int) -> int:
-    template = templates.find(tx, f"of-{name}") or templates.add(
-        tx, name=f"of-{name}", revision=1, group_id=group, document=DOCUMENT, digest="0" * 64, created_at=NOW)
+    own = full(groups.prefix(tx, group), f"of-{name}")
+    template = templates.find(tx, own) or templates.add(
+        tx, name=own, revision=1, group_id=group, document=DOCUMENT, digest="0" * 64, created_at=NOW)
     made = vclusters.add(tx, name=name, group_id=group, template_id=template.id, size=1, attributes="", lease_time=60.0,
                          subnet=SUBNET, now=NOW)
     assert made is not None
@@ -66,8 +69,9 @@ def test_each_kind_of_thing_is_found_with_its_group(tx: Tx) -> None:
     ids = furnished(tx)
     reds = Owned(frozenset({ids["red"]}))
     request = requests.every(tx, vcluster_id=ids["red-cluster"])[0].id
-    for kind, key in (("group", "red"), ("vcluster", "red-cluster"), ("node", "red-node"), ("image", "red-image"),
-                      ("template", "red-template"), ("template", "red-template@1"), ("request", str(request))):
+    for kind, key in (("group", "red"), ("vcluster", "red-cluster"), ("node", "red-node"),
+                      ("image", "red/red-image"), ("template", "red/red-template"), ("template", "red/red-template@1"),
+                      ("request", str(request))):
         assert access.owned(tx, kind, key) == reds, kind
         assert access.owned(tx, kind, "0") is None, kind
     assert access.owned(tx, "image", "site-image") == Owned(shared=True)
@@ -101,8 +105,9 @@ def test_lists_are_narrowed_to_what_a_group_owns_and_the_site_shares(tx: Tx) -> 
     assert [row.node.name for row in views.node_list(tx, groups=only)] == ["red-node"]
     assert [row.vcluster.name for row in views.vcluster_list(tx, groups=only)] == ["red-cluster"]
     assert [row.vcluster for row in views.request_list(tx, groups=only)] == ["red-cluster"]
-    assert [row.name for row in image_flows.every(tx, only)] == ["red-image", "site-image"]
-    assert [row.name for row in templates.newest(tx, only)] == ["of-red-cluster", "red-template", "site-template"]
+    assert [row.name for row in image_flows.every(tx, only)] == ["red/red-image", "site-image"]
+    assert [row.name for row in templates.newest(tx, only)] == [
+        "red/of-red-cluster", "red/red-template", "site-template"]
     assert [row.name for row in group_flows.every(tx, only)] == ["red"]
     assert views.node_list(tx, groups=frozenset()) == []
     assert len(views.node_list(tx)) == 2
@@ -111,8 +116,8 @@ def test_lists_are_narrowed_to_what_a_group_owns_and_the_site_shares(tx: Tx) -> 
 def test_a_flow_runs_only_with_every_right(tx: Tx) -> None:
     ids = furnished(tx)
     ran: list[Any] = []
-    wanted = [Claim(Right.USE, "vcluster", "red-cluster"), Claim(Right.SEE, "template", "blue-template")]
-    with pytest.raises(Refused, match="there is no template 'blue-template'"):
+    wanted = [Claim(Right.USE, "vcluster", "red-cluster"), Claim(Right.SEE, "template", "blue/blue-template")]
+    with pytest.raises(Refused, match="there is no template 'blue/blue-template'"):
         guarded(tx, flow=ran.append, who=member(ids["red"]), claims=wanted)
     with pytest.raises(Refused, match="there is no vcluster 'red-cluster'"):
         guarded(tx, flow=ran.append, who=member(ids["blue"]), claims=wanted)

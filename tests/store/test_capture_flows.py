@@ -83,13 +83,13 @@ def test_an_active_node_is_captured_and_comes_back_as_it_was(lab: Lab) -> None:
         "boot", "reboot", before.vcluster_id, before.hostname)
     assert lab.events(1)[-4:] == ["capture_wanted", "capture_ordered", "captured", "boot_ordered"]
     assert (show(lab).state, show(lab).ended_at, rows.get(lab.tx, node.id).secret) == ("done", lab.now, "")  # type: ignore[union-attr]
-    image = images.named(lab.tx, ["mine"])["mine"]
+    image = images.named(lab.tx, ["physics/mine"])["physics/mine"]
     assert (image.state, image.size, image.group_id) == ("ready", SAVED.size, show_group(lab))
-    made = templates.find(lab.tx, "mine")
+    made = templates.find(lab.tx, "physics/mine")
     assert made is not None
     xmldoc.parse(made.document.encode(), "template")
     read = template.parse(made.document)
-    assert (read.seed, read.verify, [choice.name for choice in read.images]) == (True, True, ["mine"])
+    assert (read.seed, read.verify, [choice.name for choice in read.images]) == (True, True, ["physics/mine"])
     assert made.group_id == show_group(lab)
 
 
@@ -166,31 +166,31 @@ def test_a_diskless_system_is_not_on_the_disk(lab: Lab) -> None:
 
 def test_names_that_are_taken(lab: Lab) -> None:
     active(lab)
-    images.add(lab.tx, name="there", state="ready", format="raw", created_at=0.0)
+    images.add(lab.tx, name="physics/there", state="ready", format="raw", created_at=0.0)
     with pytest.raises(Refused, match="there is an image"):
         want(lab, "there")
-    templates.append(lab.tx, "theirs", "<template name='theirs'/>", None, 0.0)
-    with pytest.raises(Refused, match="belongs to somebody else"):
-        want(lab, template="theirs")
-    with pytest.raises(Refused, match="no name for an image"):
+    for fields in ({"image": "chemistry/mine"}, {"image": "mine", "template": "chemistry/mine"}):
+        with pytest.raises(Refused, match="is no name for a thing of group physics"):
+            want(lab, **fields)
+    with pytest.raises(Refused, match="is no name for"):
         want(lab, "../../etc")
     with pytest.raises(Refused, match="there is no group"):
         want(lab, group="nobody")
     want(lab, template="debian2")
-    with pytest.raises(Refused, match="being captured as 'mine' already"):
+    with pytest.raises(Refused, match="being captured as 'physics/mine' already"):
         want(lab, "another")
-    with pytest.raises(Refused, match="a node is being captured as 'mine'"):
-        images.check_free(lab.tx, "mine", None)
+    with pytest.raises(Refused, match="a node is being captured as 'physics/mine'"):
+        images.check_free(lab.tx, "physics/mine", None)
 
 
 def test_an_image_that_appears_meanwhile_fails_the_capture_not_the_node(lab: Lab) -> None:
     active(lab)
     want(lab)
     lab.boots(1)
-    images.add(lab.tx, name="mine", state="ready", format="raw", created_at=0.0)
+    images.add(lab.tx, name="physics/mine", state="ready", format="raw", created_at=0.0)
     with pytest.raises(Refused, match="there is an image"):
         keep(lab)
-    assert templates.find(lab.tx, "mine") is None
+    assert templates.find(lab.tx, "physics/mine") is None
 
 
 @pytest.mark.parametrize("wrong", [{"secret": "00" * 32}, {"secret": ""}, {"address": "10.77.1.2"}, {"order": "1.1"},
@@ -364,8 +364,8 @@ def test_groups_see_their_own(lab: Lab) -> None:
     active(lab)
     want(lab)
     mine = show_group(lab)
-    assert [view.image for view in captures.every(lab.tx)] == ["mine"]
-    assert [view.image for view in captures.every(lab.tx, groups=frozenset({mine}))] == ["mine"]
+    assert [view.image for view in captures.every(lab.tx)] == ["physics/mine"]
+    assert [view.image for view in captures.every(lab.tx, groups=frozenset({mine}))] == ["physics/mine"]
     assert captures.every(lab.tx, groups=frozenset({mine + 1})) == []
     with pytest.raises(Refused):
         captures.show(lab.tx, name="node9")

@@ -8,10 +8,11 @@ import pytest
 from alembic import command
 from sqlalchemy import Engine, text
 
-from cod.flows import people, signin, tokens
+from cod.flows import images, people, signin, tokens
+from cod.flows import templates as template_flows
 from cod.model import Role
 from cod.store import people as rows
-from cod.store import schema
+from cod.store import schema, templates
 from cod.store.engine import connect
 from tests.mariadb import MariaDB
 
@@ -75,3 +76,56 @@ def test_a_row_that_names_nobody_is_told(tmp_path: Path) -> None:
     with pytest.raises(schema.SchemaMismatch, match="the first in group_permissions"):
         schema.upgrade(engine)
     engine.dispose()
+
+
+SOFTWARE = (
+    "INSERT INTO `groups` (id, name, priority, email, webhook, created_at) VALUES (1, 'site', 0, '', '', 1.0), "
+    "(7, 'physics', 3, '', '', 1.0), (8, 'chemistry', 0, '', '', 1.0)",
+    *(f"INSERT INTO images (id, name, group_id, state, format, size, used, stored, sha256, digest, created_at, reason, "
+      f"content, source) VALUES ({number}, '{name}', {owner}, 'ready', 'raw', {size}, 0, 0, '', 'd{number}', 1.0, '', "
+      "'disk', '')" for number, (name, owner, size) in enumerate((
+          ("debian", 7, 4096), ("plain", "NULL", 512), ("golden", 1, 8192), ("n" * 63, 7, 1)), 1)),
+    *(f"INSERT INTO config_templates (id, name, revision, group_id, document, digest, created_at) VALUES ({number}, "
+      f"'{name}', {revision}, {owner}, '<template name=\"{name}\"><image target=\"disk\" name=\"{image}\"/>"
+      "</template>', 'd', 1.0)" for number, (name, revision, owner, image) in enumerate((
+          ("web", 1, 7, "debian"), ("web", 2, 7, "plain"), ("batch", 1, "NULL", "plain"), ("old", 1, 1, "golden")), 1)),
+    *("INSERT INTO uploads (id, name, group_id, size, `offset`, boot, sha256, plain, raw, actor, created_at, "
+      f"expires_at) VALUES ('u-{name}', '{name}', {owner}, 10, 0, '', '', 0, 0, 'a', 1.0, 9e9)"
+      for name, owner in (("coming", 7), ("shared", "NULL"))),
+    *("INSERT INTO nodes (id, name, boot_mac, state, since, generation, attempts, reason, disk, released, "
+      "progress_done, progress_total, progress_rate, power, power_driver, power_address, power_seq) VALUES "
+      f"({number}, 'n{number}', '52:54:00:00:00:0{number}', 'active', 1.0, 0, 0, '', 'dirty', 0, 0, 0, 0.0, 'on', "
+      "'none', '', 0)" for number in (1, 2, 3)),
+    *(f"INSERT INTO captures (node_id, image, template, group_id, state, generation, secret, digest, actor, asked_at, "
+      f"reason) VALUES ({node}, 'saved', '{template}', {owner}, 'wanted', 0, '', '', 'a', 1.0, '')"
+      for node, template, owner in ((1, "copy", 8), (2, "", 8), (3, "copy", "NULL"))),
+)
+
+
+def test_names_of_groups_things_come_through_the_upgrade_in_full(before: Engine) -> None:
+    """And templates go on with the images that their documents call by bare names."""
+    with before.connect() as connection, schema._unbound(connection):
+        command.upgrade(schema._config(connection), "0008")
+        connection.commit()
+    with before.begin() as tx:
+        for table in ("notices", "api_tokens", "group_permissions", "`groups`"):
+            tx.execute(text(f"DELETE FROM {table}"))
+        for line in SOFTWARE:
+            tx.execute(text(line))
+    schema.upgrade(before)
+    with before.begin() as tx:
+        names = lambda column, table: list(tx.scalars(text(f"SELECT {column} FROM {table}")))  # noqa: E731
+        assert names("name", "images ORDER BY id") == ["physics/debian", "plain", "site/golden", "physics/" + "n" * 63]
+        assert names("name", "config_templates ORDER BY id") == ["physics/web", "physics/web", "batch", "site/old"]
+        assert names("name", "uploads ORDER BY id") == ["physics/coming", "shared"]
+        assert names("image", "captures ORDER BY node_id") == ["chemistry/saved", "chemistry/saved", "saved"]
+        assert names("template", "captures ORDER BY node_id") == ["chemistry/copy", "", "copy"]
+        found = templates.for_matching(tx, [1, 2, 3, 4])
+        assert [f'size="{size}"' in found[number] for number, size in ((1, 4096), (2, 512), (3, 512), (4, 8192))] == [
+            True] * 4
+        assert [templates.usable(tx, name, 7).id for name in ("web", "web@1", "physics/web", "batch")] == [2, 1, 2, 3]
+        assert images.show(tx, name="physics/debian").used_by == ("physics/web@1",)
+        again = template_flows.add(tx, document=templates.documents(tx, [2])[2], group="physics", now=NOW)
+        assert (again.name, again.revision) == ("physics/web", 3), "the digest was another one's"
+    before.dispose()
+

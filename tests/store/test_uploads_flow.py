@@ -68,7 +68,7 @@ def test_a_name_belongs_to_who_asks_first(tx: Tx) -> None:
     groups.create(tx, "physics", now=NOW)
     assert refusal(begun, tx, number=2).sentence == (
         f"an upload of 'debian' is under way already: go on with {1:032x}, or delete it")
-    assert refusal(begun, tx, number=2, group="physics").sentence == "an upload of 'debian' is under way already"
+    assert begun(tx, number=3, group="physics").name == "physics/debian"
     assert refusal(images.add, tx, name="debian", source="/x", now=NOW).code == "conflict"
     images.add(tx, name="fedora", source="/x", now=NOW)
     assert refusal(begun, tx, "fedora", 2).sentence == "there is an image 'fedora' already"
@@ -78,8 +78,9 @@ def test_a_failed_image_gives_way_to_its_owner_only(tx: Tx) -> None:
     groups.create(tx, "physics", now=NOW)
     image = images.add(tx, name="debian", source="/x", now=NOW).value
     images.fail(tx, image_id=image.id, reason="no")
-    assert refusal(begun, tx, group="physics").code == "conflict"
-    upload = begun(tx)
+    completed(tx, begun(tx, group="physics"))
+    assert images.show(tx, name="debian").state == "failed"
+    upload = begun(tx, number=2)
     assert images.show(tx, name="debian").state == "failed"
     completed(tx, upload)
     assert images.show(tx, name="debian").state == "ingesting"
@@ -140,9 +141,9 @@ def test_of_two_uploads_at_once_one_gets_the_last_of_a_quota(mariadb_engine: Eng
     assert outcome == ["quota"]
     with mariadb_engine.begin() as tx:
         image = completed(tx, first).value  # and the whole way works there, too
-        assert [one.name for one in images.every(tx) if one.group == "quota-race"] == ["race-one"]
+        assert [one.name for one in images.every(tx) if one.group == "quota-race"] == ["quota-race/race-one"]
         assert uploads.files(tx) >= {image.source}
-        images.delete(tx, name="race-one")
+        images.delete(tx, name="quota-race/race-one")
         groups.delete(tx, "quota-race")
 
 
@@ -215,7 +216,7 @@ def test_a_complete_upload_becomes_an_image_of_its_group(tx: Tx) -> None:
     assert completed(tx, upload).value == image  # the first commit's outcome was unknown
     images.finish(tx, image_id=image.id, ingested=MADE)
     assert completed(tx, upload).value.id == image.id
-    images.delete(tx, name="debian")
+    images.delete(tx, name="physics/debian")
     assert refusal(completed, tx, upload).code == "not_found"
 
 
@@ -258,9 +259,9 @@ def test_lists_show_what_one_may_see(tx: Tx) -> None:
     for number, group in enumerate(["", "physics", "chemistry"]):
         begun(tx, f"i{number}", number, group=group)
     seen = lambda only: [upload.group for upload in uploads.every(tx, only)]  # noqa: E731
-    assert seen(None) == ["site", "physics", "chemistry"]
+    assert seen(None) == ["chemistry", "site", "physics"]
     assert seen(frozenset({physics.id})) == ["physics"]
-    assert seen(frozenset({physics.id, chemistry.id})) == ["physics", "chemistry"]
+    assert seen(frozenset({physics.id, chemistry.id})) == ["chemistry", "physics"]
     assert seen(frozenset()) == []
 
 
@@ -272,11 +273,11 @@ def test_images_say_whose_they_are_and_who_uses_them(tx: Tx) -> None:
     templates.add(tx, document=DOCUMENT + "\n", now=NOW)
     templates.add(tx, document=DOCUMENT.replace('"web"', '"own"'), group="physics", now=NOW)
     shown, = images.every(tx)
-    assert (shown.group, shown.used_by) == ("site", ("own@1", "web@1", "web@2"))
+    assert (shown.group, shown.used_by) == ("site", ("physics/own@1", "web@1", "web@2"))
     assert images.show(tx, name="debian") == shown
     assert images.show(tx, name="debian", groups=frozenset()).used_by == ("web@1", "web@2")
     assert images.every(tx, frozenset({physics.id}))[0].used_by == shown.used_by
-    assert "own@1, web@1, web@2" in refusal(images.delete, tx, name="debian").sentence
+    assert "physics/own@1, web@1, web@2" in refusal(images.delete, tx, name="debian").sentence
 
 
 # ---------------------------------------------------------------- killed at any statement
@@ -299,8 +300,8 @@ def test_a_flow_killed_between_any_two_statements_has_done_nothing(engine: Engin
                               now=NOW)),
         (uploads.begin, dict(upload_id=upload_id, length=0, boot="A", now=NOW)),
         (uploads.grown, dict(upload_id=upload_id, offset=1000, rules=RULES, now=NOW)),
-        (uploads.complete, dict(upload_id=upload_id, name="debian", source="/in/1", sha256=SHA, format="raw", size=1000,
-                                now=NOW)),
+        (uploads.complete, dict(upload_id=upload_id, name="physics/debian", source="/in/1", sha256=SHA, format="raw",
+                                size=1000, now=NOW)),
     ]
     for step, arguments in steps:
         before, statement = state(engine), 0
@@ -336,7 +337,7 @@ def test_no_sequence_exceeds_a_quota(engine: Engine, acts: list[tuple[str, str, 
 
 
 def _do(tx: Tx, number: int, name: str, act: str, size: int) -> None:
-    here = next((upload for upload in uploads.every(tx) if upload.name == name), None)
+    here = next((upload for upload in uploads.every(tx) if upload.name == f"g/{name}"), None)
     if act == "create":
         begun(tx, name, number, group="g", size=size)
     elif act == "grow" and here:
@@ -345,5 +346,5 @@ def _do(tx: Tx, number: int, name: str, act: str, size: int) -> None:
         completed(tx, here)
     elif act == "drop" and here:
         uploads.drop(tx, upload_id=here.id)
-    elif act == "fail" and (image := rows.named(tx, [name]).get(name)):
+    elif act == "fail" and (image := rows.named(tx, [f"g/{name}"]).get(f"g/{name}")):
         images.fail(tx, image_id=image.id, reason="no")

@@ -121,7 +121,7 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
 @pytest.mark.parametrize(("also", "code", "field"), [
     (flows.Also(1, "<requires><memmory/></requires>"), "invalid", "also.1.attributes"),
     (flows.Also(1, "", "nosuch"), "not_found", "also.1.template"),
-    (flows.Also(1, "", "theirs"), "conflict", "also.1.template"),
+    (flows.Also(1, "", "other/theirs"), "not_found", "also.1.template"),
     (flows.Also(62), "invalid", "size"),
 ])
 def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
@@ -130,7 +130,8 @@ def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
     furnish(tx, 0)
     theirs = add_template(tx, "theirs")
     other = groups.add(tx, "other", 0.0).id
-    tx.execute(update(t.config_templates).where(t.config_templates.c.id == theirs).values(group_id=other))
+    tx.execute(update(t.config_templates).where(t.config_templates.c.id == theirs).values(
+        group_id=other, name="other/theirs"))
     with pytest.raises(Refused) as refused:
         create(tx, site, size=1, also=[flows.Also(1), also])
     assert (refused.value.code, refused.value.field) == (code, field)
@@ -471,17 +472,20 @@ def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Si
     ours, theirs = (groups.add(tx, name, 0.0) for name in ("ours", "theirs"))
     for name, group in (("own", ours), ("other", theirs)):
         tx.execute(update(t.config_templates).where(t.config_templates.c.id == add_template(tx, name)).values(
-            group_id=group.id))
-    with pytest.raises(Refused, match="the template 'other' is another group's") as refused:
-        create(tx, site, group="ours", template="other")
-    assert refused.value.field == "template"
+            group_id=group.id, name=f"{group.name}/{name}"))
+    for name in ("other", "theirs/other", "theirs/nothing", "nobody/other"):  # in the same words, there or not
+        with pytest.raises(Refused) as refused:
+            create(tx, site, group="ours", template=name)
+        assert (refused.value.code, refused.value.field, refused.value.sentence) == (
+            "not_found", "template", f"there is no template {name!r} for group ours: its nodes run its own templates "
+            "that are not retired, and the site's")
     create(tx, site, "of-the-site", group="ours", template="debian@1", size=1)
     running(tx, site, 1, group="ours", template="own")
-    with pytest.raises(Refused, match="another group's") as refused:
-        request_flows.submit(tx, vcluster="one", wanted=[Asked(1), Asked(1, "", "other")], key=None, now=6.0)
+    with pytest.raises(Refused, match="no template 'theirs/other'") as refused:
+        request_flows.submit(tx, vcluster="one", wanted=[Asked(1), Asked(1, "", "theirs/other")], key=None, now=6.0)
     assert refused.value.field == "tuples.1.template"
     request_flows.submit(tx, vcluster="one", wanted=[Asked(1, "", "debian"), Asked(1, "", "own")], key=None, now=6.0)
-    asked = explain.Asked(count=1, group="ours", template="other")
+    asked = explain.Asked(count=1, group="ours", template="theirs/other")
     seen = plan.look(tx, site, 7.0)
-    with pytest.raises(Refused, match="another group's"):
+    with pytest.raises(Refused, match="no template 'theirs/other'"):
         explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=7.0)

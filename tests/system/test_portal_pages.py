@@ -35,7 +35,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/groups/{name}/deliveries": {"name": "physics"},
     "/images": {},
     "/images/new": {},
-    "/images/{name}": {"name": "execd"},
+    "/images/{name}": {"name": "physics/execd"},
     "/invitation": {},
     "/nodes": {},
     "/nodes/{name}": {"name": "node13"},
@@ -49,8 +49,8 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/requests/{id}": {"id": "4"},
     "/sign-in": {},
     "/templates": {},
-    "/templates/new": {"?": "like=execution-host&view=xml"},
-    "/templates/{name}": {"name": "execution-host"},
+    "/templates/new": {"?": "like=physics/execution-host&view=xml"},
+    "/templates/{name}": {"name": "physics/execution-host"},
     "/timeline": {},
     "/types": {},
     "/types/{name}": {"name": "small"},
@@ -219,7 +219,7 @@ def test_without_scripts(portal: Portal, browser: Browser, tmp_path: Path) -> No
     assert "plain-form is there, and is taken in." in page.inner_text("main")
     page.goto(f"{portal.url}/templates/new")
     page.get_by_label("Name", exact=True).fill("by-hand")
-    page.get_by_label("Image of the whole disk").select_option("execd")
+    page.get_by_label("Image of the whole disk").select_option("physics/execd")
     page.get_by_role("button", name="Check").click()
     assert "It can be saved." in page.inner_text("[data-part=faults]")
     page.get_by_role("button", name="Save").click()

@@ -122,9 +122,9 @@ def test_the_sizes_are_those_of_the_schema() -> None:
     assert "| DER in base64 | 40 to 3,000 characters, and its `=` |" in PAGE
     assert grammar("seconds") == {"pattern": r"[0-9]{1,12}(\.[0-9]{1,9})?"}
     assert "up to 12 digits, and up to 9 after a point" in PAGE
-    assert {"maxInclusive": "1000000", "maxLength": "80"}.items() <= grammar("request-nodes").items()
+    assert {"maxInclusive": "1000000", "maxLength": "144"}.items() <= grammar("request-nodes").items()
     assert "| `count` of a `wanted` | 1 to 1,000,000 |" in PAGE
-    assert "| `template` | at most 80 characters |" in PAGE
+    assert "| `template` | at most 144 characters:" in PAGE
 
 
 # ---------------------------------------------------------------- states and reasons

@@ -32,6 +32,11 @@ class Upload {
     this.paused = false;
   }
 
+  /* What the image is called: a group's has its group's name first. */
+  full() {
+    return this.group && !this.name.includes("/") ? `${this.group}/${this.name}` : this.name;
+  }
+
   /* One request; the answer, or an error: Refused for what trying again does not help. */
   ask(method, path, headers = {}, body = null, told = null) {
     return new Promise((done, failed) => {
@@ -135,7 +140,7 @@ function dress(form) {
     try {
       await upload.run(show, id);
       show(upload.file.size, "All of it is there.");
-      location.assign(form.dataset.then + encodeURIComponent(upload.name));
+      location.assign(form.dataset.then + upload.full().split("/").map(encodeURIComponent).join("/"));
     } catch (error) {
       status.textContent = upload.paused ? "Paused. Go on, now or after loading this page again, with the same file."
         : `It stopped: ${error.message}.`;

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from cod.flows import reclaims, requests, vclusters, vcms, views
-from cod.flows.access import Claim, guarded
 from cod.flows.vcms import Picture, own_key, request_key
-from cod.model import Owed, RequestView, Result, Right, Site
+from cod.model import Owed, RequestView, Result, Site
 from cod.model import Reclaim as ReclaimRow
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
@@ -42,13 +41,7 @@ def _request_nodes(body: b.RequestNodes, speaker: Speaker, site: Site, now: floa
     wanted = [requests.Asked(one.count, one.requires, one.template) for one in body.wanted]
     submit = partial(requests.submit, vcluster=speaker.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
                      key=request_key(speaker.id, body.key), rules=site.types, now=now)
-    claims = [Claim(Right.SEE, "template", name) for name in sorted({one.template for one in body.wanted} - {""})]
-
-    def ask(tx: Any) -> Any:
-        """Templates are its group's, or the site's, as for everybody who asks."""
-        return guarded(tx, flow=submit, who=vcms.who(tx, speaker.id, speaker.actor), claims=claims)
-
-    return ask, partial(_viewed, body.key)
+    return submit, partial(_viewed, body.key)
 
 
 def _viewed(key: str, view: RequestView) -> b.Request:

@@ -1,4 +1,4 @@
-"""What nodes, vclusters and images may be called. Pure."""
+"""What nodes, vclusters, images and templates may be called. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from cod.model import Refused
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123, in lower case
-_IMAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # as in schema/template.rng
+_OWN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # as in schema/template.rng
 
 
 def check_label(name: str) -> None:
@@ -16,7 +16,18 @@ def check_label(name: str) -> None:
         raise Refused("invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name")
 
 
-def check_image(name: str) -> None:
-    """Raise `Refused` unless templates can name an image so."""
-    if not _IMAGE.fullmatch(name):
-        raise Refused("invalid", f"{name!r} is no name for an image: lower-case letters, digits, '.', '_', '-'", "name")
+def full(group: str, name: str, field: str = "name") -> str:
+    """Return the full name of an image or template that `group` ('': the site) calls `name`, bare or in full.
+
+    The site's names have no slash, and a group's own part has none, either: no two owners can mean the same full name.
+    Raises `Refused`, in words that do not say whether another group or its thing exists.
+    """
+    owner, slash, own = name.rpartition("/")
+    if slash and owner != group:
+        right = f"{own!r} or {f'{group}/{own}'!r}" if group else f"{own!r}, or name the group that it is for"
+        raise Refused("invalid", f"{name!r} is no name for a thing of {f'group {group}' if group else 'the site'}: "
+                      f"say {right}", field)
+    if not _OWN.fullmatch(own):
+        raise Refused("invalid", f"{own!r} is no name for an image or template: lower-case letters, digits, '.', '_', "
+                      "'-', at most 63 of them", field)
+    return f"{group}/{own}" if group else own

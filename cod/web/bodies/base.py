@@ -13,7 +13,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchema
 from cod.model import LONGEST, Page
 
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
-TemplateName = Annotated[str, Field(min_length=1, max_length=80, description="'name' or 'name@revision'")]
+FULL = 127  # characters of GROUP/NAME
+REVISION = FULL + 17  # characters of GROUP/NAME@REVISION
+TemplateName = Annotated[str, Field(min_length=1, max_length=REVISION, description="'name' or 'name@revision'; a bare "
+                                    "name is the group's own template, or else the site's")]
+OwnName = Annotated[str, Field(min_length=1, max_length=FULL, description="for a group, bare or in full: 'debian' and "
+                               "'physics/debian' are the same for group physics")]
 Seconds = Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)]
 Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="of the file; checked")]

@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from cod.states import CaptureState, NodeState
-from cod.web.bodies.base import Body, Paged, Part, Reply
+from cod.web.bodies.base import FULL, Body, OwnName, Paged, Part, Reply
 
 
 class CaptureWish(Body):
     """A node's disk is to be saved as an image."""
 
-    image: str = Field(min_length=1, max_length=63, description="what the image shall be called")
-    template: str | None = Field(default=None, max_length=63, description="what the template that writes it shall be "
+    image: OwnName
+    template: str | None = Field(default=None, max_length=FULL, description="what the template that writes it shall be "
                                  "called; left out: as the image; '': make none")
     group: str | None = Field(default=None, max_length=63, description="whose both shall be; left out: the group's "
                               "that holds the node; '': the site's")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cod.flows import explain
 from cod.states import RequestState
-from cod.web.bodies.base import Body, Reply, Seconds, Xml
+from cod.web.bodies.base import REVISION, Body, Reply, Seconds, Xml
 
 OTHERS = explain.OTHERS
 
@@ -154,7 +154,7 @@ class MatchAsk(Body):
 
     count: int = Field(ge=1, le=100_000)
     attributes: Xml = Field(default="", description="requirements (XML); empty for any node")
-    template: str = Field(default="", max_length=80, description="empty: any")
+    template: str = Field(default="", max_length=REVISION, description="empty: any")
     group: str = Field(default="site", min_length=1, max_length=63)
     vcluster: str = Field(default="", max_length=63)
     spread: bool = Field(default=False, description="the nodes may be of several types and blocks")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cod.web.bodies.base import Body, Paged, Part, Reply, Sha256
+from cod.web.bodies.base import FULL, Body, OwnName, Paged, Part, Reply, Sha256
 
 RAW = "take it in although it holds neither a partition table nor a file system that is known here"
 
@@ -14,7 +14,7 @@ RAW = "take it in although it holds neither a partition table nor a file system 
 class ImageAdd(Body):
     """A file on the server to take in as an image; only the local administrator may name one."""
 
-    name: str = Field(min_length=1, max_length=63)
+    name: OwnName
     path: str = Field(min_length=1, max_length=4096, pattern="^/")
     sha256: Sha256 | None = None
     plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
@@ -25,7 +25,7 @@ class ImageAdd(Body):
 class UploadCreate(Body):
     """A file that is to be sent piece by piece and become an image."""
 
-    name: str = Field(min_length=1, max_length=63, description="of the image")
+    name: OwnName
     size: int = Field(ge=0, le=2**63 - 1, description="bytes")
     group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
     sha256: Sha256 | None = None
@@ -63,9 +63,9 @@ class UploadList(Part):
 
 
 class ImageReply(Reply):
-    """An image. `size` is of the disk, `used` of its used chunks, `stored` of the served form; `sector` is the bytes of
-    the logical sectors of the disks that it is for, 0 if any will do; `used_by` are templates that name it, as
-    'name@revision', as far as one may see them."""
+    """An image. `name` is its full name: 'physics/debian', or 'debian' of the site's. `size` is of the disk, `used` of
+    its used chunks, `stored` of the served form; `sector` is the bytes of the logical sectors of the disks that it is
+    for, 0 if any will do; `used_by` are templates that name it, as 'name@revision', as far as one may see them."""
 
     name: str
     group: str
@@ -116,7 +116,7 @@ class TemplateQuery(Paged):
 
     sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
 
-    name: str = Field(default="", max_length=63, description="all revisions of this one, not the newest of each")
+    name: str = Field(default="", max_length=FULL, description="all revisions of this one, not the newest of each")
 
 
 class TemplateReply(Reply):

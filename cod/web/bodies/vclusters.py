@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from cod import model
 from cod.states import RequestState, VclusterState
-from cod.web.bodies.base import Body, DnsLabel, OneOrSeveral, Paged, Part, Reply, Seconds, TemplateName, Xml
+from cod.web.bodies.base import REVISION, Body, DnsLabel, OneOrSeveral, Paged, Part, Reply, Seconds, TemplateName, Xml
 from cod.web.bodies.nodes import NodeReply
 
 
@@ -17,7 +17,7 @@ class TupleAsk(Body):
 
     count: int = Field(ge=1, le=100_000)
     attributes: Xml = ""
-    template: str = Field(default="", max_length=80)
+    template: str = Field(default="", max_length=REVISION)
 
 
 class VclusterCreate(Body):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from xml.etree import ElementTree
 
 from cod.model import Template
@@ -10,7 +12,7 @@ from cod.model import Template
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A template in short. `images`: the names of those of the site that it writes or boots; `mode`: 'disk' or
+    """A template in short. `images`: the full names of those added that it writes or boots; `mode`: 'disk' or
     'diskless'; `requires`: what it wants of nodes, XML or ''. `seeded`: its nodes are told their name and the group's
     keys (cloud-init); `own_keys`: its user data lets in others."""
 
@@ -23,15 +25,15 @@ class Described:
     own_keys: bool = False
 
 
-def described(template: Template) -> Described:
-    """A template in short."""
+def described(template: Template, images: Mapping[str, str] = MappingProxyType({})) -> Described:
+    """Return a template in short. `images`: full names by what the document calls them, as far as they are known."""
     root = ElementTree.fromstring(template.document)
     boot, requires, seed = root.find("boot"), root.find("requires"), root.find("personalise")
     own = "" if seed is None else seed.findtext("user-data", "")
     files = (each for each in root.iter() if each.tag in ("image", "kernel", "ramdisk"))
-    named = [each.get("name") or each.get("image") for each in files]
+    named = [images.get(name, name) for each in files if (name := each.get("name") or each.get("image"))]
     return Described(
-        template, " ".join((root.findtext("description") or "").split()), tuple(dict.fromkeys(filter(None, named))),
+        template, " ".join((root.findtext("description") or "").split()), tuple(dict.fromkeys(named)),
         "disk" if boot is None else boot.get("mode", "disk"),
         "" if requires is None else ElementTree.tostring(requires, encoding="unicode").strip(),
         seed is not None and seed.get("seed") == "nocloud", any(word in own for word in _KEYS))

@@ -7,17 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+from cod.web.routes import unquoted_in
+
 _NAME = re.compile(r"\{(\w+)\}")
 
 
 def fill(path: str, names: Mapping[str, str]) -> str:
-    """The path with its {names} filled in, quoted."""
-    return _NAME.sub(lambda found: quote(names[found[1]], safe=""), path)
+    """The path with its {names} filled in, quoted, as in `url`."""
+    return _NAME.sub(lambda found: quote(names[found[1]], safe=unquoted_in(path)), path)
 
 
 def url(*parts: str | int, **query: Any) -> str:
-    """A path of parts, each quoted, with what of `query` is not None: url('vclusters', 'v1', sort='name')."""
-    path = "".join(f"/{quote(str(part), safe='')}" for part in parts) or "/"
+    """A path of parts, each quoted, with what of `query` is not None: url('vclusters', 'v1', sort='name'). Full names
+    of images and templates stay two segments: /images/physics/debian."""
+    safe = unquoted_in(f"/{parts[0]}/") if parts else ""
+    path = "".join(f"/{quote(str(part), safe=safe)}" for part in parts) or "/"
     return path + _query(query)
 
 

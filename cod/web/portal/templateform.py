@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
@@ -24,6 +24,13 @@ def begun(image: str, content: str) -> Fields:
     if content == "partition":
         return Fields({"p0.image": [image], "p0.type": ["linux"]})
     return Fields({"image": [image], "seed": ["true"]})
+
+
+def offered(names: Iterable[str], value: str) -> list[str]:
+    """Return the images that a field offers, with the one that it has: a document may call a group's image by its bare
+    name, which the list has in full."""
+    found = list(names)
+    return found if value in ("", *found) else [*found, value]
 
 
 def missing(fields: Fields) -> dict[str, str]:

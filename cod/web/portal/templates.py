@@ -11,9 +11,9 @@ from pydantic import Field
 
 from cod.flows import groups, images, templates, types, views
 from cod.flows.access import Claim
-from cod.model import ImageView, Right, Template
+from cod.model import ImageView, Right, Template, owner_of
 from cod.web import bodies as b
-from cod.web.bodies.base import Query
+from cod.web.bodies.base import FULL, REVISION, Query
 from cod.web.errors import Wrong
 from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, Asked
@@ -31,8 +31,8 @@ SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates
 class NewQuery(Query):
     """Which template it begins as or which image it writes, and in which view."""
 
-    like: str = Field(default="", max_length=80)
-    image: str = Field(default="", max_length=63)
+    like: str = Field(default="", max_length=REVISION)
+    image: str = Field(default="", max_length=FULL)
     view: str = Field(default="", max_length=8)
 
 
@@ -48,7 +48,8 @@ def _list(ask: Ask) -> Flow:
 
     def load(tx: Any) -> dict[str, Any]:
         found = whole(tx)
-        return {"found": found.each(described), "names": _names(tx)}
+        images = templates.image_names(tx, list(found))
+        return {"found": found.each(lambda one: described(one, images[one.id])), "names": _names(tx)}
 
     return load
 
@@ -65,7 +66,8 @@ def _one(ask: Ask) -> Flow:
         before = next((one for one in revisions if one.revision == ask.query.since), None) or next(
             (one for one in revisions if one.revision < found.revision), None)
         return {
-            "t": found, "about": described(found), "revisions": revisions, "before": before,
+            "t": found, "about": described(found, templates.image_names(tx, [found])[found.id]),
+            "revisions": revisions, "before": before,
             "changes": changes(before, found) if before else [], "owner": _names(tx)[found.group_id],
             "users": _users(tx, found.name, ask)}
 
@@ -102,15 +104,17 @@ def _new(ask: Ask) -> Flow:
         chosen = next((one for one in found if one.name == ask.query.image), None)
         usable = chosen is not None and chosen.state == "ready"
         whole = _named(found, "disk")
-        first = ask.query.image if usable else "" if ask.query.image else next(iter(whole), "")
-        filled = templateform.fields_of(text) if like else templateform.begun(
-            first, chosen.content if chosen and usable else "disk")
         owners = [("", "the site")] if ask.who.admin else []
         owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
+        owner = like.group_id if like else chosen.group_id if chosen else None
+        near = [name for name in whole if owner_of(name) in ("", *(group for group, _ in owners[:1]))]
+        first = ask.query.image if usable else "" if ask.query.image else next(iter(near), "")
+        filled = templateform.fields_of(text) if like else templateform.begun(
+            first, chosen.content if chosen and usable else "disk")
         return {
             "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
             "owners": owners,
-            "owner": _names(tx)[like.group_id] if like and like.group_id else "",
+            "owner": _names(tx)[owner] if owner is not None else "",
             "disks": whole, "partitions": _named(found, "partition"), "files": _named(found, "file"),
             "choices": attributes.choices(types.every(tx)), "form": templateform}
 

@@ -12,7 +12,7 @@ from cod.flows import groups, templates, types, views
 from cod.flows.access import Claim, offered
 from cod.model import Group, Refused, Right, Who
 from cod.web import bodies as b
-from cod.web.bodies.base import Query
+from cod.web.bodies.base import REVISION, Query
 from cod.web.portal import attributes, forms, shown
 from cod.web.portal.documents import described
 from cod.web.portal.forms import Fields
@@ -34,7 +34,7 @@ class Changed(Query):
 class NewQuery(Changed):
     """What is chosen already: a template or a group that one comes from."""
 
-    template: str = Field(default="", max_length=80)
+    template: str = Field(default="", max_length=REVISION)
     group: str = Field(default="", max_length=63)
 
 
@@ -50,8 +50,10 @@ def own_groups(tx: Any, who: Who, right: Right = Right.USE) -> list[Group]:
 
 
 def _choices(tx: Any, ask: Ask) -> dict[str, Any]:
-    found = [described(one) for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
-    return {"templates": found, "choices": attributes.choices(types.every(tx))}
+    found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
+    images = templates.image_names(tx, found)
+    return {"templates": [described(one, images[one.id]) for one in found],
+            "choices": attributes.choices(types.every(tx))}
 
 
 def _before(tx: Any, changed: Changed) -> dict[str, str]:

@@ -30,10 +30,9 @@ def _supposed(ask: Ask) -> explain.Asked:
 
 
 def _asks(ask: Ask) -> list[Claim]:
-    """Who may look at the group, or the vcluster, and at the template."""
+    """Who may look at the group, or the vcluster; the template is one of that group's, or the site's."""
     whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
-    template = [Claim(Right.SEE, "template", ask.body.template)] if ask.body.template else []
-    return [Claim(Right.SEE, *whose), *template]
+    return [Claim(Right.SEE, *whose)]
 
 
 PLAN = (

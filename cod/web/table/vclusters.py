@@ -43,17 +43,8 @@ def _nodes_wanted(ask: Ask) -> Flow:
 
 
 def _creates(ask: Ask) -> list[Claim]:
-    """Members and owners of the group that it shall belong to, who may look at the template."""
-    right = Right.MANAGE if ask.body.vcm_inside else Right.USE  # as for enrolling a VCM
-    templates = {ask.body.template, *(each.template for each in ask.body.also if each.template)}
-    return [Claim(right, "group", ask.body.group), *(Claim(Right.SEE, "template", name) for name in sorted(templates))]
-
-
-def _asks(ask: Ask) -> list[Claim]:
-    """Who works with the vcluster, and may look at the templates."""
-    templates = {each.template for each in ask.body.tuples if each.template}
-    return [Claim(Right.USE, "vcluster", ask.names["name"]),
-            *(Claim(Right.SEE, "template", name) for name in sorted(templates))]
+    """Members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
+    return [Claim(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group", ask.body.group)]  # as to enrol a VCM
 
 
 VCLUSTERS = (
@@ -91,7 +82,7 @@ REQUESTS = (
           shape=listed(b.RequestList, b.RequestReply.of), reply=b.RequestList, query=b.RequestQuery),
     route("GET", "/requests/{id}", see("request", "id"), "Show a request and why it waits",
           lambda a: partial(views.request, request_id=number(a.names["id"])), reply=b.RequestReply),
-    route("POST", "/vclusters/{name}/requests", _asks, "Ask for more nodes: all of the tuples, or nothing",
+    route("POST", "/vclusters/{name}/requests", use("vcluster"), "Ask for more nodes: all of the tuples, or nothing",
           _nodes_wanted, reply=b.RequestReply, body=b.RequestSubmit, status=202, makes="/requests/{id}"),
     route("DELETE", "/requests/{id}", use("request", "id"), "Withdraw a request that waits",
           lambda a: partial(requests.withdraw, request_id=number(a.names["id"]), reason=f"withdrawn by {a.actor}",

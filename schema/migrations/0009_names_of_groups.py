@@ -1,0 +1,28 @@
+"""Names of images and templates begin with their group's name: physics/debian."""
+
+import sqlalchemy as sa
+from alembic import op
+revision = '0009'
+down_revision = '0008'
+
+_TABLES = {
+    'images': {'name': 'GROUP/NAME; the site\'s: NAME'},
+    'uploads': {'name': 'of the image to be, in full; the claim on it'},
+    'config_templates': {'name': 'GROUP/NAME; the site\'s: NAME'},
+    'captures': {'image': 'full name of the image to be', 'template': "full name of the template to be; '': none"},
+}
+
+
+def upgrade() -> None:
+    groups = sa.table('groups', sa.column('id'), sa.column('name'))
+    for name, columns in _TABLES.items():
+        with op.batch_alter_table(name, schema=None) as batch_op:
+            for column, comment in columns.items():
+                batch_op.alter_column(column, existing_type=sa.String(length=63), type_=sa.String(length=127),
+                                      existing_nullable=False, comment=comment)
+        table = sa.table(name, sa.column('group_id'), *(sa.column(column) for column in columns))
+        owner = sa.select(groups.c.name).where(groups.c.id == table.c.group_id).scalar_subquery()
+        for column in columns:
+            own = table.c[column]  # no two rows come to have one name: none has a slash yet
+            op.execute(sa.update(table).where(table.c.group_id.is_not(None), own != '')
+                       .values({column: owner.concat('/').concat(own)}))
