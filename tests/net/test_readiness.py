@@ -109,20 +109,6 @@ def test_some_time_after_its_boot_a_node_is_active_unasked(tx: Tx) -> None:
     assert nodes.history(tx, node.id)[-1]["cause"].startswith("60 s have passed since its boot was served")
 
 
-def test_the_prober_asks_nobody_when_only_time_counts(
-    in_reactor: Any, reactor: Any, pool: Any, engine: Engine, site: Any
-) -> None:
-    with engine.begin() as tx:
-        booting(tx, f'<template name="web">{IMAGE}<ready by="time" seconds="3"/></template>', "reserved")
-        tx.execute(update(t.nodes).values(boot_served_at=4.0))
-    made_active: Deferred[None] = Deferred()
-    service = prober.Prober(reactor, pool, site, lambda: 7.0, lambda _effects: made_active.callback(None))
-    in_reactor(lambda: ensureDeferred(service._look()))
-    in_reactor(lambda: made_active.addTimeout(30, reactor))
-    with engine.begin() as tx:
-        assert nodes.every(tx)[0].state == NodeState.ACTIVE
-
-
 def test_an_answer_makes_the_node_active_once(tx: Tx) -> None:
     booting(tx, READY)
     (check,) = readiness.waiting(tx, 5.0)
@@ -144,10 +130,15 @@ def test_an_answer_after_the_boot_has_failed_changes_nothing(tx: Tx) -> None:
     assert nodes.by_name(tx, "n1").state == NodeState.TRAMPOLINE  # type: ignore[union-attr]
 
 
-def test_the_prober_finds_them_by_itself(in_reactor: Any, reactor: Any, pool: Any, engine: Engine, port: int,
-                                         site: Any) -> None:
+@pytest.mark.parametrize(("ready", "binding"), [
+    ('<ready port="{port}" path="/good"/>', "bound"), ('<ready by="time" seconds="3"/>', "reserved"),
+], ids=["by asking", "by time alone"])
+def test_the_prober_finds_them_by_itself(
+    in_reactor: Any, reactor: Any, pool: Any, engine: Engine, port: int, site: Any, ready: str, binding: str
+) -> None:
     with engine.begin() as tx:
-        booting(tx, f'<template name="web">{IMAGE}<ready port="{port}" path="/good"/></template>')
+        booting(tx, f'<template name="web">{IMAGE}{ready.format(port=port)}</template>', binding)
+        tx.execute(update(t.nodes).values(boot_served_at=4.0))
     made_active: Deferred[None] = Deferred()
     service = prober.Prober(reactor, pool, site, lambda: 7.0, lambda _effects: made_active.callback(None))
     in_reactor(lambda: ensureDeferred(service._look()))
