@@ -113,7 +113,7 @@ def test_the_server_is_killed_and_the_machine_is_reset_while_it_is_captured(stan
     done = over(stand, name)
     assert done["state"] == "done", done
     stand.reaches(name, "active")
-    assert stand.cod("image", "verify", "twice")["ok"]
+    assert stand.cod("image", "verify", "site/twice")["ok"]
     ends(stand, "web")
 
 
@@ -190,9 +190,9 @@ def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
 def check_image(stand: Rack, folder: Path, seed: bytes) -> None:
     """What was captured: the file system as the power cut left it, with its journal, and nobody's seed."""
     with stand.client() as api:
-        image = api.get("/images/golden")
-        document = api.get("/templates/golden")["document"]
-    assert stand.cod("image", "verify", "golden")["ok"]
+        image = api.get("/images/site/golden")
+        document = api.get("/templates/site/golden")["document"]
+    assert stand.cod("image", "verify", "site/golden")["ok"]
     assert re.search(r"3: ext, 256 MiB hello-b-root", document), document
     assert image["size"] < 300 * MIB
     served = stand.folder / "data/images" / image["digest"] / "data.zst"

@@ -152,7 +152,7 @@ def writes_a_template(page: Page) -> None:
     page.goto(f"{URL}/templates/new")
     field(page, "Name").fill("pages")
     field(page, "What it is for").fill("A page on port 80")
-    field(page, "Image of the whole disk").select_option("hello")
+    field(page, "Image of the whole disk").select_option("physics/hello")
     page.get_by_label("Tell it its name and keys").check()
     field(page, "TCP port that answers").fill("80")
     field(page, "… and this page of it").fill("/identity.json")
@@ -164,7 +164,7 @@ def writes_a_template(page: Page) -> None:
 def asks_for_a_cluster(page: Page) -> None:
     page.goto(f"{URL}/vclusters/new")
     field(page, "Name").fill("farm")
-    page.locator("input[name=template][value=pages]").check()
+    page.locator("input[name=template][value='physics/pages']").check()
     field(page, "Nodes").fill("2")
     field(page, "Lease").fill("2h")
     expect(page.locator("[data-part=match]")).to_contain_text("2 free")
