@@ -36,8 +36,9 @@ from cod.images.verify import verify
 from cod.site import load
 from cod.site.load import Settings
 from cod.store import backup as rows
-from cod.store import images, schema
+from cod.store import schema
 from cod.store.engine import connect
+from cod.store.images import images
 
 NOT_KEPT = {"run", "cache", "incoming", "images", "consoles"}  # folders of the data folder that a backup leaves out
 TRIES = 3  # snapshots of the database, where images are deleted while they are copied

@@ -20,8 +20,9 @@ from cod.pool import in_transaction
 from cod.proposal import EXAMPLE, pools
 from cod.site import load
 from cod.site.file import SiteFile
-from cod.store import groups, schema
+from cod.store import schema
 from cod.store.engine import connect
+from cod.store.people import groups
 
 FOUND = {  # where the distribution keeps the loaders, and what they are called below the boot root
     "/usr/lib/ipxe/undionly.kpxe": "undionly.kpxe",

@@ -1,7 +1,8 @@
 """What groups and the site's administrators are told: one function for each event, which says what happened and what
 to do about it. Pure.
 
-Each returns what `store.notices.add` wants beside whom it is for, so that a flow tells of an event in one line::
+Each returns what `store.notices.notices.add` wants beside whom it is for, so that a flow tells of an event in one
+line::
 
     notices.add(tx, **news.lease_ended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 

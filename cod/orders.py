@@ -1,4 +1,4 @@
-"""Orders, between `flows/orders` and the agent: what an agent shall do now. Travels in the ramdisk."""
+"""Orders, between `flows/agents/orders` and the agent: what an agent shall do now. Travels in the ramdisk."""
 
 from __future__ import annotations
 

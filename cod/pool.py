@@ -25,9 +25,9 @@ from sqlalchemy.exc import IntegrityError
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from cod.store import nodes
 from cod.store.engine import Tx, is_retryable
-from cod.store.nodes import Stale
+from cod.store.nodes import nodes
+from cod.store.nodes.nodes import Stale
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -30,9 +30,11 @@ from cod.policy.nodes.console import tenure
 from cod.policy.people.names import full
 from cod.pool import in_transaction
 from cod.states import NODE_RULES, NodeState
-from cod.store import claims, groups, nodes, people, schema
+from cod.store import claims, schema
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
+from cod.store.nodes import nodes
+from cod.store.people import groups, people
 from tests.ports import free_port
 from tests.waiting import until
 

@@ -32,7 +32,8 @@ def upgrade(ctx: click.Context, as_json: bool) -> None:
       cod db upgrade
     """
     from cod.pool import in_transaction
-    from cod.store import groups, schema
+    from cod.store import schema
+    from cod.store.people import groups
 
     with database(ctx, checked=False) as engine:
         revision = schema.upgrade(engine)

@@ -47,7 +47,7 @@ def create(
         body = {"name": name, "scope": "read" if read_only else "write", "group": group, "lifetime": expires}
         value = client(ctx).post("/me/tokens", body)
         return said(value, value["token"], as_json)
-    from cod.flows import tokens
+    from cod.flows.people import tokens
 
     made = f"cod_{secrets.token_urlsafe(32)}"
     run(ctx, tokens.create, name, made, "read" if read_only else "admin", expires, time.time(), local_user())
@@ -75,7 +75,7 @@ def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
 
 
 def _of_site(ctx: click.Context) -> list[dict[str, Any]]:
-    from cod.flows import tokens
+    from cod.flows.people import tokens
 
     return [{"name": t.name, "scope": t.scope, "created_at": t.created_at, "expires_at": t.expires_at}
             for t in run(ctx, tokens.every)]
@@ -96,7 +96,7 @@ def revoke(ctx: click.Context, name: str, mine: bool, as_json: bool) -> None:
     if mine:
         client(ctx).delete(path("me", "tokens", name))
         return said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
-    from cod.flows import tokens
+    from cod.flows.people import tokens
 
     run(ctx, tokens.revoke, name, time.time(), local_user())
     return said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)

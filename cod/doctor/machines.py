@@ -15,8 +15,9 @@ from cod.power.accounts import sign_in
 from cod.power.driver import PowerError, Target
 from cod.power.drivers import drivers
 from cod.site.load import Settings
-from cod.store import nodes, schema
+from cod.store import schema
 from cod.store.engine import connect
+from cod.store.nodes import nodes
 
 MOST = 64  # machines that are asked, spread over the drivers and accounts
 AT_ONCE = 16

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cod.store import nodes, pruning
+from cod.store import pruning
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 
 BATCH = 500
 """Rows deleted in one transaction at most."""

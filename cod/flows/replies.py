@@ -1,6 +1,6 @@
 """Any flow, but once for each key that whoever asks gives; and any change, but only of what is still as it was seen.
 
-Like `flows.access` these wrap flows: they are handed them.
+Like `flows.people.access` these wrap flows: they are handed them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cod.model import Refused
-from cod.store import marks, replies
+from cod.store import watermarks
 from cod.store.engine import Tx
+from cod.store.people import replies
 
 Flow = Callable[[Tx], Any]
 
@@ -47,7 +48,7 @@ def once(tx: Tx, *, flow: Flow, key: str, question: str, status: int, body: Call
 
 def unchanged(tx: Tx, *, flow: Flow, current: Callable[[Tx], str], wanted: Collection[str], now: float) -> Any:
     """What `flow` returns, if `current` says one of the tags in `wanted`. Raises `Changed`."""
-    marks.one_at_a_time(tx, "conditions", now)
+    watermarks.one_at_a_time(tx, "conditions", now)
     if current(tx) not in wanted:
         raise Changed
     return flow(tx)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cod.model import ALL, Binding, Listed, NodeView, NoticeView, Page, Policy, Refused, RequestView, VclusterView
-from cod.store import bindings, conflicts, happenings, lists, marks, notices, views
+from cod.store import lists, views, watermarks
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, conflicts
+from cod.store.notices import events, notices
 
 SHOWN = 100  # transitions that are shown with a node
 
@@ -99,7 +101,7 @@ def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Liste
 
 def last_event(tx: Tx) -> int:
     """Id of the newest transition."""
-    return happenings.last_event(tx)
+    return events.last_event(tx)
 
 
 def told_until(tx: Tx, after: int | None) -> int:
@@ -114,15 +116,15 @@ def happened(
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[NoticeView]]:
     """Transitions after the one with the id `after`, the progress of disks being written now, and the notices after the
     one with the id `told`."""
-    return happenings.events(tx, after), happenings.progress(tx), notices.every(tx, after=told, limit=500)
+    return events.events(tx, after), events.progress(tx), notices.every(tx, after=told, limit=500)
 
 
 def alive(tx: Tx) -> list[tuple[str, str, int]]:
     """Return no counts; that it returns shows that the database answers."""
-    marks.at(tx, marks.POOL)
+    watermarks.at(tx, watermarks.POOL)
     return []
 
 
 def counts(tx: Tx) -> list[tuple[str, str, int]]:
     """(what, label, count) for the metrics."""
-    return happenings.counts(tx)
+    return events.counts(tx)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
-from cod.flows import boot
+from cod.flows.boot import script
 from cod.model import BootPlan, Site
 from cod.pool import NODES, Pool
 from cod.wire import bootscript, diskloader
@@ -55,9 +55,9 @@ class BootDocs:
         """A new secret for the boot that is under way, as an initrd: only its verifier is kept here."""
         secret = protocol.Secret(os.urandom(16).hex(), os.urandom(32))
         verifier = protocol.verifier(secret.key, os.urandom(16))
-        minted = self._pool.run_at(NODES, boot.mint, mac, address, secret.id, verifier.salt, verifier.stored_key,
+        minted = self._pool.run_at(NODES, script.mint, mac, address, secret.id, verifier.salt, verifier.stored_key,
                                    verifier.server_key, self._site, self._clock())
         return minted.addCallback(lambda _: bootscript.cpio_newc({"cod/secret": str(secret).encode()}))
 
     def _plan(self, mac: str, address: str) -> Deferred[BootPlan]:
-        return self._pool.run_at(NODES, boot.script, mac, address, self._site, self._clock())
+        return self._pool.run_at(NODES, script.script, mac, address, self._site, self._clock())

@@ -1,4 +1,4 @@
-"""Which DNS names are the site's, and what each means. Pure; who has which address is `store.domains`' matter.
+"""Which DNS names are the site's, and what each means. Pure; who has which address is `store.nodes.dns_names`' matter.
 
 The zone is the site's domain. Below it, each vcluster's name is a domain of its own with its nodes in it::
 

@@ -20,8 +20,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.task import deferLater
 
-from cod.flows import power as flows
-from cod.flows.power import PowerTask
+from cod.flows.nodes import power as flows
+from cod.flows.nodes.power import PowerTask
 from cod.model import Site
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target

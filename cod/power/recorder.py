@@ -25,8 +25,8 @@ from twisted.python.failure import Failure
 
 from cod import consolefiles
 from cod.consolefiles import State
-from cod.flows import consoles as flows
-from cod.flows.consoles import Followed
+from cod.flows.nodes import consoles as flows
+from cod.flows.nodes.consoles import Followed
 from cod.model import Site
 from cod.power.accounts import sign_in
 from cod.power.console import ConsoleDriver, Line

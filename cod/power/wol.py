@@ -4,7 +4,8 @@ Address: ``MAC@BROADCAST[:PORT]``, where BROADCAST is the broadcast address of t
 packet goes out there by UDP, to port 9 unless another is given. It is sent three times, for nobody acknowledges it.
 
 A packet cannot switch off. A node that is put to sleep powers down by itself, by its agent's order in the trampoline
-(`flows.orders`); what else runs on it can only be switched off by an operator. Whether a machine is on nobody says.
+(`flows.agents.orders`); what else runs on it can only be switched off by an operator. Whether a machine is on nobody
+says.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, literal, select
 
 from cod.model import Listed, NodeView, Notice, Page, Policy, ReclaimView, RequestView, Send, VclusterView
-from cod.store import notices as notice_rows
 from cod.store import tables as t
 from cod.store import views
-from cod.store.access import theirs
 from cod.store.engine import Tx
+from cod.store.notices import notices as notice_rows
 from cod.store.paging import having, page_of
+from cod.store.people.access import theirs
 from cod.store.views import only
 
 Groups = frozenset[int] | None

@@ -26,8 +26,8 @@ from cod.model import (
 )
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
-from cod.store.access import theirs
 from cod.store.engine import Tx, slices
+from cod.store.people.access import theirs
 
 _NODE = [t.nodes.c[f.name] for f in fields(Node)]
 _VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cod.flows.access import Change, Claim
+from cod.flows.people.access import Change, Claim
 from cod.model import Right
 from cod.web.conditions import twin
 from cod.web.routes import Ask, Route

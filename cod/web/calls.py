@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
-from cod.flows.access import guarded, noted
+from cod.flows.people.access import guarded, noted
 from cod.model import Result, Who
 from cod.web import routes
 from cod.web.audit_changes import change

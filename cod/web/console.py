@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from cod import consolefiles
-from cod.flows.consoles import Readable
+from cod.flows.nodes.consoles import Readable
 from cod.web.bodies import ConsoleReply
 from cod.wire import terminal
 

@@ -17,7 +17,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred
 
-from cod.flows import energy, views
+from cod.flows import views
+from cod.flows.nodes import energy
 from cod.model import Site
 from cod.pool import Pool
 
@@ -65,7 +66,7 @@ class Mirror:
 
 
 class Energy(Collector):
-    """What nodes used and draw, and the reserve, made of `flows.energy.gauges`."""
+    """What nodes used and draw, and the reserve, made of `flows.nodes.energy.gauges`."""
 
     def __init__(self, gauges: Iterable[tuple[str, str, float]]) -> None:
         self._gauges = list(gauges)

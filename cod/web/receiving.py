@@ -19,8 +19,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
 
-from cod.flows import tokens
-from cod.flows.signin import Session
+from cod.flows.people import tokens
+from cod.flows.people.signin import Session
 from cod.model import Who
 from cod.web.context import Context
 from cod.web.errors import Wrong, unexpected

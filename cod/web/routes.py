@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 
 from cod.ca import Ca
-from cod.flows.access import Claim
+from cod.flows.people.access import Claim
 from cod.model import Page, Right, Site, Who
 from cod.model import part as part_of
 from cod.web.bodies.base import Reply

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from cod.flows import energy, usage
+from cod.flows.nodes import energy
+from cod.flows.scheduler import usage
 from cod.model import Site
 from cod.periodic import Periodic
 from cod.pool import Pool

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from cod.flows import images
+from cod.flows.images import images
 from cod.images import ingest, store
 from cod.model import Image, ImageRules, Ingested, Refused
 from cod.periodic import Periodic

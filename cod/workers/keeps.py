@@ -13,7 +13,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from cod.flows import nodes
+from cod.flows.nodes import nodes
 from cod.model import Effect, Site
 from cod.pool import Pool
 

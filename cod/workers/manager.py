@@ -1,9 +1,9 @@
 """The resource manager's clockwork: holds the claim, watches for changes, runs passes and deadlines.
 
 Every second it asks the database whether anything has changed, and runs a pass if so; also when time alone may give it
-something to do (`flows.plan.due`: a lease, a deadline or an inertia ends), and at least every ten seconds in any case.
-A wake-up makes it look at once. Only the server that holds the claim does anything: the others look every second
-whether it has run out.
+something to do (`flows.scheduler.plan.due`: a lease, a deadline or an inertia ends), and at least every ten seconds in
+any case. A wake-up makes it look at once. Only the server that holds the claim does anything: the others look every
+second whether it has run out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from cod.flows import acts, deadlines, plan
+from cod.flows.nodes import deadlines
+from cod.flows.scheduler import apply_plan, plan
 from cod.model import Effect, Refused, Site
 from cod.pool import Pool
 
@@ -137,34 +138,34 @@ class Manager(Service):
         self._still = None if planned else plan.still(seen, self._site, now)
         if self._reactor.seconds() < self._calm_at:
             planned = replace(planned, **ENDS)
-        for act in acts.acts(planned, self._site):
+        for act in apply_plan.acts(planned, self._site):
             claim = await self._hold()
             if claim is None or not self.running:
                 return
             try:
                 await self._act(act, claim)
-            except acts.Lost as error:
+            except apply_plan.Lost as error:
                 self._claim = None
                 log.warning("%s; the rest of the plan is dropped", error)
                 return
 
-    def _set_aside(self, act: acts.Act) -> None:
+    def _set_aside(self, act: apply_plan.Act) -> None:
         """A grant that cannot be carried out would be planned again and again, with nodes that others could have."""
         if act.request_id is not None:
             self._aside[act.request_id] = self._reactor.seconds() + ASIDE
             self._next_pass = 0.0
 
-    async def _act(self, act: acts.Act, claim: plan.Claim) -> None:
+    async def _act(self, act: apply_plan.Act, claim: plan.Claim) -> None:
         try:
             done = await self._pool.run(act.flow, claim=claim, now=self._clock())
-        except acts.Stale as error:
+        except apply_plan.Stale as error:
             log.info("%s: the world has changed since the snapshot: %s", act.name, error)
         except Refused as refused:
             log.warning("%s: %s", act.name, refused.sentence)
             self._set_aside(act)
             if act.request_id is not None:
-                await self._pool.run(acts.waits, act.request_id, refused)
-        except acts.Lost:
+                await self._pool.run(apply_plan.waits, act.request_id, refused)
+        except apply_plan.Lost:
             raise
         except Exception as error:  # what is wrong with the rows of one must not keep all others waiting for ever
             if self._pool.is_away(error):

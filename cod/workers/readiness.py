@@ -16,8 +16,8 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import LoopingCall
 
-from cod.flows import readiness
-from cod.flows.readiness import Check
+from cod.flows.nodes import readiness
+from cod.flows.nodes.readiness import Check
 from cod.model import Effect, Site
 from cod.pool import Pool
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.store import sessions
+from cod.store.nodes import sessions
 from cod.wire.confd import protocol
 from tests.attack.mutants import memory, mutants
 from tests.system.intruder import CONFD, HTTP, SERVER, TFTP, Intruder, Line

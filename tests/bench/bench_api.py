@@ -24,13 +24,13 @@ from typing import Any
 
 from sqlalchemy import Table, insert, update
 
-from cod.flows import tokens
+from cod.flows.people import tokens
 from cod.model import Role, Who
 from cod.policy.buckets import DAYS, HOURS, MINUTES
 from cod.states import NodeState
-from cod.store import people
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
+from cod.store.people import people
 from tests.bench import large_site
 from tests.bench.arena import ROOT, Measure, write
 from tests.bench.bench_portal import cpu

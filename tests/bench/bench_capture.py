@@ -65,8 +65,9 @@ def server(folder: Path) -> Iterator[tuple[str, Any]]:
     from cod.net.bootserver.captures import Captures
     from cod.net.bootserver.server import HttpServer
     from cod.pool import Pool, in_transaction
-    from cod.store import captures, nodes, sessions, tables
+    from cod.store import tables
     from cod.store.engine import Tx, connect
+    from cod.store.nodes import captures, nodes, sessions
 
     engine = connect(f"sqlite:///{folder}/cod.db")
     tables.metadata.create_all(engine)

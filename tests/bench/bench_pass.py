@@ -32,8 +32,8 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from cod.flows import acts as acting
-from cod.flows import plan as flow
+from cod.flows.scheduler import apply_plan as acting
+from cod.flows.scheduler import plan as flow
 from cod.model import Refused
 from cod.service import GARBAGE
 from cod.store import tables as t

@@ -29,11 +29,11 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
-from cod.flows.signin import digest
+from cod.flows.people.signin import digest
 from cod.model import Role
-from cod.store import people, signins
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
+from cod.store.people import people, signins
 from cod.web.portal.registry import PAGES
 from tests.bench import large_site
 from tests.bench.arena import ROOT, Measure, write

@@ -30,7 +30,7 @@ def serve(root: str) -> None:
     """The API alone, on a fresh database below `root`."""
     from twisted.internet import reactor
 
-    from cod.flows import groups, tokens
+    from cod.flows.people import groups, tokens
     from cod.model import Site
     from cod.pool import Pool, in_transaction
     from cod.store import tables

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cod.client import ApiError, Unreachable
-from cod.flows import groups
+from cod.flows.people import groups
 from cod.model import Energy
 from cod.policy.scheduler.energy import watts
 from cod.vcm.gridengine.view import NotUnderstood, View, read

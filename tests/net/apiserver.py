@@ -16,10 +16,11 @@ from click.testing import CliRunner, Result
 from cod.ca import Ca
 from cod.cli.root import cod
 from cod.client import Client
-from cod.flows import tokens
+from cod.flows.people import tokens
 from cod.model import Effect, Site
 from cod.pool import Pool, in_transaction
-from cod.store import groups, nodes
+from cod.store.nodes import nodes
+from cod.store.people import groups
 from cod.web.server import ApiServer
 
 NOW = 1_000_000.0

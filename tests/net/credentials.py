@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cod.client import Client
-from cod.flows import tokens
+from cod.flows.people import tokens
 from cod.model import Role, Who
-from cod.store import groups, people
+from cod.store.people import groups, people
 from tests.net.apiserver import NOW, Served
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from cod.ca import SERVER_NAME, Ca, Issued
-from cod.flows import vclusters, vcms
+from cod.flows.notices import vcms
+from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.net.nmp.server import NmpServer
 from cod.pool import in_transaction

@@ -13,8 +13,9 @@ from sqlalchemy import Engine
 
 from cod.model import Role, Who
 from cod.pool import in_transaction
-from cod.store import groups, requests, vclusters
 from cod.store.engine import connect
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import Browser, signed_in
 from tests.portal_site import furnish

@@ -13,10 +13,10 @@ from urllib.parse import urlencode, urlsplit
 
 from lxml import html
 
-from cod.flows.signin import digest
+from cod.flows.people.signin import digest
 from cod.model import Role, Who
-from cod.store import people, signins
 from cod.store.engine import Tx
+from cod.store.people import people, signins
 from tests.net.apiserver import NOW, Served
 
 ANN = Who("user:ann", user_id=1, admin=True)

@@ -16,14 +16,18 @@ from typing import Any
 
 from sqlalchemy import Engine, insert
 
-from cod.flows import invitations, people, signin, sshkeys, tokens, vcms
+from cod.flows.notices import vcms
+from cod.flows.people import invitations, people, signin, sshkeys, tokens
 from cod.model import RequestTuple, Role, SignInRules, Site, Who
 from cod.policy.people.names import full
 from cod.pool import Pool, in_transaction
 from cod.states import NodeState
-from cod.store import groups, images, nodes, requests, templates, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.images import images, templates
+from cod.store.nodes import nodes
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
 from tests.net.apiserver import Served, serving
 

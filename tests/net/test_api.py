@@ -19,8 +19,10 @@ from sqlalchemy.exc import IntegrityError
 from cod.client import ApiError, Unreachable
 from cod.model import Effect
 from cod.states import NodeEvent
-from cod.store import nodes, tables, templates
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import nodes
 from cod.web import openapi
 from cod.web.routes import find, matched
 from cod.web.table import ROUTES
@@ -66,7 +68,7 @@ def test_without_a_valid_token_nothing_is_told(served: Served, token: str | None
 
 
 def test_a_token_expires_and_can_be_revoked(served: Served) -> None:
-    from cod.flows import tokens
+    from cod.flows.people import tokens
 
     served.tx(tokens.create, "brief", "cod_brief", "admin", 60.0, NOW)
     assert served.remote("cod_brief").get("/nodes")["items"] == []

@@ -13,7 +13,8 @@ import pytest
 
 from cod.model import SlowDown
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
-from cod.store import groups, images
+from cod.store.images import images
+from cod.store.people import groups
 from cod.web import openapi, request
 from cod.web.bodies.base import OneOrSeveral
 from cod.web.conditions import gzips

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cod.flows import replies as flow
-from cod.store import replies
+from cod.store.people import replies
 from cod.web.conditions import fits, keyed, tag, tags, twin
 from cod.web.table import ROUTES
 from tests.net.apiserver import ADMIN, Served, add_node

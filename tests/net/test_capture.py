@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
-from cod.flows import boot, captures
+from cod.flows.boot import script
+from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
 from cod.model import Binding, ImageRules, Node, Policy, Refused, Site, ipv4
@@ -31,8 +32,9 @@ from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import ConfdServer
 from cod.orders import Deposit, ImageSource, Order
 from cod.pool import Pool, in_transaction
-from cod.store import bindings, images, nodes, sessions, templates
 from cod.store import tables as t
+from cod.store.images import images, templates
+from cod.store.nodes import bindings, nodes, sessions
 from cod.wire import capture as wire
 from cod.wire.confd import protocol
 from cod.wire.manifest import CHUNK
@@ -93,7 +95,7 @@ class World:
             now = time.time()
             nodes.add(tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="foreign")
             bindings.put(tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)])
-            boot.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
+            script.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
                       site=self.site)
 
         in_transaction(self.engine, boots)

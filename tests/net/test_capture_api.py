@@ -10,9 +10,10 @@ from sqlalchemy import insert, update
 from cod.cli import capture
 from cod.cli.wait import TimedOut
 from cod.client import ApiError
-from cod.flows.tokens import digest
-from cod.store import captures, nodes, tokens
+from cod.flows.people.tokens import digest
 from cod.store import tables as t
+from cod.store.nodes import captures, nodes
+from cod.store.people import tokens
 from tests.net.apiserver import NOW, READER, Served, add_node, as_json, run
 
 DISK = {"disk": "foreign", "reported_at": NOW}

@@ -20,8 +20,10 @@ from cod.cli.root import COMMANDS, cod
 from cod.cli.show import SPAN, ago, size
 from cod.client import ApiError, Client, Unreachable, _Unix, find_server, path
 from cod.model import ipv4
-from cod.store import conflicts, requests, templates
 from cod.store import tables as t
+from cod.store.images import templates
+from cod.store.nodes import conflicts
+from cod.store.scheduler import requests
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for

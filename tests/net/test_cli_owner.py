@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from cod.cli.root import cod
-from cod.flows import people, tokens
+from cod.flows.people import people, tokens
 from cod.model import Who
-from cod.store import groups, images
+from cod.store.images import images
+from cod.store.people import groups
 from tests.net.apiserver import NOW, Served, as_json, run
 
 pytestmark = pytest.mark.slow  # with the command line's other tests

@@ -16,16 +16,18 @@ import pytest
 from sqlalchemy import Engine, insert
 from twisted.internet.task import Clock
 
-from cod.flows import boot
+from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, RequestTuple, Site, ipv4
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import BATCH, ConfdServer, Limits
 from cod.orders import Order
 from cod.policy.nodes import lifecycle
 from cod.pool import Pool, in_transaction
-from cod.store import bindings, conflicts, groups, holding, nodes, requests, secrets, sessions, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import bindings, conflicts, holding, nodes, secrets, sessions, steps
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
 from tests.waiting import until
@@ -129,7 +131,7 @@ class World:
         made = protocol.verifier(secret.key, os.urandom(16))
 
         def mint(tx: Tx) -> None:
-            boot.mint(tx, MACS[number], at(number), secret.id, made.salt, made.stored_key, made.server_key,
+            script.mint(tx, MACS[number], at(number), secret.id, made.salt, made.stored_key, made.server_key,
                       now=NOW, site=self.site)
         self.flow(mint)
         return secret

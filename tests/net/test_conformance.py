@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.ca import Ca
-from cod.flows import vcms
+from cod.flows.notices import vcms
 from cod.model import Site
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer

@@ -20,8 +20,10 @@ from cod.consolefiles import State
 from cod.model import ConsoleRules, Role, Site
 from cod.policy.nodes.console import FREE, tenure
 from cod.pool import Pool
-from cod.store import claims, groups, nodes
+from cod.store import claims
 from cod.store import tables as t
+from cod.store.nodes import nodes
+from cod.store.people import groups
 from tests.conftest import ready
 from tests.net.apiserver import NOW, Served, as_json, run, said, serving
 from tests.net.credentials import as_user

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.flows import boot
+from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, Site, ipv4
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import ConfdServer
 from cod.pool import Pool, in_transaction
 from cod.states import NodeEvent
-from cod.store import bindings, nodes
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, nodes
 from cod.wire.confd import protocol
 from tests.hardware import machine, nic
 from tests.waiting import until
@@ -53,7 +53,7 @@ class World:
             now = time.time()
             nodes.add(tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="dirty")
             bindings.put(tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)])
-            boot.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
+            script.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
                       site=self.site)
 
         in_transaction(self.engine, boots)

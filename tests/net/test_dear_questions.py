@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cod.client import ApiError, Client
-from cod.flows import templates
+from cod.flows.images import templates
 from cod.web import rations
 from cod.wire import xmldoc
 from tests.net.apiserver import Served

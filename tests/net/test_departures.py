@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import Engine
 from twisted.internet.task import Clock
 
-from cod.flows import departures, invitations, people, signin, sshkeys, tokens
+from cod.flows.people import directory_sync, invitations, people, signin, sshkeys, tokens
 from cod.model import Ldap, Refused, Role, SignInRules, Site, User, Who
 from cod.pool import Pool, in_transaction
-from cod.store import audit, groups, signins
-from cod.store import people as rows
+from cod.store.people import audit, groups, signins
+from cod.store.people import people as rows
 from cod.web.signin import directory_sync as edge
 from cod.web.signin.directory import _is_known, _stays, known, verify
 from cod.web.signin.service import SignIn
@@ -249,9 +249,9 @@ def test_a_clock_that_was_set_back_puts_nothing_off(here: Here, root: Any) -> No
 
 def test_who_signs_in_while_it_is_asked_is_there(here: Here) -> None:
     eve = here.come("eve")
-    asked = here.tx(departures.asked, now=here.now)
+    asked = here.tx(directory_sync.asked, now=here.now)
     assert [user.name for user in asked] == ["eve"]
-    told = here.tx(departures.put_down, asked=asked, known=[], since=here.now - 2.0, now=here.now)
+    told = here.tx(directory_sync.put_down, asked=asked, known=[], since=here.now - 2.0, now=here.now)
     assert (told, here.sessions(eve)) == (([], []), 1)
 
 
@@ -259,9 +259,9 @@ def test_only_who_can_do_something_here_is_asked_about(here: Here) -> None:
     here.come("eve")
     here.tx(rows.add, "ann", NOW)
     here.tx(rows.add, "dan", NOW, directory="ldap", subject="ldap:1")
-    assert [user.name for user in here.tx(departures.asked, now=here.now)] == ["eve"]
+    assert [user.name for user in here.tx(directory_sync.asked, now=here.now)] == ["eve"]
     here.tx(people.change, "eve", {"disabled": True}, now=here.now)
-    assert here.tx(departures.asked, now=here.now) == []
+    assert here.tx(directory_sync.asked, now=here.now) == []
 
 
 def test_the_service_begins_and_ends(engine: Engine, pool: Pool, site: Site, tmp_path: Path) -> None:

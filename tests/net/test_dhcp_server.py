@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cod.flows import dhcp as flow
+from cod.flows.boot import dhcp as flow
 from cod.model import DhcpQuery, Site
 from cod.net.dhcp.server import DhcpServer
 from cod.pool import Pool

@@ -17,9 +17,11 @@ from sqlalchemy import Engine, insert
 from cod.model import Node, Site, Vcluster
 from cod.net.dns.server import ANSWERS, DnsServer
 from cod.pool import Pool, in_transaction
-from cod.store import groups, holding, nodes, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import holding, nodes
+from cod.store.people import groups
+from cod.store.scheduler import vclusters
 
 Start = Callable[..., DnsServer]
 Dig = Callable[..., list[str]]

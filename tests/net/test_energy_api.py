@@ -15,9 +15,10 @@ from cod.cli.energy import bar, figures
 from cod.cli.root import cod
 from cod.client import ApiError
 from cod.model import Role
-from cod.store import groups, types
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import types
+from cod.store.people import groups
 from tests.net.apiserver import NOW, READER, Served, add_node
 from tests.net.credentials import as_user
 

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
 from cod.model import Role, Who
-from cod.store import nodes
+from cod.store.nodes import nodes
 from cod.web import event_texts, events
 from cod.web.errors import Wrong
 from cod.web.event_texts import OVERLAP, Following, Happening

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from cod.flows.signin import digest
+from cod.flows.people.signin import digest
 from cod.model import Role
 from cod.states import NodeEvent
-from cod.store import groups, nodes, people, signins, tables
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.people import groups, people, signins
 from cod.web import events
 from tests.net.apiserver import NOW, Served, add_node
 from tests.waiting import until

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cod.cli.root import cod
 from cod.client import ApiError, Client, full_name, path_of
-from cod.store import images
+from cod.store.images import images
 from cod.web import openapi
 from cod.web.routes import find, matched, unquoted
 from cod.web.table import ROUTES

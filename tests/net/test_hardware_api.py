@@ -9,8 +9,10 @@ import pytest
 from sqlalchemy import func, select
 
 from cod.client import ApiError
-from cod.store import nodes, tables, templates, types
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import nodes, types
 from tests.net.apiserver import NOW, Served, add_node, as_json, said
 from tests.nodes import REPORT
 

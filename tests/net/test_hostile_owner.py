@@ -16,11 +16,11 @@ import pytest
 from sqlalchemy import update
 
 from cod.client import ApiError, Client
-from cod.flows import invitations, signin, tokens
+from cod.flows.people import invitations, signin, tokens
 from cod.model import Identity, Refused, SignInRules, Who
-from cod.store import people as rows
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.people import people as rows
 from cod.web.portal.registry import ACTIONS, PAGES
 from tests.net.apiserver import NOW, Served
 from tests.net.credentials import as_user

@@ -13,9 +13,10 @@ from twisted.internet.task import Clock
 from cod.flows.pruning import BATCH
 from cod.model import Energy, Policy, Site
 from cod.pool import Pool
-from cod.store import marks, nodes
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 from cod.workers import energy, pruning
 from tests.net.handpool import HandPool
 from tests.store.manager_world import add_node, in_tx
@@ -114,7 +115,7 @@ def test_a_lost_race_is_no_trouble(hour: Hour, site: Site, caplog: pytest.LogCap
     hour.pool.before = quicker
     hour.accountant(site).startService()
     assert not caplog.records
-    assert in_tx(hour.pool.engine, marks.at, marks.ENERGY) is None
+    assert in_tx(hour.pool.engine, watermarks.at, watermarks.ENERGY) is None
 
 
 def test_a_clock_that_was_wrong_is_told(hour: Hour, site: Site, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from cod.model import Binding, ImageRules, Site, ipv4
 from cod.net.bootserver.connection import Limits
 from cod.net.bootserver.server import HttpServer
 from cod.pool import Pool, in_transaction
-from cod.store import bindings, nodes, secrets
+from cod.store.nodes import bindings, nodes, secrets
 from cod.wire import diskloader
 from cod.wire.confd import protocol
 

@@ -14,15 +14,18 @@ from sqlalchemy import Engine, update
 from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
-from cod.flows import fetches
+from cod.flows.boot import fetches
 from cod.model import Binding, ImageRules, Site, ipv4
 from cod.net.bootserver import fetches as edge
 from cod.net.bootserver.server import HttpServer
 from cod.policy.people.names import full
 from cod.pool import Pool, in_transaction
 from cod.states import NodeState
-from cod.store import bindings, groups, images, nodes, templates, vclusters
 from cod.store import tables as t
+from cod.store.images import images, templates
+from cod.store.nodes import bindings, nodes
+from cod.store.people import groups
+from cod.store.scheduler import vclusters
 from tests.conftest import SUBNET
 
 NOW = 1_000_000.0

@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Engine
 from twisted.internet.task import Clock
 
-from cod.flows import images
+from cod.flows.images import images
 from cod.images.verify import verify
 from cod.model import Image, ImageRules, Refused
 from cod.pool import Pool, in_transaction
-from cod.store import groups
+from cod.store.people import groups
 from cod.workers import ingest as edge
 from tests.waiting import until
 

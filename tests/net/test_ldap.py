@@ -10,10 +10,10 @@ import pytest
 
 from cod import passwords
 from cod.client import ApiError
-from cod.flows import people
+from cod.flows.people import people
 from cod.model import Identity, Ldap, Refused, SignInRules, Site
 from cod.pool import Pool
-from cod.store import people as rows
+from cod.store.people import people as rows
 from cod.web.signin.directory import verify
 from tests.net import slapd
 from tests.net.apiserver import NOW, Served, serving

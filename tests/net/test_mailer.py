@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.threadpool import ThreadPool
 
-from cod.flows.notices import Delivery
+from cod.flows.notices.notices import Delivery
 from cod.model import Mail, Notice, NoticeRules, Send, Site
 from cod.net.notify import mailer
 from cod.net.notify.delivery_errors import Unsent

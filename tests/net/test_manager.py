@@ -10,11 +10,12 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
-from cod.flows import plan
-from cod.flows import vclusters as owner_flows
+from cod.flows.scheduler import plan
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Effect, Refused, Site
 from cod.states import NodeEvent
-from cod.store import nodes, requests, vclusters
+from cod.store.nodes import nodes
+from cod.store.scheduler import requests, vclusters
 from cod.workers.manager import CLAIM, Manager
 from tests.net.handpool import HandPool
 from tests.store.manager_world import arrive, check_world, furnish, in_tx, states

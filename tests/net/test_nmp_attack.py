@@ -16,15 +16,16 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from cod.ca import Ca, Issued
-from cod.flows import vclusters, vcms
-from cod.flows.vcms import Greeted
+from cod.flows.notices import vcms
+from cod.flows.notices.vcms import Greeted
+from cod.flows.scheduler import vclusters
 from cod.model import Owed, Refused, Site
 from cod.net.nmp import server as nmp
 from cod.net.nmp import tls
 from cod.net.nmp.connection import GREETING, LINGER
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
-from cod.store import vcms as store
+from cod.store.notices import vcms as store
 from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.ports import free_port

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine
 
 from cod.ca import SERVER_NAME, Ca, Issued, serial_text
-from cod.flows import vcms
+from cod.flows.notices import vcms
 from cod.model import Site
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer

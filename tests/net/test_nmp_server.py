@@ -18,18 +18,20 @@ from twisted.internet.threads import blockingCallFromThread
 from twisted.python.threadpool import ThreadPool
 
 from cod.ca import Ca, Issued
-from cod.flows import groups, requests, vclusters, vcms
+from cod.flows.notices import vcms
+from cod.flows.people import groups
+from cod.flows.scheduler import requests, vclusters
 from cod.model import Site
 from cod.net.nmp import connection, limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
-from cod.store import dues
-from cod.store import nodes as node_rows
-from cod.store import requests as request_rows
 from cod.store import tables as t
-from cod.store import vclusters as vcluster_rows
-from cod.store import vcms as store
 from cod.store.engine import Tx
+from cod.store.nodes import nodes as node_rows
+from cod.store.notices import vcm_outbox
+from cod.store.notices import vcms as store
+from cod.store.scheduler import requests as request_rows
+from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.keeper import Keeper, Terms
 from cod.vcm.pool import Wish
 from cod.vcm.reach import over_tls
@@ -470,6 +472,6 @@ def _pending(tx: Tx) -> list[Any]:
 
 
 def test_the_keys_of_requests_are_their_vcm_s_own(engine: Engine) -> None:
-    assert dues.own_key(dues.request_key(7, "grow-1")) == "grow-1"
-    assert dues.own_key("from-the-portal") == ""
+    assert vcm_outbox.own_key(vcm_outbox.request_key(7, "grow-1")) == "grow-1"
+    assert vcm_outbox.own_key("from-the-portal") == ""
     assert requests.Asked(1).template == ""

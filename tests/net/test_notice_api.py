@@ -12,11 +12,12 @@ import pytest
 
 from cod.cli import events, notice
 from cod.client import ApiError
-from cod.flows import notices as flows
+from cod.flows.notices import notices as flows
 from cod.model import Effect, NoticeRules, Role, Site
 from cod.pool import Pool
-from cod.store import groups, notices
 from cod.store.engine import Tx
+from cod.store.notices import notices
+from cod.store.people import groups
 from cod.wire import webhook
 from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, as_json, run, said, serving
 from tests.net.credentials import as_user

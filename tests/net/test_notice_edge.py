@@ -11,14 +11,16 @@ from sqlalchemy import Engine, select
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from cod.flows import notices as flows
-from cod.flows.notices import Delivery
+from cod.flows.notices import notices as flows
+from cod.flows.notices.notices import Delivery
 from cod.model import Mail, NoticeRules, Site
 from cod.net.notify.delivery import LEASE, POLL, Notifier, Post
 from cod.net.notify.delivery_errors import Unsent
 from cod.pool import Pool, in_transaction
-from cod.store import groups, notices, tables
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.notices import notices
+from cod.store.people import groups
 from cod.wire.webhook import unique
 from tests.net.handpool import HandPool
 from tests.net.receivers import listening, serving

@@ -15,7 +15,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 from oidc_provider_mock import User, run_server_in_thread
 
-from cod.flows import people
+from cod.flows.people import people
 from cod.model import Identity, Oidc, Refused, SignInRules, Site
 from cod.pool import Pool
 from cod.web.signin.oidc import PATIENCE, Provider

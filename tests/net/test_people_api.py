@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cod.client import ApiError, Client
-from cod.flows import people, tokens
+from cod.flows.people import people, tokens
 from cod.model import Mail, SignInRules, Site, Who
 from cod.pool import Pool
-from cod.store import groups
+from cod.store.people import groups
 from tests.net import receivers
 from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, serving
 

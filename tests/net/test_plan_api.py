@@ -17,9 +17,9 @@ from cod.cli.node import immunity
 from cod.cli.plan import print_explanation
 from cod.cli.root import cod
 from cod.client import ApiError
-from cod.flows import acts as acting
-from cod.flows import plan as flow
-from cod.flows.explain import OTHERS
+from cod.flows.scheduler import apply_plan as acting
+from cod.flows.scheduler import plan as flow
+from cod.flows.scheduler.explain import OTHERS
 from cod.model import Role, Site
 from cod.pool import Pool
 from cod.store import tables as t

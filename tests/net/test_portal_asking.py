@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from sqlalchemy import update
 
-from cod.store import requests
 from cod.store import tables as t
+from cod.store.scheduler import requests
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import Shown, signed_in

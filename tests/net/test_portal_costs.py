@@ -12,7 +12,7 @@ import pytest
 from cod import passwords
 from cod.client import ApiError
 from cod.images.verify import Checked
-from cod.store import images
+from cod.store.images import images
 from cod.web.portal.render import Templates
 from cod.web.table import software
 from tests.net.apiserver import ADMIN, NOW, Served

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from cod.model import Role
-from cod.store import groups, people
+from cod.store.people import groups, people
 from cod.web.portal.groups import amount
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there

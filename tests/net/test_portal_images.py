@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cod.flows import images as image_flows
+from cod.flows.images import images as image_flows
 from cod.states import NodeState
-from cod.store import captures, images, nodes, uploads
+from cod.store.images import images, uploads
+from cod.store.nodes import captures, nodes
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser, signed_in

@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import delete
 
 from cod.model import Role, Who
-from cod.store import blocks, conflicts, groups, nodes
 from cod.store import tables as t
+from cod.store.nodes import blocks, conflicts, nodes
+from cod.store.people import groups
 from tests.conftest import ready
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import signed_in

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cod.states import NodeState
-from cod.store import groups, tables
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.people import groups
 from cod.web.portal.overview import sorts
 from tests.net.apiserver import NOW, Served, add_node
 from tests.net.portalclient import Browser, member, signed_in

@@ -8,7 +8,7 @@ from email.policy import default
 from typing import Any
 
 from cod.model import Mail, Role, Site, Who
-from cod.store import groups, people
+from cod.store.people import groups, people
 from tests.net import receivers
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import Browser, signed_in

@@ -23,8 +23,10 @@ from cod import webcert
 from cod.model import Role, Site, Who
 from cod.pool import Pool
 from cod.states import NodeEvent
-from cod.store import groups, nodes, people, tables
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.people import groups, people
 from cod.web.portal.registry import PAGES
 from cod.web.portal.visits import Visit
 from cod.web.tls import WebTls

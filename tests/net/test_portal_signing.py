@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cod import passwords
-from cod.flows import invitations
-from cod.flows.signin import digest
+from cod.flows.people import invitations
+from cod.flows.people.signin import digest
 from cod.model import Role, SignInRules
-from cod.store import groups, people
 from cod.store.engine import Tx
+from cod.store.people import groups, people
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import ANN, Browser, signed_in
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from cod.store import tables as t
-from cod.store import templates
+from cod.store.images import templates
 from cod.web.portal import templateform
 from cod.web.portal.forms import Fields
 from tests.net.apiserver import Served

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import ensureDeferred
 
-from cod.store import images, uploads
+from cod.store.images import images, uploads
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser, Shown

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
-from cod.flows import people, sshkeys, views
+from cod.flows import views
+from cod.flows.people import people, sshkeys
 from cod.model import Site, Who
 from cod.store import tables as t
 from cod.web.portal import vclusters

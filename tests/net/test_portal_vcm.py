@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cod.ca import Ca
-from cod.flows import vcms
+from cod.flows.notices import vcms
 from cod.model import Refused, Site
 from cod.pool import Pool
 from cod.store import tables as t

@@ -15,7 +15,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock, deferLater
 from twisted.protocols.basic import LineOnlyReceiver
 
-from cod.flows import power as flows
+from cod.flows.nodes import power as flows
 from cod.model import Account, Node, Policy, Site
 from cod.policy.nodes.power import ASK_SYSTEM, BUDGET
 from cod.pool import in_transaction
@@ -24,8 +24,9 @@ from cod.power.driver import PowerError, SignIn, Target
 from cod.power.edge import Pace, PowerEdge
 from cod.power.lab import LabDriver
 from cod.power.meters import ALONE, AT_ONCE, ROUND, TICK, Meters
-from cod.store import nodes, tables
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 

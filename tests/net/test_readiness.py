@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import Engine, insert, update
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from cod.flows import readiness
-from cod.flows.readiness import Check
+from cod.flows.nodes import readiness
+from cod.flows.nodes.readiness import Check
 from cod.model import Policy
 from cod.states import NodeEvent, NodeState
-from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import nodes
 from cod.workers import readiness as prober
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cod.client import ApiError
-from cod.flows import reclaims as flow
+from cod.flows.scheduler import reclaims as flow
 from cod.model import Site
 from cod.pool import Pool
 from tests.net.apiserver import NOW, READER, Served, as_json, said, serving

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from cod import uploads
 from cod.cli.root import cod
 from cod.client import ApiError, Client, Unreachable
-from cod.flows import groups, images
+from cod.flows.images import images
+from cod.flows.people import groups
 from cod.uploads import Sender
 from tests.net.apiserver import ADMIN, NOW, Served, as_json, run
 from tests.waiting import until

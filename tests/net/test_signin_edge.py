@@ -13,9 +13,9 @@ import pytest
 from argon2 import PasswordHasher
 
 from cod import passwords
-from cod.flows import people as flows
+from cod.flows.people import people as flows
 from cod.model import Refused, SlowDown
-from cod.store import audit, people
+from cod.store.people import audit, people
 from cod.web.signin import service as edge
 from cod.web.signin.service import SignIn
 from tests.net.apiserver import NOW, Served

@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from cod.model import Binding, Site, ipv4
 from cod.net.tftp.server import Crowd, TftpServer
 from cod.pool import Pool, in_transaction
-from cod.store import bindings, nodes, secrets
+from cod.store.nodes import bindings, nodes, secrets
 from cod.wire import diskloader
 from cod.wire.tftp import Limits
 from tests.waiting import until

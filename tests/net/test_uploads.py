@@ -22,7 +22,8 @@ from sqlalchemy import select
 
 from cod import webcert
 from cod.client import ApiError, Client
-from cod.flows import groups, images, uploads
+from cod.flows.images import images, uploads
+from cod.flows.people import groups
 from cod.model import Effect, ImageRules, Refused, Site
 from cod.pool import Pool
 from cod.store import tables

@@ -17,7 +17,7 @@ from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError, TusUploadFailed
 from tusclient.storage.filestorage import FileStorage
 
-from cod.flows import images
+from cod.flows.images import images
 from cod.uploads import Sender
 from tests.net.apiserver import ADMIN, Served
 from tests.net.test_service import Serving

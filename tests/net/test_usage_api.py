@@ -14,8 +14,8 @@ from twisted.internet.task import Clock
 from cod.client import ApiError
 from cod.model import Role, Site
 from cod.pool import Pool
-from cod.store import groups
 from cod.store import tables as t
+from cod.store.people import groups
 from cod.workers.energy import Accountant
 from tests.net.apiserver import ADMIN, NOW, Served, add_node
 from tests.net.credentials import as_user

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from cod.flows.access import Claim
+from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
 from cod.web.table import ROUTES

@@ -17,7 +17,8 @@ from cryptography import x509
 from cod.ca import Ca, serial_text
 from cod.cli.root import cod
 from cod.client import ApiError
-from cod.flows import vclusters, vcms
+from cod.flows.notices import vcms
+from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.pool import Pool
 from cod.store import tables as t

@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine, update
 
 from cod.ca import Ca, Issued, serial_text
-from cod.flows import orders, vcms
+from cod.flows.agents import orders
+from cod.flows.notices import vcms
 from cod.model import Inviter, Site, ipv4
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer

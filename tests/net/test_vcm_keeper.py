@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cod.flows import vclusters
+from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.pool import in_transaction
-from cod.store import requests, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
+from cod.store.notices import vcms
+from cod.store.scheduler import requests
 from tests.net.vcmlab import Lab, furnish
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like

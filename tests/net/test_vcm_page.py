@@ -17,7 +17,8 @@ import pytest
 from sqlalchemy import Engine, select
 
 from cod.ca import Ca
-from cod.flows import vclusters, vcms
+from cod.flows.notices import vcms
+from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 
 from cod.ca import Ca, serial_text
-from cod.flows import vcms
+from cod.flows.notices import vcms
 from cod.model import Refused, Site, VcmView
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import Session

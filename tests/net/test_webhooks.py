@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.threadpool import ThreadPool
 
-from cod.flows.notices import Delivery
+from cod.flows.notices.notices import Delivery
 from cod.model import Notice, NoticeRules, Send, Site
 from cod.net.notify import webhooks
 from cod.net.notify.delivery_errors import Unsent

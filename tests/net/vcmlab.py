@@ -20,15 +20,17 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone, Connection
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from cod.flows import groups, vclusters, vcms
+from cod.flows.notices import vcms
+from cod.flows.people import groups
+from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import Session
 from cod.net.nmp.tls import Shown
 from cod.pool import in_transaction
-from cod.store import nodes
-from cod.store import vclusters as vcluster_rows
 from cod.store.engine import Tx, connect
+from cod.store.nodes import nodes
+from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.keeper import Keeper
 from cod.vcm.link import Link
 from cod.vcm.pool import GivenUp, Wish

@@ -7,15 +7,18 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from cod.flows import deadlines, orders, progress, report
-from cod.flows import sessions as flow
+from cod.flows.agents import orders, progress, report
+from cod.flows.agents import sessions as flow
+from cod.flows.nodes import deadlines
 from cod.model import BootSecret, Node, Peer, RequestTuple, Result, Site, Vcluster
 from cod.orders import Order
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeState
-from cod.store import groups, holding, nodes, requests, secrets, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import holding, nodes, secrets, steps
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
 
 NOW = 1000.0
 KEY = bytes(32)

@@ -7,12 +7,14 @@ from typing import Any
 
 from sqlalchemy import Engine, event, select, update
 
-from cod.flows import reclaims as reclaim_flows
-from cod.flows import vclusters as owner_flows
+from cod.flows.scheduler import reclaims as reclaim_flows
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Energy, Reclaim, Site
-from cod.store import groups, reclaims, tables, vclusters
+from cod.store import tables
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.scheduler import reclaims, vclusters
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, run_pass
 
 GIB = '<requires><memory><mib equal="{}"/></memory></requires>'

@@ -6,13 +6,14 @@ from typing import Any
 
 from sqlalchemy import Engine, func, insert, select
 
-from cod.flows import acts as act_flows
-from cod.flows import plan as flow
+from cod.flows.scheduler import apply_plan as act_flows
+from cod.flows.scheduler import plan as flow
 from cod.model import Node, Site
 from cod.states import Disk, NodeEvent, NodeState
-from cod.store import groups, nodes, types
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import nodes, types
+from cod.store.people import groups
 
 REPORT = '<node><disk local="yes" size="4000000000" /><firmware kind="bios" /><memory mib="{mib}" /></node>'
 DOCUMENT = '<template{cache}><image target="disk" name="debian"/></template>'

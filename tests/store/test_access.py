@@ -7,16 +7,19 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from cod.flows import groups as group_flows
-from cod.flows import images as image_flows
 from cod.flows import views
-from cod.flows.access import Claim, guarded
+from cod.flows.images import images as image_flows
+from cod.flows.people import groups as group_flows
+from cod.flows.people.access import Claim, guarded
 from cod.model import Owned, Refused, RequestTuple, Right, Role, Who
 from cod.policy.people.names import full
 from cod.states import NodeState
-from cod.store import access, groups, images, nodes, requests, templates, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.images import images, templates
+from cod.store.nodes import nodes
+from cod.store.people import access, groups
+from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
 
 NOW = 1_000_000.0

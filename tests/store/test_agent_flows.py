@@ -7,14 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from cod.flows import boot, deadlines, orders, power
-from cod.flows import nodes as nodes_flows
-from cod.flows import sessions as flow
+from cod.flows.agents import orders
+from cod.flows.agents import sessions as flow
+from cod.flows.boot import script
+from cod.flows.nodes import deadlines, power
+from cod.flows.nodes import nodes as nodes_flows
 from cod.model import Binding, Energy, Peer, Policy, Refused, Result, Site, ipv4
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
-from cod.store import bindings, conflicts, groups, nodes, requests, secrets, sessions, steps, vclusters, views
+from cod.store import views
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, conflicts, nodes, secrets, sessions, steps
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
 from tests.store.agentlab import NOW, Lab, hardware, mac, uuid
 
 MOTION = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
@@ -107,7 +112,7 @@ def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
     bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
 
     def served() -> str:
-        return boot.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
+        return script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
 
     assert served().endswith("/boot/disk/fedcba98"), "no other disk will do: it was just written"
     steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
@@ -125,7 +130,7 @@ def test_a_node_that_was_primed_before_signatures_were_kept_boots_its_first_disk
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id, bytes_written=1_000_000)
     bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
-    plan = boot.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
+    plan = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
     assert (plan.action, plan.kernel) == ("local", "")
 
 

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from cod.flows import captures
-from cod.flows import sessions as flow
+from cod.flows.agents import sessions as flow
+from cod.flows.nodes import captures
 from cod.model import Ingested, Peer, Policy, Refused, Site
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
-from cod.store import bindings, nodes, steps
-from cod.store import captures as rows
 from cod.store.engine import connect
+from cod.store.nodes import bindings, nodes, steps
+from cod.store.nodes import captures as rows
 from cod.store.tables import metadata
 from tests.conftest import SUBNET
 from tests.store.agentlab import Lab

@@ -8,16 +8,21 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select, update
 
-from cod.flows import boot, captures, deadlines, groups, sessions, vclusters
-from cod.flows import nodes as node_flows
+from cod.flows.agents import sessions
+from cod.flows.boot import script
+from cod.flows.nodes import captures, deadlines
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.people import groups
+from cod.flows.scheduler import vclusters
 from cod.model import Binding, CapturedPartition, Effect, Ingested, Peer, Refused, ipv4
 from cod.policy.nodes import lifecycle, template
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
-from cod.store import bindings, images, nodes, steps, templates
-from cod.store import captures as rows
-from cod.store import groups as group_rows
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.images import images, templates
+from cod.store.nodes import bindings, nodes, steps
+from cod.store.nodes import captures as rows
+from cod.store.people import groups as group_rows
 from cod.wire import xmldoc
 from tests.store.agentlab import Lab, mac
 
@@ -127,13 +132,13 @@ def test_a_node_that_nothing_can_switch_waits_for_its_reboot(lab: Lab) -> None:
     lab.tick(1e6)
     assert lab.node(1).state == "active"
     bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 900)])
-    plan = boot.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
+    plan = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
     assert (plan.action, lab.node(1).state, lab.node(1).reason) == ("trampoline", "trampoline", "")
     peer = lab.boots(1)
     keep(lab)
     lab.done(peer, lab.order(1).id)
     assert lab.node(1).state == "boot"
-    assert boot.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).action == "local"
+    assert script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).action == "local"
 
 
 # ---------------------------------------------------------------- what is refused

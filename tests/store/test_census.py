@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, insert, select, text, update
 
-from cod.flows import explain
-from cod.flows import plan as flow
+from cod.flows.scheduler import explain
+from cod.flows.scheduler import plan as flow
 from cod.model import Policy, Refused, Site
 from cod.policy.scheduler.snapshot import COLD, WARM, Cache, Kind, Snapshot
 from cod.states import Disk
-from cod.store import census, groups, nodes, reservations
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.people import groups
+from cod.store.scheduler import node_counts, reservations
 from tests.store.busy_site import build, calm, people, ruled, want
 from tests.store.manager_world import add_node, add_template, arrive, furnish, run_pass
 
@@ -101,13 +103,13 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
 def test_each_lot_can_be_picked_whole(tx: Tx, mixed: Site) -> None:
     """What is counted and what is picked are the same nodes: every lot, all of it, and no node twice."""
     taken: set[int] = set()
-    for one in census.free(tx, census.kept(tx, NOW), False, NOW):
-        picked = census.pick_free(tx, one.key, one.nodes, False)
+    for one in node_counts.free(tx, node_counts.kept(tx, NOW), False, NOW):
+        picked = node_counts.pick_free(tx, one.key, one.nodes, False)
         assert len(picked) == one.nodes
-        assert len(census.pick_free(tx, one.key, one.idle, False, NOW)) == one.idle
+        assert len(node_counts.pick_free(tx, one.key, one.idle, False, NOW)) == one.idle
         for count, since in ((one.nodes + 1, None), (one.idle + 1, NOW)):
             with pytest.raises(nodes.Stale, match=f"{count} nodes of a kind were free, {count - 1} are left"):
-                census.pick_free(tx, one.key, count, False, since)
+                node_counts.pick_free(tx, one.key, count, False, since)
         assert [node.id for node in picked] == sorted({node.id for node in picked} - taken)
         taken |= {node.id for node in picked}
 
@@ -139,10 +141,10 @@ def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
 
     assert subnets(flow.snapshot(tx, site, 1.0)) == [("", 3)]
     assert subnets(flow.snapshot(tx, two, 1.0)) == [("", 1), ("far", 1), ("lab", 1)]
-    kind = census.Kind(next(iter(flow.snapshot(tx, site, 1.0).types)), 0, "far")
-    key = census.FreeKey("inactive", kind, None, None, 0)
-    assert [node.name for node in census.pick_free(tx, key, 1, True)] == ["node1"]
-    assert census.by_subnet(tx) == {"lab": 1, "far": 1}
+    kind = node_counts.Kind(next(iter(flow.snapshot(tx, site, 1.0).types)), 0, "far")
+    key = node_counts.FreeKey("inactive", kind, None, None, 0)
+    assert [node.name for node in node_counts.pick_free(tx, key, 1, True)] == ["node1"]
+    assert node_counts.by_subnet(tx) == {"lab": 1, "far": 1}
 
 
 def _statements(engine: Engine, step: Any) -> list[tuple[str, Any]]:
@@ -170,10 +172,10 @@ def test_counting_reads_no_wide_row(engine: Engine, site: Site, by_priority: dic
     policy = Policy(inertia=5.0, inertia_by_priority=by_priority)
 
     def count(tx: Tx) -> None:
-        census.free(tx, [], False, 1.0)
-        census.coming(tx, [], False)
-        census.held(tx, [], False, policy, 10.0)
-        census.by_type(tx)
+        node_counts.free(tx, [], False, 1.0)
+        node_counts.coming(tx, [], False)
+        node_counts.held(tx, [], False, policy, 10.0)
+        node_counts.by_type(tx)
 
     statements = _statements(engine, count)
     assert len(statements) == 5

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from cod.flows import consoles
+from cod.flows.nodes import consoles
 from cod.model import ConsoleRules, Node, Refused, Site, Vcluster
 from cod.policy.nodes.console import FREE
 from cod.states import NodeEvent, NodeState
-from cod.store import claims, groups, holding, nodes, vclusters
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import holding, nodes
+from cod.store.people import groups
+from cod.store.scheduler import vclusters
 
 NOW = 1_000_000.0
 ON = ConsoleRules(record=True)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, insert, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from cod.flows import boot as boot_flow
-from cod.flows import dhcp as flow
+from cod.flows.boot import dhcp as flow
+from cod.flows.boot import script as boot_flow
 from cod.model import (
     Binding,
     DhcpAnswer,
@@ -31,9 +31,12 @@ from cod.model import (
 from cod.policy.nodes.newcomers import Newcomers
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
-from cod.store import bindings, captures, conflicts, groups, nodes, secrets, tables, vclusters
+from cod.store import tables
 from cod.store.engine import Tx
-from cod.store.ledger import probes
+from cod.store.nodes import bindings, captures, conflicts, nodes, secrets
+from cod.store.nodes.binding_batch import probes
+from cod.store.people import groups
+from cod.store.scheduler import vclusters
 
 NOW = 1_000_000.0
 MAC = "52:54:00:00:00:01"

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from cod.flows import dhcp as flow
 from cod.flows import pruning
+from cod.flows.boot import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, Site, dotted, ipv4
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeState
-from cod.store import bindings, blocks, conflicts, nodes
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, blocks, conflicts, nodes
 
 NOW = 1_000_000.0
 RETRIES = (0, 4, 12, 28)  # seconds at which PXE firmware asks before it gives up (PXE 2.1, section 2.2.3)

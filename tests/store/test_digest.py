@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, Select, insert, select, update
 
-from cod.flows import plan as flow
-from cod.store import census, reservations, scene, vclusters
-from cod.store import requests as request_rows
+from cod.flows.scheduler import plan as flow
 from cod.store import tables as t
-from cod.store.digest import digest
 from cod.store.engine import Tx
+from cod.store.scheduler import node_counts, pass_rows, reservations, vclusters
+from cod.store.scheduler import requests as request_rows
+from cod.store.scheduler.row_digest import digest
 from tests.bench.pass_world import NOW, SITE, Size, fill
 from tests.store.manager_world import in_tx
 
 SIZE = Size(200, 30)
 ROWS = {"live": vclusters.live_rows(), "pending": request_rows.pending_rows(),
-        "held": census.held_rows(SITE.policy, NOW)}
+        "held": node_counts.held_rows(SITE.policy, NOW)}
 CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
     *(("live", t.vclusters, {column: value}) for column, value in {
         "name": "another", "group_id": 7, "state": "draining", "creation_size": 99, "subnet": None,
@@ -45,9 +45,9 @@ def one_of(tx: Tx, name: str) -> int:
     return found
 
 
-def bare(seen: flow.Seen) -> scene.Scene:
+def bare(seen: flow.Seen) -> pass_rows.Scene:
     """All of a scene that a plan is made of."""
-    return seen.scene._replace(digests=scene.Digests(()))
+    return seen.scene._replace(digests=pass_rows.Digests(()))
 
 
 def test_every_column_counts(engine: Engine) -> None:
@@ -105,7 +105,7 @@ def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
         assert after is not before, values
         assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
         before = after
-    read = in_tx(engine, scene.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=before.scene)
+    read = in_tx(engine, pass_rows.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=before.scene)
     same = read.live is before.scene.live, read.pending is before.scene.pending, read.held is before.scene.held
     assert same == (engine.dialect.name != "sqlite",) * 3
 
@@ -118,7 +118,7 @@ def test_what_came_and_went_while_rows_were_read_is_not_taken_for_the_same(engin
     with engine.begin() as tx:
         tx.execute(insert(t.node_requests).values(id=1_000_000, vcluster_id=1, kind="grow", state="withdrawn",
                                                   priority=1, submitted_at=NOW))
-    read = in_tx(engine, scene.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=gone)
+    read = in_tx(engine, pass_rows.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=gone)
     assert 1_000_000 not in {one.id for one in read.pending}
 
 
@@ -127,12 +127,13 @@ def test_every_few_minutes_all_is_read_whatever_digests_say(engine: Engine) -> N
     before = in_tx(engine, flow.look, SITE, NOW, in_tx(engine, flow.look, SITE, NOW)).scene
     stale = before._replace(live=before.live[1:], pending=before.pending[1:], held=before.held[1:])
 
-    def read(now: float) -> scene.Scene:
-        found: scene.Scene = in_tx(engine, scene.read, SITE.policy, many=False, idle_since=NOW, now=now, before=stale)
+    def read(now: float) -> pass_rows.Scene:
+        found: pass_rows.Scene = in_tx(engine, pass_rows.read, SITE.policy, many=False, idle_since=NOW, now=now,
+                                   before=stale)
         return found
 
     assert (read(NOW).live == stale.live) is (engine.dialect.name != "sqlite"), "digests are believed"
-    anew = read((NOW // scene.ANEW + 1) * scene.ANEW)
+    anew = read((NOW // pass_rows.ANEW + 1) * pass_rows.ANEW)
     assert (anew.live, anew.pending) == (before.live, before.pending)
     assert len(anew.held) == len(before.held)
 
@@ -158,7 +159,7 @@ def test_rows_that_are_alike_do_not_cancel_each_other(engine: Engine) -> None:
 
 
 def test_a_digest_that_never_changes_is_caught(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene, "digest", lambda tx, query: (1, 1))
+    monkeypatch.setattr(pass_rows, "digest", lambda tx, query: (1, 1))
     with pytest.raises(AssertionError):
         test_what_is_seen_is_what_is_there(engine)
 

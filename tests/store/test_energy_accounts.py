@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
-from cod.flows import energy as flow
-from cod.flows import groups as group_flow
+from cod.flows.nodes import energy as flow
+from cod.flows.people import groups as group_flow
 from cod.model import Energy, EnergyUse, Node, Refused
 from cod.policy.nodes.energy_accounting import DAY
 from cod.states import Disk
-from cod.store import audit, energy, groups, marks, nodes, types, vclusters
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import energy, nodes, types
+from cod.store.people import audit, groups
+from cod.store.scheduler import vclusters
 from tests.store.manager_world import add_node, add_template
 
 RULES = Energy(watts_off=5.0, watts_idle=80.0, watts_busy=200.0)
@@ -54,7 +57,7 @@ def by_state(tx: Tx, **states: int) -> list[Node]:
 def test_the_first_count_only_begins(tx: Tx) -> None:
     by_state(tx, inactive=1)
     assert counted(tx, NOON)
-    assert (accounts(tx), marks.at(tx, marks.ENERGY)) == ({}, NOON)
+    assert (accounts(tx), watermarks.at(tx, watermarks.ENERGY)) == ({}, NOON)
 
 
 def test_a_minute_of_every_holder(tx: Tx) -> None:
@@ -175,7 +178,7 @@ def test_of_two_servers_that_begin_one_sets_the_mark(engine: Engine) -> None:
         assert flow.note(tx, first)
     with engine.begin() as tx:
         assert not flow.note(tx, replace(first, now=NOON + 1))
-        assert marks.at(tx, marks.ENERGY) == NOON
+        assert watermarks.at(tx, watermarks.ENERGY) == NOON
 
 
 def test_a_clock_set_back_is_waited_for_and_one_that_was_far_off_begins_anew(tx: Tx) -> None:
@@ -183,9 +186,9 @@ def test_a_clock_set_back_is_waited_for_and_one_that_was_far_off_begins_anew(tx:
     counted(tx, NOON)
     assert not counted(tx, NOON - 3600)
     assert not counted(tx, NOON)
-    assert marks.at(tx, marks.ENERGY) == NOON
+    assert watermarks.at(tx, watermarks.ENERGY) == NOON
     assert counted(tx, NOON - 2 * DAY)
-    assert (accounts(tx), marks.at(tx, marks.ENERGY)) == ({}, NOON - 2 * DAY)
+    assert (accounts(tx), watermarks.at(tx, watermarks.ENERGY)) == ({}, NOON - 2 * DAY)
     reading = flow.count(tx, RULES, NOON + 40 * DAY)
     assert reading is not None
     assert (reading.anew, reading.uses) == (True, ())
@@ -193,10 +196,10 @@ def test_a_clock_set_back_is_waited_for_and_one_that_was_far_off_begins_anew(tx:
 
 def test_a_mark_comes_back_from_the_database_to_the_bit(tx: Tx) -> None:
     at = NOON + 1 / 3
-    assert marks.move(tx, marks.ENERGY, None, at)
-    assert marks.at(tx, marks.ENERGY) == at
-    assert marks.move(tx, marks.ENERGY, at, at + 0.1)
-    assert not marks.move(tx, marks.ENERGY, at, at + 0.2)
+    assert watermarks.move(tx, watermarks.ENERGY, None, at)
+    assert watermarks.at(tx, watermarks.ENERGY) == at
+    assert watermarks.move(tx, watermarks.ENERGY, at, at + 0.1)
+    assert not watermarks.move(tx, watermarks.ENERGY, at, at + 0.2)
 
 
 # ---------------------------------------------------------------- what is told

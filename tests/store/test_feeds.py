@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cod.flows import feeds, notices
-from cod.flows import groups as group_flows
-from cod.flows import nodes as node_flows
-from cod.flows import vclusters as owner_flows
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.notices import notices, webhook_feed
+from cod.flows.people import groups as group_flows
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Effect, Refused, Site
-from cod.store import feeds as rows
-from cod.store import groups
-from cod.store import notices as notice_rows
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.notices import notices as notice_rows
+from cod.store.notices import webhook_feed as rows
+from cod.store.people import groups
 from tests.store.manager_world import arrive, furnish, run_pass
 
 HOOK = "https://hooks.example.org/x"
@@ -48,7 +48,7 @@ def wants(tx: Tx, *events: str, group: str = "site") -> None:
 
 def gather(tx: Tx, now: float) -> int:
     """As the notifier does it: only when there is something to do."""
-    return feeds.gather(tx, now) if feeds.due(tx, now) else 0
+    return webhook_feed.gather(tx, now) if webhook_feed.due(tx, now) else 0
 
 
 def create(tx: Tx, site: Site, name: str = "web", size: int = 2, group: str = "site", now: float = 2.0) -> None:
@@ -60,7 +60,7 @@ def test_nobody_is_told_who_does_not_want_it(tx: Tx, site: Site, posted: Posted)
     wants(tx, "notices")
     create(tx, site)
     run_pass(tx, site, 3.0)
-    assert not feeds.due(tx, 100.0)
+    assert not webhook_feed.due(tx, 100.0)
     assert gather(tx, 100.0) == 0
     assert posted() == []
 

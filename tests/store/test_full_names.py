@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cod.flows import groups, images, templates, uploads
-from cod.flows.access import Claim, check
+from cod.flows.images import images, templates, uploads
+from cod.flows.people import groups
+from cod.flows.people.access import Claim, check
 from cod.model import ImageRules, Ingested, Refused, Right, Role, Who
 from cod.policy.people import names
-from cod.store import groups as group_rows
-from cod.store import images as image_rows
 from cod.store import tables as t
-from cod.store import templates as rows
 from cod.store.engine import Tx
+from cod.store.images import images as image_rows
+from cod.store.images import templates as rows
+from cod.store.people import groups as group_rows
 
 NOW = 100.0
 RULES = ImageRules(quota=None)

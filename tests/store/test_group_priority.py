@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from cod.flows import groups as group_flows
-from cod.flows import requests as request_flows
-from cod.flows import vclusters as owner_flows
+from cod.flows.people import groups as group_flows
+from cod.flows.scheduler import requests as request_flows
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Effect, Site
-from cod.store import groups, reclaims, requests, vclusters
 from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.scheduler import reclaims, requests, vclusters
 from tests.store.busy_site import ruled
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, run_pass
 

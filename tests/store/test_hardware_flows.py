@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy import event, select
 
-from cod.flows import blocks as block_flows
-from cod.flows import dhcp, report, views
-from cod.flows import types as type_flows
+from cod.flows import views
+from cod.flows.agents import report
+from cod.flows.boot import dhcp
+from cod.flows.nodes import blocks as block_flows
+from cod.flows.nodes import types as type_flows
 from cod.model import DhcpQuery, Energy, Refused, Site, TypeRules
 from cod.states import NodeState
-from cod.store import blocks, conflicts, nodes, types
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import blocks, conflicts, nodes, types
 from tests.store.agentlab import NOW, Lab, hardware, mac
 
 ROW = {"subnet": "lab", "giaddr": "10.77.0.254", "circuit": b"Gi1/0/7".hex(), "remote": b"leaf3".hex()}

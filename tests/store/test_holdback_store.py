@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from sqlalchemy import Engine
 
-from cod.flows import plan as flow
-from cod.flows import vclusters as owner_flows
+from cod.flows.scheduler import plan as flow
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Site
 from tests.store.manager_world import furnish, in_tx, run_pass
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cod.flows import nodes as flow
-from cod.flows import report as reporting
+from cod.flows.agents import report as reporting
+from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order
 from cod.policy.nodes import lifecycle
 from cod.states import NodeEvent, Step
-from cod.store import steps
 from cod.store.engine import Tx
+from cod.store.nodes import steps
 from tests.store import agentlab
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 

@@ -10,13 +10,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from cod.flows import people, sshkeys
+from cod.flows.people import people, sshkeys
 from cod.model import Node, Refused, Site, Who
 from cod.policy.people import sshkeys as policy
 from cod.states import NodeState
-from cod.store import groups
-from cod.store import people as rows
 from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.people import people as rows
 from cod.wire.confd import messages
 from tests.store.agentlab import NOW, TEMPLATE, Lab
 from trampoline import seed

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from cod.flows import deadlines, dhcp, readiness, report, sessions
-from cod.flows import nodes as node_flows
-from cod.flows import vclusters as flow
+from cod.flows.agents import report, sessions
+from cod.flows.boot import dhcp
+from cod.flows.nodes import deadlines, readiness
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import vclusters as flow
 from cod.model import BootSecret, DhcpQuery, Peer, Policy, Refused, Site, dotted
 from cod.states import NodeEvent, NodeState, Step
-from cod.store import bindings, holding, nodes, requests, reservations, secrets, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, holding, nodes, secrets, steps
+from cod.store.scheduler import requests, reservations, vclusters
 from tests.store.agentlab import hardware
 from tests.store.busy_site import calm, people, ruled, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, rest, run_pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cod.flows import letters
+from cod.flows.people import invitation_mail
 from cod.model import SignInRules, SlowDown, Who
 from cod.store.engine import Tx
 
@@ -16,7 +16,7 @@ ANN, BOB = Who("user:ann", user_id=1), Who("user:bob", user_id=2)
 def wait(tx: Tx, who: Who, now: float = NOW) -> str:
     """'' if one letter more may be sent, else why not."""
     try:
-        letters.count(tx, who=who, rules=RULES, now=now)
+        invitation_mail.count(tx, who=who, rules=RULES, now=now)
     except SlowDown as slow:
         return slow.sentence
     return ""
@@ -42,8 +42,8 @@ def test_who_is_refused_by_the_site_has_lost_nothing(tx: Tx) -> None:
         wait(tx, Who(f"user:u{number}", user_id=10 + number))
     for _ in range(3):
         with pytest.raises(SlowDown), tx.begin_nested():
-            letters.count(tx, who=ANN, rules=RULES, now=NOW)
-    later = NOW + letters.HOUR
+            invitation_mail.count(tx, who=ANN, rules=RULES, now=NOW)
+    later = NOW + invitation_mail.HOUR
     assert (wait(tx, ANN, later), wait(tx, ANN, later)) == ("", "")
 
 

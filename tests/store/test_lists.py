@@ -9,7 +9,9 @@ from typing import Any, get_args
 import pytest
 from sqlalchemy import insert, select, text
 
-from cod.flows import notices, reclaims, views
+from cod.flows import views
+from cod.flows.notices import notices
+from cod.flows.scheduler import reclaims
 from cod.model import Listed, Page, Refused
 from cod.model.paging import COUNTED, cursor
 from cod.store import lists

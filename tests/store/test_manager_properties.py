@@ -15,16 +15,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cod.flows import acts as act_flows
-from cod.flows import nodes as node_flows
-from cod.flows import plan as flow
-from cod.flows import reclaims as reclaim_flows
-from cod.flows import requests as request_flows
-from cod.flows import vclusters as owner_flows
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import apply_plan as act_flows
+from cod.flows.scheduler import plan as flow
+from cod.flows.scheduler import reclaims as reclaim_flows
+from cod.flows.scheduler import requests as request_flows
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Energy, Node, Policy, Refused, Site
 from cod.states import Disk, NodeEvent, WrongEvent
-from cod.store import groups, nodes, reclaims, requests, reservations, tables, vclusters
+from cod.store import tables
 from cod.store.engine import Tx, connect
+from cod.store.nodes import nodes
+from cod.store.people import groups
+from cod.store.scheduler import reclaims, requests, reservations, vclusters
 from tests.conftest import SUBNET
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, planned, rest
 

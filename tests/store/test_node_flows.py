@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cod.flows import nodes as flows
-from cod.flows import vclusters as owner_flows
+from cod.flows.nodes import nodes as flows
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Account, Node, Peer, Refused, Result, Site
 from cod.states import Disk
-from cod.store import nodes, sessions
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes, sessions
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, members, run_pass
 
 

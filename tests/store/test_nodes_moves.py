@@ -6,8 +6,9 @@ import pytest
 
 from cod.model import Node
 from cod.states import NODE_RULES, NodeEvent, NodeState, WrongEvent
-from cod.store import nodes, views
+from cod.store import views
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 
 
 def seen(tx: Tx, name: str = "n1", **columns: object) -> Node:

@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select, update
 
-from cod.flows import groups as group_flows
-from cod.flows import notices as flow
-from cod.flows import templates
-from cod.flows import vclusters as vcluster_flows
-from cod.flows.notices import Delivery
+from cod.flows.images import templates
+from cod.flows.notices import notices as flow
+from cod.flows.notices.notices import Delivery
+from cod.flows.people import groups as group_flows
+from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.model import Effect, Group, NoticeRules, Page, Refused, Site
 from cod.policy.people.delivery import GIVEN_UP
-from cod.store import groups, nodes, notices, views
 from cod.store import tables as t
+from cod.store import views
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.notices import notices
+from cod.store.people import groups
 from tests.store.manager_world import add_template, in_tx
 
 NOW = 1_000_000.0

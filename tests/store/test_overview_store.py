@@ -5,9 +5,12 @@ from __future__ import annotations
 from sqlalchemy import insert
 
 from cod.states import NodeEvent
-from cod.store import groups, happenings, nodes, overview
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.notices import events
+from cod.store.people import groups
+from cod.store.scheduler import overview
 
 NOW = 1000.0
 
@@ -30,7 +33,7 @@ def test_who_had_a_node_before_is_told_with_each_transition(tx: Tx) -> None:
         tx.execute(insert(t.node_history).values(
             node_id=node.id, at=NOW, event="primed", from_state="prime", to_state="boot", generation=1, cause="",
             actor="x", vcluster_id=holder))
-    told = happenings.events(tx, 0)
+    told = events.events(tx, 0)
     assert [(row["group_id"], row["left_group_id"]) for row in told] == [
         (None, None), (one[1], None), (one[1], one[1]), (other[1], one[1]), (None, other[1]), (None, None)]
 
@@ -48,5 +51,5 @@ def test_at_a_glance(tx: Tx) -> None:
         assert [(row["node"], row["vcluster"], row["done"]) for row in overview.under_way(tx, groups_, 9)] == [
             ("n1", "one", 1)]
     assert overview.under_way(tx, frozenset({group + 1}), 9) == []
-    assert [row["group_id"] for row in happenings.progress(tx)] == [group]
+    assert [row["group_id"] for row in events.progress(tx)] == [group]
     assert overview.claim(tx, "manager") is None

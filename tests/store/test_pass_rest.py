@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from sqlalchemy import Engine, select
 
-from cod.flows import acts as acting
-from cod.flows import plan as flow
+from cod.flows.scheduler import apply_plan as acting
+from cod.flows.scheduler import plan as flow
 from cod.model import Site
 from cod.store import tables as t
 from tests.bench.pass_world import NOW, SITE, Size, fill

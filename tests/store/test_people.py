@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cod.flows import invitations, people, signin, tokens
+from cod.flows.people import invitations, people, signin, tokens
 from cod.model import Group, Identity, Refused, Role, SignInRules, SlowDown, User, Who
 from cod.policy.people import signin as signin_policy
-from cod.store import audit, groups
-from cod.store import people as rows
 from cod.store.engine import Tx
+from cod.store.people import audit, groups
+from cod.store.people import people as rows
 
 NOW = 1_000_000.0
 HERE = "192.0.2.1"

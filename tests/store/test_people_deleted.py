@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from cod.flows import access, invitations, people, signin, sshkeys, tokens
+from cod.flows.people import access, invitations, people, signin, sshkeys, tokens
 from cod.model import Identity, Oidc, Refused, Right, Role, SignInRules, User, Who
 from cod.policy.people import rights
-from cod.store import audit, groups
-from cod.store import people as rows
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.people import audit, groups
+from cod.store.people import people as rows
 
 NOW = 1_000_000.0
 HERE = "192.0.2.1"

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.flows import people, pruning, signin
+from cod.flows import pruning
+from cod.flows.people import people, signin
 from cod.model import Refused, Role
 from cod.states import NodeEvent
-from cod.store import groups, nodes, signins, tables
-from cod.store import people as rows
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.people import groups, signins
+from cod.store.people import people as rows
 from tests.store.test_uploads_flow import APART, waiting
 from tests.waiting import until
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, select, update
 
-from cod.flows import acts as act_flows
-from cod.flows import nodes as node_flows
-from cod.flows import plan as flow
-from cod.flows import vclusters as owner_flows
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import apply_plan as act_flows
+from cod.flows.scheduler import plan as flow
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Refused, Site
 from cod.policy.scheduler.snapshot import Plan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
-from cod.store import bindings, nodes, requests, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, nodes
+from cod.store.scheduler import requests, vclusters
 from tests.store.manager_world import (
     OWNER,
     add_node,

@@ -13,9 +13,9 @@ from twisted.internet.defer import Deferred
 
 from cod.pool import RACES, Pool
 from cod.states import NodeState
-from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 from tests.mariadb import UNSYNCED, MariaDB
 
 

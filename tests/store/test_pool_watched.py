@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from cod.flows import groups
+from cod.flows.people import groups
 from cod.pool import Pool
 from cod.store.engine import Tx, connect
 from tests.store.test_pool import Calls

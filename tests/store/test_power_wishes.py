@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, func, select
 
-from cod.flows import power as flows
-from cod.flows.power import PowerTask
+from cod.flows.nodes import power as flows
+from cod.flows.nodes.power import PowerTask
 from cod.model import Node
 from cod.policy.nodes.power import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, retry_after
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
-from cod.store import nodes, tables
-from cod.store import power as store
+from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.nodes import power as store
 
 LEASE = 45.0
 ROOM = {"lab": 10, "ipmi": 10}

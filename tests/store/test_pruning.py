@@ -8,9 +8,11 @@ import pytest
 from sqlalchemy import Table, func, insert, select, text
 
 from cod.flows.pruning import TABLES, prune
-from cod.store import groups, nodes, notices, types
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import nodes, types
+from cod.store.notices import notices
+from cod.store.people import groups
 from tests.store.manager_world import add_node, add_template
 
 OLD, LINE, YOUNG = 100.0, 1000.0, 5000.0

@@ -8,16 +8,18 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, select, update
 
-from cod.flows import nodes as node_flows
-from cod.flows import reclaims as flow
-from cod.flows import requests as request_flows
-from cod.flows import vclusters as owner_flows
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import reclaims as flow
+from cod.flows.scheduler import requests as request_flows
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Reclaim, Refused, Site
 from cod.policy.scheduler.leases import victims
 from cod.states import Disk
-from cod.store import nodes, reclaims, requests, reservations, vclusters, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.notices import vcms
+from cod.store.scheduler import reclaims, requests, reservations, vclusters
 from tests.store.busy_site import answer, contended, grow, people, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, rest, run_pass
 

@@ -13,9 +13,10 @@ from sqlalchemy import Engine, insert, select, update
 from cod.flows import replies as flow
 from cod.model import Refused
 from cod.pool import in_transaction
-from cod.store import groups, marks, replies
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
+from cod.store.people import groups, replies
 
 once = partial(flow.once, key="k", question="q", status=201, body=str, now=5.0)
 
@@ -75,7 +76,7 @@ def test_a_change_of_what_was_seen(engine: Engine, counted: Callable[[], int]) -
             results.append(None)
 
     threads = [threading.Thread(target=attempt) for _ in range(4)]
-    in_transaction(engine, lambda tx: marks.one_at_a_time(tx, "conditions", 1.0))
+    in_transaction(engine, lambda tx: watermarks.one_at_a_time(tx, "conditions", 1.0))
     for each in threads:
         each.start()
     for each in threads:

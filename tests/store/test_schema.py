@@ -12,12 +12,13 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, Table, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
-from cod.flows import invitations, people, signin
+from cod.flows.people import invitations, people, signin
 from cod.model import SignInRules
 from cod.states import Disk, NodeState
-from cod.store import backup, nodes, schema
+from cod.store import backup, schema
 from cod.store import tables as t
 from cod.store.engine import connect
+from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
 
 

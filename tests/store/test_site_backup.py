@@ -15,17 +15,17 @@ from cod import backup as site_backup
 from cod import init, secretfile
 from cod.ca import Ca
 from cod.cli.root import cod
-from cod.flows import boot as boot_flow
-from cod.flows import images as image_flows
-from cod.flows import people
+from cod.flows.boot import script as boot_flow
+from cod.flows.images import images as image_flows
+from cod.flows.people import people
 from cod.images import store as image_store
 from cod.images.ingest import ingest
 from cod.site import load
 from cod.site.load import Settings
 from cod.states import NodeState
-from cod.store import nodes
 from cod.store import tables as t
 from cod.store.engine import connect
+from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
 from tests.store.test_dhcp_flow import dora, held_node
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import insert
 
-from cod.flows import images, templates
+from cod.flows.images import images, templates
 from cod.model import Image, Ingested, Refused, Template
 from cod.states import VclusterState
-from cod.store import images as rows
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.images import images as rows
 
 MADE = Ingested("qcow2", "disk", 5 << 30, 1 << 30, 300 << 20, "ab" * 32, "cd" * 32)
 DOCUMENT = '<template name="web"><image target="disk" name="debian"/></template>'

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from sqlalchemy import Engine, update
 
-from cod.flows import plan as flow
-from cod.flows import vclusters as owner_flows
+from cod.flows.scheduler import plan as flow
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Site
 from cod.store import tables as t
 from tests.bench.pass_world import NOW, SITE, Size, ask, fill

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from cod.flows import acts, plan
-from cod.flows import nodes as node_flows
-from cod.flows import vclusters as owner_flows
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import apply_plan, plan
+from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Site
 from cod.policy.nodes import lifecycle
 from cod.states import NodeEvent
-from cod.store import groups, nodes, notices, reclaims, steps
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes, steps
+from cod.store.notices import notices
+from cod.store.people import groups
+from cod.store.scheduler import reclaims
 from tests.store.busy_site import answer, contended
 from tests.store.manager_world import OWNER, arrive, furnish, run_pass
 
@@ -168,7 +171,7 @@ def test_what_may_not_be_taken_any_more_at_the_deadline(tx: Tx, quiet: Site) -> 
     since = notices.newest(tx)
     claim = plan.hold(tx, "a", 120.0, 10.0)
     assert claim is not None
-    acts.seize(tx, reclaim_id=one.id, claim=claim, site=quiet, now=120.0)
+    apply_plan.seize(tx, reclaim_id=one.id, claim=claim, site=quiet, now=120.0)
     found = reclaims.get(tx, one.id)
     assert found is not None
     assert (found.state, found.given) == ("done", 1)

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from cod.pool import in_transaction
-from cod.store import types
 from cod.store.engine import Tx
+from cod.store.nodes import types
 
 
 @pytest.mark.mariadb

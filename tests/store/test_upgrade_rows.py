@@ -8,12 +8,14 @@ import pytest
 from alembic import command
 from sqlalchemy import Engine, text
 
-from cod.flows import images, people, signin, tokens
-from cod.flows import templates as template_flows
+from cod.flows.images import images
+from cod.flows.images import templates as template_flows
+from cod.flows.people import people, signin, tokens
 from cod.model import Role
-from cod.store import people as rows
-from cod.store import schema, templates
+from cod.store import schema
 from cod.store.engine import connect
+from cod.store.images import templates
+from cod.store.people import people as rows
 from tests.mariadb import MariaDB
 
 NOW = 1_000_000.0

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from cod.flows import groups, images, templates, uploads
+from cod.flows.images import images, templates, uploads
+from cod.flows.people import groups
 from cod.model import Effect, Image, ImageRules, Ingested, Refused, Upload
-from cod.store import images as rows
 from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.images import images as rows
 from tests.store.busy_site import killed_at
 from tests.waiting import until
 

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from cod.flows import usage as flow
+from cod.flows.scheduler import usage as flow
 from cod.model import Refused
 from cod.policy.buckets import DAYS, HOURS, MINUTES
-from cod.store import groups, marks, types
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx, new_id
+from cod.store.nodes import types
+from cod.store.people import groups
 from tests.store.manager_world import add_node, add_template
 
 NOON = 20_000 * DAYS + 12.0 * HOURS
@@ -123,4 +125,4 @@ def test_old_answers_are_forgotten_too(tx: Tx) -> None:
 def test_what_cannot_be_asked(tx: Tx, since: float, until: float) -> None:
     with pytest.raises(Refused):
         flow.states(tx, since=since, until=until, now=NOON)
-    assert marks.at(tx, marks.POOL) is None
+    assert watermarks.at(tx, watermarks.POOL) is None

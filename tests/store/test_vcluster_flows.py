@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
-from cod.flows import explain, plan
-from cod.flows import nodes as node_flows
-from cod.flows import requests as request_flows
-from cod.flows import vclusters as flows
-from cod.flows.requests import Asked
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import explain, plan
+from cod.flows.scheduler import requests as request_flows
+from cod.flows.scheduler import vclusters as flows
+from cod.flows.scheduler.requests import Asked
 from cod.model import Effect, Refused, Result, Site
 from cod.policy.hardware.quantity import span
-from cod.store import bindings, groups, holding, nodes, requests, steps, vclusters
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, holding, nodes, steps
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, furnish, members, run_pass
 
 MANAGER = Effect("wake", "manager")

@@ -11,15 +11,18 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from cod.ca import Ca
-from cod.flows import nodes as node_flows
-from cod.flows import orders, vclusters, vcms
+from cod.flows.agents import orders
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.notices import vcms
+from cod.flows.scheduler import vclusters
 from cod.model import Inviter, Node, Refused, Site, dotted
 from cod.orders import Order
 from cod.policy.nodes import inner_vcm
-from cod.store import audit, bindings, nodes
 from cod.store import tables as t
-from cod.store import vcms as store
 from cod.store.engine import Tx
+from cod.store.nodes import bindings, nodes
+from cod.store.notices import vcms as store
+from cod.store.people import audit
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0

@@ -9,12 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from cod.flows import groups as group_flows
-from cod.flows import tokens, views
+from cod.flows import views
+from cod.flows.people import groups as group_flows
+from cod.flows.people import tokens
 from cod.model import Binding, Node, Page, Refused, RequestTuple, Subnet, Who, ipv4
 from cod.states import NodeEvent, NodeState
-from cod.store import bindings, groups, nodes, requests, templates, vclusters
 from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import bindings, nodes
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
 
 NOW = 1_000_000.0

@@ -16,10 +16,10 @@ from typing import Any
 
 from lxml import etree
 
-from cod.flows import groups
+from cod.flows.people import groups
 from cod.states import RequestState
-from cod.store import requests
 from cod.store.engine import Tx
+from cod.store.scheduler import requests
 from tests.system.cell import BINARIES, HEAD, USER, Cell
 from tests.system.site_images import offer
 from tests.system.stand import Stand, ip

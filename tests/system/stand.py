@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 
 from cod.client import ApiError, Client, Unreachable
-from cod.flows import groups
+from cod.flows.people import groups
 from cod.lab.agents import prepare
 from cod.model import Node
-from cod.store import nodes, schema
+from cod.store import schema
 from cod.store.engine import connect, is_retryable
+from cod.store.nodes import nodes
 
 if TYPE_CHECKING:
     from tests.system.annex import Annex

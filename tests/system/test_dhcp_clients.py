@@ -19,8 +19,8 @@ from sqlalchemy import Engine
 
 from cod.model import Binding
 from cod.states import NodeState
-from cod.store import bindings, nodes
 from cod.store.engine import Tx, connect
+from cod.store.nodes import bindings, nodes
 
 pytestmark = pytest.mark.system
 

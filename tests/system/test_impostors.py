@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cod.model import BootSecret
-from cod.store import conflicts, secrets, sessions
+from cod.store.nodes import conflicts, secrets, sessions
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Error, Report
 from tests.system.intruder import CONFD, Intruder, inside

@@ -11,12 +11,14 @@ from playwright.sync_api import expect
 from sqlalchemy import Engine, update
 
 from cod import consolefiles
-from cod.flows.signin import digest
+from cod.flows.people.signin import digest
 from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction
 from cod.states import NodeEvent
-from cod.store import nodes, people, signins, tables
+from cod.store import tables
 from cod.store.engine import Tx, connect
+from cod.store.nodes import nodes
+from cod.store.people import people, signins
 from tests.portal_site import Portal
 from tests.system.browser import Complaints, chromium, context
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.store import nodes
+from cod.store.nodes import nodes
 from tests.system.bmcs import IpmiSim
 from tests.system.site_images import offer
 from tests.system.stand import Host, Stand

@@ -144,7 +144,7 @@ CUT = st.tuples(
 def test_any_sequence_of_cut_pieces_gives_the_file(
     tmp_path: Path, cuts: list[tuple[int, str, bool]], sizes: list[int], data: st.DataObject
 ) -> None:
-    """A row's offset beside it, as `flows.uploads` keeps it; a power cut leaves rubbish where nothing was flushed."""
+    """A row's offset beside it, as `images.uploads` keeps it; a power cut leaves rubbish where nothing was flushed."""
     path, offset, boot, known = tmp_path / "u", 0, 0, None
     path.unlink(missing_ok=True)
     written_in = -1

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
 
 from cod import consolefiles
-from cod.flows.consoles import Followed
+from cod.flows.nodes.consoles import Followed
 from cod.model import Account, ConsoleRules, Site
 from cod.power import recorder as r
 from cod.power.console import Heard, Opened

@@ -28,7 +28,7 @@ from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred, inlin
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
-from cod.flows import captures
+from cod.flows.nodes import captures
 from cod.images import deposit
 from cod.images.deposit import Busy, Deposit
 from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, Site

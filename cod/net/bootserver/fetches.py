@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-from cod.flows import fetches
+from cod.flows.boot import fetches
 from cod.pool import Pool
 
 ALLOWED, REFUSED = 60.0, 1.0  # seconds for which an answer is remembered

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.protocol import Protocol
 
-from cod.flows import progress, report, sessions
+from cod.flows.agents import progress, report, sessions
 from cod.model import BootSecret, Peer, Refused
 from cod.net.confd.server import ConfdServer
 from cod.pool import NODES

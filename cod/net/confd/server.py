@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 
-from cod.flows import orders, sessions
+from cod.flows.agents import orders, sessions
 from cod.model import Effect, Inviter, Peer, Result, Site
 from cod.orders import Order
 from cod.pool import NODES, Pool

@@ -18,7 +18,7 @@ import prometheus_client as prometheus
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from cod.flows import dhcp as flow
+from cod.flows.boot import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet
 from cod.net.socketservice import SocketService
 from cod.pool import URGENT, Pool

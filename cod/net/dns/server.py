@@ -23,7 +23,7 @@ from twisted.protocols.basic import Int16StringReceiver
 from twisted.protocols.policies import TimeoutMixin
 from twisted.python.failure import Failure
 
-from cod.flows import dns as flow
+from cod.flows.boot import dns as flow
 from cod.model import DnsAnswer, Site
 from cod.net.socketservice import SocketService
 from cod.pool import Pool

@@ -19,7 +19,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall, deferLater
 
 from cod.ca import Ca
-from cod.flows import vcms
+from cod.flows.notices import vcms
 from cod.model import Effect, Site
 from cod.net.nmp.limits import QuietLog, Rations
 from cod.net.nmp.session import Session, Shown

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cod.flows import reclaims, requests, vclusters, vcms, views
-from cod.flows.vcms import Picture, own_key, request_key
+from cod.flows import views
+from cod.flows.notices import vcms
+from cod.flows.notices.vcms import Picture, own_key, request_key
+from cod.flows.scheduler import reclaims, requests, vclusters
 from cod.model import Owed, RequestView, Result, Site
 from cod.model import Reclaim as ReclaimRow
 from cod.wire.nmp import bodies as b

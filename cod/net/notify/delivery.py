@@ -15,9 +15,9 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.task import LoopingCall
 from twisted.python.threadpool import ThreadPool
 
-from cod.flows import feeds
-from cod.flows import notices as flows
-from cod.flows.notices import Delivery, Target
+from cod.flows.notices import notices as flows
+from cod.flows.notices import webhook_feed
+from cod.flows.notices.notices import Delivery, Target
 from cod.model import Site
 from cod.net.notify.delivery_errors import Unsent
 from cod.net.notify.mailer import Mailer
@@ -74,8 +74,8 @@ class Notifier(Service):
 
     async def _claim(self) -> None:
         try:
-            if await self._pool.read(feeds.due, self._clock()):
-                await self._pool.run(feeds.gather, self._clock())
+            if await self._pool.read(webhook_feed.due, self._clock()):
+                await self._pool.run(webhook_feed.gather, self._clock())
             for delivery in await self._pool.run(
                     flows.claim, self._server, tuple(self._under_way), self._clock(), LEASE):
                 self._begin(delivery)

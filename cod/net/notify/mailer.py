@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.threads import deferToThreadPool
 
 from cod import news, secretfile
-from cod.flows.notices import Delivery, addresses
+from cod.flows.notices.notices import Delivery, addresses
 from cod.model import Mail, Site
 from cod.net.notify.delivery_errors import Unsent, brief
 from cod.wire import mail as wire

@@ -30,7 +30,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
-from cod.flows.notices import Delivery, may_reach
+from cod.flows.notices.notices import Delivery, may_reach
 from cod.model import Site
 from cod.net.notify.delivery_errors import Unsent, brief
 from cod.wire import webhook as wire

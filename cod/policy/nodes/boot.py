@@ -5,7 +5,8 @@ A boot is a conversation in three parts. The machine's firmware asks DHCP for an
 decision:
 
 - a node in state *active* boots what its vcluster's template says: its own disk, or a kernel from the network (but if
-  it waits to be captured, and no power driver could reboot it, it is sent to the trampoline first: `flows.boot`);
+  it waits to be captured, and no power driver could reboot it, it is sent to the trampoline first:
+  `flows.boot.script`);
 - a node in state *boot* boots the same, once;
 - every other node boots the trampoline.
 

@@ -1,4 +1,5 @@
-"""Where a node goes next. Pure: rows and rules in, an event with its cause out. `store.steps.apply` carries it out.
+"""Where a node goes next. Pure: rows and rules in, an event with its cause out. `store.nodes.steps.apply` carries it
+out.
 
 `settle` is asked whenever a node stands at the crossroads (state *trampoline*, its agent reporting): after a report, a
 wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble a node rests before

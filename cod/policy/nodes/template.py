@@ -27,7 +27,7 @@ class Choice:
     name   of an image that was added; or '' and `url`, `size`, `sha256`, `compression` of one elsewhere
     installer, installer_digest   as in `orders.ImageSource`
     sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not known
-    Of an added image, `size` and `sector` are known where the document has them in <known> (`store.templates`).
+    Of an added image, `size` and `sector` are known where the document has them in <known> (`store.images.templates`).
     """
 
     target: str

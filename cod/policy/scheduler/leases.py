@@ -59,7 +59,8 @@ def extended(asked: float, expires_at: float, began: float, group: Group, now: f
 
 def room(first: int, last: int) -> int:
     """Return how many nodes a block of addresses is good for. Addresses that end in .0 or .255 are not used
-    (`store.bindings`). Counted in closed form: blocks may have 2**20 addresses, and DHCP waits for the same thread."""
+    (`store.nodes.bindings`). Counted in closed form: blocks may have 2**20 addresses, and DHCP waits for the same
+    thread."""
     in_zero = (last >> 8) - ((first - 1) >> 8)
     in_255 = ((last + 1) >> 8) - (first >> 8)
     return max(last - first + 1, 0) - in_zero - in_255

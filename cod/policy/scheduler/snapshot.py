@@ -1,8 +1,8 @@
 """The site at one moment, as the resource manager's policy sees it, and what is to be done about it. Records only.
 
 Nodes that are alike for the policy are counted, not listed: planning grows with types, blocks and requests, never with
-nodes. Which rows are meant is settled when the plan is applied (`flows.acts`), by the same rules for all of a lot, in
-the order of their ids.
+nodes. Which rows are meant is settled when the plan is applied (`flows.scheduler.apply_plan`), by the same rules for
+all of a lot, in the order of their ids.
 
 Words: a *lot* is a number of free nodes that are alike; a *holding* a number of nodes that one vcluster holds and that
 are alike; a *kind* is what makes nodes interchangeable for a request: their type, their block, their subnet.

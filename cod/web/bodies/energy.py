@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cod.flows import energy
+from cod.flows.nodes import energy
 from cod.web.bodies.base import Query, Reply
 
 KWH = 3.6e6  # joules

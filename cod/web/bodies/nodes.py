@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.flows import nodes
+from cod.flows.nodes import nodes
 from cod.states import Disk, NodeState
 from cod.web.bodies.base import Body, DnsLabel, OneOrSeveral, Paged, Part, Reason, Reply
 from cod.web.bodies.server import ConflictReply

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cod import model
-from cod.flows.notices import host
+from cod.flows.notices.notices import host
 from cod.web.bodies.base import Paged, Part, Reply
 
 ADMINISTRATORS = "the site's administrators"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from cod.flows import explain
+from cod.flows.scheduler import explain
 from cod.states import RequestState
 from cod.web.bodies.base import REVISION, Body, Reply, Seconds, Xml
 
@@ -31,7 +31,7 @@ class PlannedReply(Reply):
 
     @classmethod
     def of(cls, planned: Any) -> PlannedReply:
-        """From `flows.plan.Planned`."""
+        """From `flows.scheduler.plan.Planned`."""
         texts = {name: getattr(planned, name) or None for name in ("vcluster", "type", "block", "subnet")}
         return cls(kind=planned.kind, request=planned.request_id, nodes=planned.nodes, about=planned.about, **texts)
 

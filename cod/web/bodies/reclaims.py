@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cod import model
-from cod.flows.explain import OTHERS
+from cod.flows.scheduler.explain import OTHERS
 from cod.states import ReclaimState
 from cod.web.bodies.base import Body, Paged, Part, Reply
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cod.flows import usage
+from cod.flows.scheduler import usage
 from cod.web.bodies.base import Query, Reply
 from cod.web.bodies.energy import Moment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import people, signin, sshkeys, tokens
+from cod.flows.people import people, signin, sshkeys, tokens
 from cod.web.portal.forms import seconds
 from cod.web.portal.pages import Action, Page, api, to, together
 from cod.web.portal.shown import count

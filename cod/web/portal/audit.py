@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import audit
+from cod.flows.people import audit
 from cod.web.bodies import AuditQuery, AuditReply
 from cod.web.portal.pages import Page
 from cod.web.portal.shown import said

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cod.flows import captures, views
-from cod.flows.access import offered
+from cod.flows import views
+from cod.flows.nodes import captures
+from cod.flows.people.access import offered
 from cod.model import CaptureView, Refused, Right
 from cod.states import CaptureState, NodeState
 from cod.web import bodies as b

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from cod import data
 from cod.flows import views
-from cod.flows.access import guarded, offered
+from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
 from cod.model import Right, Who
 from cod.web import calls, routes

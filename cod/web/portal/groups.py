@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from cod.flows import energy, groups, images, invitations, notices, people, sshkeys, views
-from cod.flows.access import offered
+from cod.flows import views
+from cod.flows.images import images
+from cod.flows.nodes import energy
+from cod.flows.notices import notices
+from cod.flows.people import groups, invitations, people, sshkeys
+from cod.flows.people.access import offered
 from cod.model import Page as Part
 from cod.model import Right
 from cod.web import bodies as b

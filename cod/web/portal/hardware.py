@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import blocks, types
+from cod.flows.nodes import blocks, types
 from cod.web.portal import attributes
 from cod.web.portal.pages import Action, Page, api, to, together
 from cod.web.routes import ADMINS, Ask, Flow

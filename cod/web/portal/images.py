@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cod.flows import groups, images, uploads
+from cod.flows.images import images, uploads
+from cod.flows.people import groups
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, api, to
 from cod.web.portal.wizard import own_groups

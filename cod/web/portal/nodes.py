@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from cod import states
-from cod.flows import blocks, consoles, nodes, types, views
-from cod.flows.access import Claim, allows
+from cod.flows import views
+from cod.flows.nodes import blocks, consoles, nodes, types
+from cod.flows.people.access import Claim, allows
 from cod.model import Page as ListPage
 from cod.model import Right
 from cod.web import bodies as b

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from cod import news
-from cod.flows import notices
+from cod.flows.notices import notices
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, together
 from cod.web.portal.wizard import own_groups

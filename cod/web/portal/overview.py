@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from cod.flows import notices, overview, views
+from cod.flows import views
+from cod.flows.notices import notices
+from cod.flows.scheduler import overview
 from cod.model import Page as Part
 from cod.states import NodeState
 from cod.web.portal.pages import Action, Page, together

@@ -6,7 +6,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from cod.flows import invitations, people
+from cod.flows.people import invitations, people
 from cod.web.bodies import UserQuery
 from cod.web.portal.forms import seconds
 from cod.web.portal.pages import Action, Page, api, to, together

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cod.flows import plan
+from cod.flows.scheduler import plan
 from cod.web.portal.pages import Page, together
 from cod.web.routes import ADMINS, Ask, Flow
 

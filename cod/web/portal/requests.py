@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import explain, plan, views
+from cod.flows import views
+from cod.flows.scheduler import explain, plan
 from cod.states import RequestState
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, api, together

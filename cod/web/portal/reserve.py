@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from cod import svg
-from cod.flows import energy, types
+from cod.flows.nodes import energy, types
 from cod.model import TypeView
 from cod.web.bodies import EnergyReport
 from cod.web.portal.pages import Page

@@ -9,8 +9,11 @@ from typing import Any
 
 from pydantic import Field
 
-from cod.flows import groups, images, templates, types, views
-from cod.flows.access import Claim
+from cod.flows import views
+from cod.flows.images import images, templates
+from cod.flows.nodes import types
+from cod.flows.people import groups
+from cod.flows.people.access import Claim
 from cod.model import ImageView, Right, Template, owner_of
 from cod.web import bodies as b
 from cod.web.bodies.base import FULL, REVISION, Query

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from pydantic import Field
 
 from cod import svg
-from cod.flows import usage
-from cod.flows.usage import Chart
+from cod.flows.scheduler import usage
+from cod.flows.scheduler.usage import Chart
 from cod.web.bodies.base import Query
 from cod.web.portal import links
 from cod.web.portal.pages import Page, api

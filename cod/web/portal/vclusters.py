@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from cod.flows import groups, notices, reclaims, sshkeys, templates, vcms, views
-from cod.flows.access import offered
+from cod.flows import views
+from cod.flows.images import templates
+from cod.flows.notices import notices, vcms
+from cod.flows.people import groups, sshkeys
+from cod.flows.people.access import offered
+from cod.flows.scheduler import reclaims
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.web import bodies as b

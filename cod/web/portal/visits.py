@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, unquote
 
-from cod.flows.signin import Session
+from cod.flows.people.signin import Session
 from cod.model import Who
 
 SESSION, VISIT, FLASH = "__Host-cod", "__Host-cod-visit", "__Host-cod-flash"

@@ -8,8 +8,11 @@ from typing import Any
 
 from pydantic import Field
 
-from cod.flows import groups, templates, types, views
-from cod.flows.access import Claim, offered
+from cod.flows import views
+from cod.flows.images import templates
+from cod.flows.nodes import types
+from cod.flows.people import groups
+from cod.flows.people.access import Claim, offered
 from cod.model import Group, Refused, Right, Who
 from cod.web import bodies as b
 from cod.web.bodies.base import REVISION, Query

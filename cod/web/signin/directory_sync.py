@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.internet.threads import deferToThreadPool
 
-from cod.flows import departures
+from cod.flows.people import directory_sync
 from cod.model import Refused, Site
 from cod.periodic import Periodic
 from cod.pool import Pool
@@ -47,14 +47,14 @@ class Departures(Periodic):
             self._pause = AGAIN
 
     async def _ask(self, since: float) -> None:
-        asked = await self._pool.read(departures.asked, now=since)
+        asked = await self._pool.read(directory_sync.asked, now=since)
         if not asked:
             return
         subjects = [user.subject for user in asked if user.subject]
         known = await deferToThreadPool(
             self._reactor, self._reactor.getThreadPool(), directory.known, self._site.signin.ldap, subjects)
         gone, back = await self._pool.run(
-            departures.put_down, asked=asked, known=known, since=since, now=self._clock())
+            directory_sync.put_down, asked=asked, known=known, since=since, now=self._clock())
         for name in gone:
             log.warning("%s is not in the directory any more: signed out, and let in no more until it is", name)
         for name in back:

@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
 from cod import passwords
-from cod.flows import invitations, people, signin, tokens
-from cod.flows.signin import Attempt, Session, digest
+from cod.flows.people import invitations, people, signin, tokens
+from cod.flows.people.signin import Attempt, Session, digest
 from cod.model import Identity, Invitation, Refused, Site, User, Who
 from cod.pool import Pool
 from cod.web.signin import directory
@@ -45,8 +45,8 @@ class SignIn:
         return await self.vouched(user.id, address=address, browser=browser)
 
     async def token(self, name: str, password: str, wanted: Mapping[str, Any], *, address: str) -> tuple[str, str]:
-        """(name, secret) of a new token, as `flows.tokens.make` wants it, for a program of somebody who has no browser
-        here. Raises as `sign_in`."""
+        """(name, secret) of a new token, as `flows.people.tokens.make` wants it, for a program of somebody who has no
+        browser here. Raises as `sign_in`."""
         user = await self._verified(name, password, address)
         secret = f"cod_{secrets.token_urlsafe(32)}"
         made: str = await self._pool.run(tokens.of_password, user_id=user.id, address=address,

@@ -7,7 +7,7 @@ import secrets
 from functools import partial
 from typing import Any
 
-from cod.flows import audit, people, signin, sshkeys, tokens
+from cod.flows.people import audit, people, signin, sshkeys, tokens
 from cod.model import Refused
 from cod.web import bodies as b
 from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, listed, number, route

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 
-from cod.flows import captures
-from cod.flows.access import Claim
+from cod.flows.nodes import captures
+from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
 from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, route, see, use

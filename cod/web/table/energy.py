@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from cod.flows import energy
-from cod.flows.access import Claim
+from cod.flows.nodes import energy
+from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
 from cod.web.routes import Ask, route

@@ -7,8 +7,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from cod.flows import groups, letters, notices
-from cod.flows.access import Claim, offered
+from cod.flows.notices import notices
+from cod.flows.people import groups, invitation_mail
+from cod.flows.people.access import Claim, offered
 from cod.model import Group, Right
 from cod.web import bodies as b
 from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, manage, number, route, see
@@ -45,7 +46,7 @@ def _shown(ask: Ask, flow: Flow) -> Flow:
 def _counted(ask: Ask, flow: Flow) -> Flow:
     """A flow that has something sent to an address that its group's owners have chosen: so often in an hour."""
     def counted(tx: Any) -> Any:
-        letters.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
+        invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
         return flow(tx)
 
     return counted

@@ -6,7 +6,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from cod.flows import blocks, types
+from cod.flows.nodes import blocks, types
 from cod.web import bodies as b
 from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, route
 

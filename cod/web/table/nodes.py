@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import consoles, nodes, views
+from cod.flows import views
+from cod.flows.nodes import consoles, nodes
 from cod.web import bodies as b
 from cod.web import console
 from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, listed, route, see, use

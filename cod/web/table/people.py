@@ -8,9 +8,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from cod.flows import invitations, letters, people, sshkeys
-from cod.flows.access import Claim
-from cod.flows.signin import digest
+from cod.flows.people import invitation_mail, invitations, people, sshkeys
+from cod.flows.people.access import Claim
+from cod.flows.people.signin import digest
 from cod.model import Invitation, Right
 from cod.net.notify.invitation_mail import send_link
 from cod.web import bodies as b
@@ -42,7 +42,7 @@ def _linked(make: Any, ask: Ask, **wanted: Any) -> Flow:
 
     def linked(tx: Any) -> tuple[Invitation, str]:
         if ask.body.mail:
-            letters.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
+            invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
         return make(tx, digest=digest(secret), lifetime=getattr(ask.body, "lifetime", None),
                     rules=ask.site.signin, who=ask.actor, now=ask.now, **wanted), link
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import explain, plan
-from cod.flows.access import Claim
+from cod.flows.people.access import Claim
+from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
 from cod.web import bodies as b
 from cod.web.routes import ADMINS, Ask, listed, number, route, see

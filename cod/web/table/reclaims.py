@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cod.flows import reclaims
+from cod.flows.scheduler import reclaims
 from cod.web import bodies as b
 from cod.web.routes import ANYBODY, listed, number, route, see, use
 

@@ -9,8 +9,8 @@ from threading import Lock
 from typing import Any
 
 from cod import model
-from cod.flows import images, templates
-from cod.flows.access import Claim
+from cod.flows.images import images, templates
+from cod.flows.people.access import Claim
 from cod.images.verify import verify
 from cod.model import Right
 from cod.web import bodies as b

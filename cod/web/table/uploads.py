@@ -6,8 +6,8 @@ import secrets
 from functools import partial
 from operator import attrgetter
 
-from cod.flows import uploads
-from cod.flows.access import Claim
+from cod.flows.images import uploads
+from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
 from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, route, see, use

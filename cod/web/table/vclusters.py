@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows import requests, vclusters, vcms, views
-from cod.flows.access import Claim
+from cod.flows import views
+from cod.flows.notices import vcms
+from cod.flows.people.access import Claim
+from cod.flows.scheduler import requests, vclusters
 from cod.model import Refused, Right
 from cod.web import bodies as b
 from cod.web.routes import ANYBODY, Ask, Flow, listed, number, route, see, use

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from cod.ca import Issued
-from cod.flows import vcms
+from cod.flows.notices import vcms
 from cod.model import Refused
 from cod.web import bodies as b
 from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, manage, route, see

@@ -1,4 +1,5 @@
-"""Takes the bytes of uploads to disk: what requests bring, `images.incoming` writes and `flows.uploads` puts down.
+"""Takes the bytes of uploads to disk: what requests bring, `images.incoming` writes and `flows.images.uploads` puts
+down.
 
 An upload's file has one writer at a time, whichever process it is in. Whoever comes second is told to wait, unless the
 first has been silent for a while: a connection that broke at the client's end may be open here for long, and its client
@@ -19,8 +20,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
-from cod.flows import uploads
-from cod.flows.access import Change, Claim, noted
+from cod.flows.images import uploads
+from cod.flows.people.access import Change, Claim, noted
 from cod.images import formats
 from cod.images.incoming import Busy, Incoming, Sum, boot_id
 from cod.model import Image, Refused, Result, Right, Site, Upload, Who

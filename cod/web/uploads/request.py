@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cod.flows.access import guarded
+from cod.flows.people.access import guarded
 from cod.model import Image, Upload, Who
 from cod.web import openapi
 from cod.web.bodies import UploadReply

@@ -1,0 +1,161 @@
+"""Which order a node has now. Derived from its row each time, so nothing is queued, lost or out of date.
+
+=============  ========  =====================================================================================
+state          action    why
+=============  ========  =====================================================================================
+wipe           wipe
+prime          prime     from its template, the images of that, and its place in its vcluster
+capture        capture   of the disk that its template was written to, to the image server
+boot           reboot    into its vcluster's system
+active         reboot    its system is said to run, but its agent is here: the boot decision sends it home
+off            off       was told to power down
+all others     wait      nothing is wanted, or nothing is decided yet
+=============  ========  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cod.model import Assignment, Effect, Inviter, Node, Refused, Result, Site, ipv4, owner_of
+from cod.orders import Deposit, Order
+from cod.policy.hardware import keep
+from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, template
+from cod.policy.nodes.subnets import numbers
+from cod.policy.people import sshkeys as policy
+from cod.states import Disk, NodeEvent, NodeState
+from cod.store.engine import Tx
+from cod.store.images import images, templates
+from cod.store.nodes import captures, sessions, steps
+from cod.store.notices import vcms
+from cod.store.people import sshkeys
+from cod.store.scheduler import vclusters
+
+_ACTIONS = {
+    NodeState.WIPE: "wipe",
+    NodeState.PRIME: "prime",
+    NodeState.CAPTURE: "capture",
+    NodeState.BOOT: "reboot",
+    NodeState.ACTIVE: "reboot",
+    NodeState.OFF: "off",
+}
+
+
+def current(
+    tx: Tx, node: Node, site: Site, address: str = "", *, inviter: Inviter | None = None, now: float = 0.0
+) -> Order:
+    """The node's order. `address`: where its agent is, which decides by which of COD's addresses it fetches images.
+    `inviter`: what its vcluster's VCM begins with, should that run on this node; `now`: when it is invited.
+
+    Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of priming.
+    """
+    order_id = f"{node.id}.{node.generation}"
+    spared = keep.for_order(node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac))
+    action = _ACTIONS.get(NodeState(node.state), "wait")
+    if action == "capture":
+        order = _capture(tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures")
+        return replace(order, keep=spared)
+    if action != "prime":
+        return Order(order_id, action, keep=spared)
+    wanted = steps.wanted(tx, node)
+    if wanted is None:
+        raise Refused("conflict", "nobody holds the node any more")
+    server = _server(site, address)
+    keys = policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
+    order = _prime(tx, node, order_id, wanted, site, f"http://{server}:{site.http_port}/images", keys)
+    order = replace(order, keep=spared)
+    if inviter is None or not order.seed:
+        return order
+    return replace(order, seed=prime.with_more(order.seed, _inside(tx, node, order_id, site, server, inviter, now)))
+
+
+def _prime(
+    tx: Tx, node: Node, order_id: str, wanted: Assignment, site: Site, base: str, keys: Sequence[str]
+) -> Order:
+    configuration = template.parse(wanted.document)
+    there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
+    report = keep.marked(node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac))
+    if report and (why := keep.in_the_way(configuration.disk, report)):
+        raise Refused("conflict", why)
+    parts = prime.resolve(configuration, report, there, base, site.types)
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
+    seed = prime.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
+                            mac=node.boot_mac, keys=keys)
+    # A disk that was wiped and not written since needs no second wipe; anything else does, such as one that was kept.
+    clean = node.disk == Disk.CLEAN and not keep.unkept(node.attributes, report)
+    return Order(order_id, "prime", disk=parts.disk, wipe=not clean, verify=parts.verify,
+                 table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed, sector=parts.sector)
+
+
+def _inside(
+    tx: Tx, node: Node, order_id: str, site: Site, server: str, inviter: Inviter, now: float
+) -> Mapping[str, str]:
+    """What its vcluster's VCM finds in the seed, where that runs on this node. The same order invites once."""
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    if vcluster is None or not site.nmp_port or not vcms.runs_on(tx, vcluster.id, node.hostname):
+        return {}
+    vcm = vcms.get(tx, vcluster.id, lock=True)  # it may be enrolled anew just now
+    if vcm is None or vcm.head != node.hostname:
+        return {}
+    secret = inviter.invitation(inner_vcm.words(vcluster.id, vcm.enrolled_at, order_id))
+    vcms.invite(tx, vcm, node_id=node.id, digest=hashlib.sha256(secret.encode()).hexdigest(),
+                expires_at=now + inner_vcm.LASTS)
+    others = sorted({subnet.server for subnet in site.subnets} - {server})
+    servers = [f"{each}:{site.nmp_port}" for each in (server, *others)]
+    return inner_vcm.files(vcluster.name, servers, inviter.authority, secret)
+
+
+def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
+    row = captures.get(tx, node.id)
+    if row is None or row.generation != node.generation or not row.secret:
+        raise Refused("conflict", "nobody wants its capture any more")
+    source = templates.get(tx, row.source_id) if row.source_id is not None else None
+    disk = capture.where(None, {})
+    if source is not None:
+        configuration = template.parse(source.document)
+        there = images.meant(tx, template.image_names(configuration), owner_of(source.name))
+        disk = capture.where(configuration, there)
+    return Order(order_id, "capture", disk=disk.rule, wipe=False, sector=disk.sector,
+                 deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least))
+
+
+def _server(site: Site, address: str) -> str:
+    """The address by which the agent at `address` reaches COD."""
+    nets = map(numbers, site.subnets)
+    return next((net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0]).server
+
+
+def any_waiting(tx: Tx, server: str) -> bool:
+    """Does any connection of `server` wait for an order? Reads only."""
+    return bool(sessions.waiting(tx, server, 1))
+
+
+def waiting(tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None) -> Result:
+    """The orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections whose
+    node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent twice
+    is the same order to its agent, and one that is not sent would be missed until a deadline.
+    """
+    orders: list[tuple[int, int, Order]] = []
+    effects: list[Effect] = []
+    for node, session in sessions.waiting(tx, server):
+        try:
+            order = current(tx, node, site, session.address, inviter=inviter, now=now)
+        except Refused as refusal:
+            effects += _impossible(tx, node, refusal.sentence, site, now)
+        else:
+            orders.append((node.id, session.epoch, order))
+    return Result(orders, tuple(effects))
+
+
+def sent(tx: Tx, orders: Sequence[tuple[int, int, str]]) -> None:
+    """(node id, epoch of its connection, order's id): those orders were written to their connections."""
+    for node_id, epoch, order_id in orders:
+        sessions.set_sent(tx, node_id, epoch, order_id)
+
+
+def _impossible(tx: Tx, node: Node, reason: str, site: Site, now: float) -> tuple[Effect, ...]:
+    step = lifecycle.on_trouble(node, NodeEvent.FAILED, f"its order cannot be given: {reason}", site.policy)
+    return steps.wakes(node, steps.apply(tx, node, step, now=now, actor="confd", policy=site.policy))

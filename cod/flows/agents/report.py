@@ -1,0 +1,129 @@
+"""A hardware report: the node's attributes, its type, its NICs; and where it goes from there."""
+
+from __future__ import annotations
+
+from cod import news
+from cod.model import Node, NodeType, Peer, Refused, Result, Site
+from cod.policy.hardware import equal, identity, keep
+from cod.policy.nodes import lifecycle
+from cod.policy.nodes.subnets import at
+from cod.states import NodeEvent, NodeState, Step
+from cod.store.engine import Tx
+from cod.store.nodes import captures, conflicts, nodes, sessions, steps, types
+from cod.store.notices import notices
+from cod.store.scheduler import reservations, vclusters
+
+AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
+DOUBT = ("a machine with its UUID, but with none of its network cards, has reported: restore the node if it is the "
+         "same machine, which wipes its disks")
+
+
+def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
+    """`document` is the report, checked against its schema. The value is the peer (its node may be another now), or, as
+    a string, the sentence with which the report is refused.
+
+    A report is stored in every state. It moves a node only where something waits for it: a new machine is registered, a
+    node at the crossroads is settled. Repeated, it stores the same again and moves nothing.
+    """
+    node = sessions.node_of(tx, peer)
+    hardware = identity.read(document)
+    joining = _join(tx, node, peer.mac, hardware)
+    if joining.refused:
+        _record_conflict(tx, peer.mac, joining.refused, now)
+        return Result(joining.refused)
+    owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
+    shadows = [shadow for shadow in (nodes.get(tx, node_id) for node_id in joining.absorb) if shadow is not None]
+    own = keep.together((owner.keep, *(shadow.keep for shadow in shadows)))
+    marks = keep.marks(own, site.keep, owner.name, owner.boot_mac)
+    document = keep.marked(equal.steady(document, node.attributes), marks)
+    try:
+        kind = types.of(tx, equal.canonical(document, site.types), now)
+    except Refused as refused:
+        return Result(refused.sentence)
+    node, peer = _unite(tx, node, peer, joining, site, now)
+    stored = nodes.change(
+        tx, node, **lifecycle.marks_changed(node, document), attributes=document, reported_at=now, last_seen=now,
+        uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=_subnet(tx, node, site), keep=own,
+        boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
+    if kind.id != node.type_id:  # whom it was kept for may have no use for it now
+        reservations.drop(tx, [node.id])
+        _tell_change(tx, node, stored, kind, site, now)
+    nodes.set_macs(tx, node.id, hardware.macs)
+    sessions.set_reported(tx, peer)
+    if joining.doubtful and stored.state == NodeState.TRAMPOLINE and not site.policy.auto_approve:
+        moved = _apply(tx, stored, Step(NodeEvent.QUARANTINED, DOUBT, {"reason": DOUBT}), site, now)
+    else:
+        moved = _move_on(tx, stored, site, now)
+    return Result(peer, steps.wakes(stored, moved))
+
+
+def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:
+    """Tell that a node's hardware has changed: a conflict, and a notice to administrators and to who holds it.
+
+    Where only the site's rules of what makes a type have changed, the reports are equal by them, and nothing is told.
+    """
+    if before.type_id is None or before.attributes is None:
+        return
+    marks = keep.marks(after.keep, site.keep, after.name, after.boot_mac)
+    was = equal.canonical(keep.marked(before.attributes, marks), site.types)
+    changes = equal.differences(was, kind.attributes)
+    about = f"{after.name}: {equal.sentence(changes)}"
+    if not changes or conflicts.seen_since(tx, "hardware", now - AGAIN, mac=after.boot_mac, about=about):
+        return
+    conflicts.add(tx, "hardware", about, now, subnet=after.subnet, mac=after.boot_mac)
+    holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
+    wanted = steps.wanted(tx, after)
+    told = news.hardware_changed(
+        after.name, types.get(tx, before.type_id).name, kind.name, holder.name if holder else None,
+        lifecycle.lacks(wanted) if wanted else "", equal.sentence(changes))
+    for group_id in (None, holder.group_id) if holder else (None,):
+        notices.add(tx, **told, group_id=group_id, vcluster_id=holder.id if holder else None, now=now)
+
+
+def _subnet(tx: Tx, node: Node, site: Site) -> str | None:
+    """The site's subnet that its agent speaks from; what was known before, if it is none of them."""
+    session = sessions.get(tx, node.id)
+    here = at(site.subnets, session.address) if session else None
+    return here.name if here else node.subnet
+
+
+def _join(tx: Tx, node: Node, mac: str, hardware: identity.Hardware) -> identity.Joining:
+    owners = nodes.by_macs(tx, hardware.macs)
+    twins = [] if hardware.uuid is None else nodes.others_with_uuid(tx, hardware.uuid, node.id)
+    connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
+    return identity.join(node, mac, hardware, owners, twins, connected)
+
+
+def _record_conflict(tx: Tx, mac: str, sentence: str, now: float) -> None:
+    if not conflicts.seen_since(tx, "identity", now - AGAIN, mac=mac):
+        conflicts.add(tx, "identity", sentence, now, mac=mac)
+
+
+def _unite(
+    tx: Tx, node: Node, peer: Peer, joining: identity.Joining, site: Site, now: float
+) -> tuple[Node, Peer]:
+    """The node that all the rows belong to now, locked, and its connection."""
+    if joining.heir is not None:
+        heir = nodes.get(tx, joining.heir, lock=True)
+        assert heir is not None
+        if heir.state == NodeState.OFF:
+            heir = _apply(tx, heir, Step(NodeEvent.ASKED, "it came up by a NIC not known before"), site, now)
+        node, peer = heir, sessions.hand_over(tx, peer, heir.id)
+    for shadow in joining.absorb:
+        nodes.absorb(tx, shadow, node.id)
+    return node, peer
+
+
+def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
+    return steps.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
+
+
+def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
+    if node.state == NodeState.NEW:
+        node = _apply(tx, node, Step(NodeEvent.REGISTERED, "its first hardware report"), site, now)
+    if node.state == NodeState.REGISTERING and site.policy.auto_approve:
+        node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
+    if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, site.policy, now):
+        step = lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
+        node = _apply(tx, node, step, site, now)
+    return node

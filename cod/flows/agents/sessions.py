@@ -1,0 +1,115 @@
+"""An agent's connection: looked up, opened, seen alive, gone.
+
+A connection opened with a *boot's* secret means that the machine has just booted the trampoline: whatever it was doing
+in a state of motion is lost. One opened with the *session's* secret is the same agent again, still at its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cod.model import BootSecret, Node, Peer, Refused, Result, Site
+from cod.policy.nodes import lifecycle
+from cod.states import WORKING, NodeEvent, NodeState, Step
+from cod.store.engine import Tx
+from cod.store.nodes import nodes, secrets, sessions, steps
+
+FOR_EVER = 4_000_000_000.0  # a session's secret ends with the machine's next boot, not by the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A new connection: who is on it, and the node's name."""
+
+    peer: Peer
+    name: str
+
+
+def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSecret | None:
+    """The verifier of that secret, if it is alive, was minted for `mac` and is used from the address it is bound to."""
+    found = secrets.get(tx, secret_id)
+    if found is None or found.expires_at <= now or (found.mac, found.address) != (mac, address):
+        return None
+    return found
+
+
+def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, now: float) -> Result:
+    """The agent has proven `secret_id`; `session` is the verifier of the secret that both sides derived.
+
+    A boot's secret is spent, and with it every older one of the machine; a session's stays. The value is an `Opened`.
+    Raises `Refused` when the secret is gone (somebody was quicker) or the machine is not known.
+    """
+    node = nodes.by_mac(tx, session.mac)
+    node = node and nodes.get(tx, node.id, lock=True)
+    if node is None:
+        raise Refused("not_found", f"no node has the MAC {session.mac}")
+    moved = node
+    if _trade(tx, secret_id, session):
+        moved = _rebooted(tx, node, site, now)
+    epoch = sessions.open(tx, node.id, server, session.address, now)
+    sessions.seen(tx, [(node.id, now)])
+    return Result(Opened(Peer(node.id, server, epoch, session.mac), node.name), steps.wakes(node, moved))
+
+
+def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
+    """Did this open a first connection after a boot? False: the session's own secret was used, or this is a re-run."""
+    used = secrets.get(tx, secret_id)
+    if used is None and secrets.get(tx, session.id) is None:
+        raise Refused("conflict", "the secret has been used")
+    if used is None or used.kind == "session":
+        return False
+    for older in secrets.of_mac(tx, session.mac):
+        if older.kind == "session" or older.expires_at <= used.expires_at:
+            secrets.spend(tx, older.id)
+    secrets.add(tx, replace(session, kind="session", expires_at=FOR_EVER))
+    return True
+
+
+def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
+    """What a fresh boot of the trampoline means. DHCP has usually noticed before; this is for when it has not."""
+    cause = "its agent connected after a new boot"
+    if node.state in WORKING:
+        step = lifecycle.on_trouble(node, NodeEvent.ASKED, f"rebooted in state {node.state}", site.policy)
+    elif node.state == NodeState.BOOT:
+        step = lifecycle.on_trouble(node, NodeEvent.BOOT_FAILED, "came up in the trampoline again", site.policy)
+    elif node.state in (NodeState.OFF, NodeState.INACTIVE):
+        step = Step(NodeEvent.ASKED, cause)
+    else:
+        return node
+    return steps.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
+
+
+def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result:
+    """The connection has been gone for longer than an agent needs to come back. The value: was it still the newest?
+
+    In the states in which the agent has left on purpose, or has nothing to do, only the session ends.
+    """
+    if not sessions.close(tx, peer):
+        return Result(False)
+    node = nodes.get(tx, peer.node_id, lock=True)
+    assert node is not None
+    if node.state in WORKING:
+        step = lifecycle.on_trouble(node, NodeEvent.LOST, f"its agent was lost in state {node.state}", site.policy)
+    elif node.state == NodeState.INACTIVE:
+        step = Step(NodeEvent.LOST, "its agent was lost", {"reason": "its agent was lost"})
+    else:
+        return Result(True)
+    moved = steps.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
+    return Result(True, steps.wakes(node, moved))
+
+
+def inherited(tx: Tx, server: str) -> list[Peer]:
+    """Connections that a dead predecessor of this name left. Their agents get the usual time to come back."""
+    return sessions.peers_of(tx, server)
+
+
+def seen(tx: Tx, when: Sequence[tuple[int, float]]) -> None:
+    """A batch of signs of life: (node id, time) pairs."""
+    sessions.seen(tx, when)
+
+
+def held(tx: Tx, server: str, now: float) -> dict[int, int]:
+    """This server still holds its connections; the answer is which these are, epochs by node: others are replaced."""
+    sessions.touch(tx, server, now)
+    return sessions.of_server(tx, server)

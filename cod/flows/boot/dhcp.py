@@ -1,0 +1,398 @@
+"""A batch of DHCP messages is answered in one transaction.
+
+Everything that waits in the socket is one batch: its clients and their bindings are read with a few statements, each
+message is decided in order on what has been read (and on what earlier messages of the batch changed), and the bindings
+are written with a few statements. The replies are sent after the commit, so no client is told what a crash could undo.
+
+Which address: firmware and trampoline get one of the subnet's boot pool, offered for a minute and bound for
+`policy.boot_time` when it is requested; an operating system gets the one that was reserved for its node. A message that
+RFC 2131 leaves open (§4.3, table 4) is answered in favour of silence: there may be another DHCP server on the wire. A
+NAK goes only to a machine that COD knows, about an address that is COD's to give.
+
+Anybody on the wire can invent MACs. What that can cost is limited: approved machines have a part of each pool for
+themselves; new ones are registered at a limited rate (`policy.nodes.newcomers`) and in a limited number; the address of
+a machine that never reported gives way to one that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from cod import news
+from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
+from cod.policy.hardware import identity
+from cod.policy.nodes import boot, lifecycle, power, template
+from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
+from cod.policy.nodes.subnets import Net, Subnets
+from cod.states import NODE_RULES, NodeEvent, NodeState, Step
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import bindings, captures, conflicts, dhcp_clients, nodes, steps
+from cod.store.nodes.binding_batch import FIRST_LOOK, Ledger, probes
+from cod.store.notices import notices
+from cod.store.scheduler import vclusters
+
+OFFER_TIME = 60.0  # seconds that an offered address is kept for its client
+DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody was found to use
+DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
+AGAIN = 60.0  # seconds between two records of the same trouble
+LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
+GIVES_WAY = 120.0  # seconds that a machine which never reported keeps an address that another new one needs
+MOST_NICS = 16  # of a machine that has not reported
+UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200  # seconds between two records of a machine without a loader; for all of them
+
+
+@dataclass(slots=True)
+class _Batch:
+    tx: Tx
+    site: Site
+    now: float
+    subnets: Subnets
+    clients: dict[str, DhcpClient]
+    ledger: Ledger
+    newcomers: Newcomers
+    heard: dict[int, DhcpClient]
+
+
+def answer(
+    tx: Tx, queries: Sequence[DhcpQuery], site: Site, newcomers: Newcomers, now: float
+) -> list[DhcpAnswer | None]:
+    """The answers to `queries`, in their order; None is silence."""
+    macs = list({query.mac for query in queries})
+    clients = dhcp_clients.by_macs(tx, macs)
+    batch = _Batch(tx, site, now, Subnets(site.subnets), clients, Ledger(tx, macs), newcomers, {})
+    asked = [(query, batch.subnets.of(query)) for query in queries]
+    _look_ahead(batch, asked)
+    answers = [_answer(batch, query, net) if net else None for query, net in asked]
+    batch.ledger.write()
+    if batch.heard:
+        dhcp_clients.heard(tx, list(batch.heard.values()))
+    return answers
+
+
+def _look_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None:
+    """Read at once the addresses that the batch's new clients may get."""
+    ahead: set[int] = set()
+    for query, net in asked:
+        if net and query.kind == "DISCOVER" and query.stage != "os" \
+                and batch.ledger.get(query.mac, "boot", net.subnet.name) is None:
+            ahead.update(probes(query.mac, _pool(batch, net, batch.clients.get(query.mac)), FIRST_LOOK))
+    batch.ledger.look(ahead)
+
+
+def _pool(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
+    """Return the boot addresses that the client may get."""
+    approved = client is not None and client.state not in (NodeState.NEW, NodeState.REGISTERING)
+    return net.pool if approved else net.open(batch.site.policy.approved_share)
+
+
+def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> int | None:
+    """Return an address that the client may be lent now; None where the pool is empty."""
+    pool, keeps = _pool(batch, net, client), 0.0 if client is not None and client.state != NodeState.NEW else GIVES_WAY
+    yielding = batch.now + batch.site.policy.boot_time - keeps
+    return batch.ledger.free(query.mac, pool, net.avoid, batch.now, yielding)
+
+
+def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
+    client = _with_its_disk(batch, query, batch.clients.get(query.mac))
+    held = batch.ledger.get(query.mac, "boot", net.subnet.name)
+    verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
+    if verdict.listed and query.kind == "DISCOVER":
+        _list_unfit(batch, query, net, verdict.why)
+    if verdict.new and _is_admitted(batch, query, net):
+        client = _enrol(batch, query, net)
+    if client is None:
+        return None
+    if query.kind == "DISCOVER":
+        _note_way(batch, query, client)
+    if verdict.pool == "none":
+        return _not_here(batch, query, net)
+    if verdict.event is not None:
+        client = _happened(batch, client, verdict.event, verdict.why)
+    row = held if verdict.pool == "boot" else batch.ledger.get(query.mac, "vcluster", net.subnet.name)
+    if row is not None and row.kind == "boot" and row.address not in net.pool:
+        row = None  # the pool has been moved since
+    return _ANSWERS[query.kind](batch, query, net, client, row, verdict.pool)
+
+
+# ---------------------------------------------------------------- the five messages
+
+
+def _discover(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, pool: str
+) -> DhcpAnswer | None:
+    if pool == "vcluster":
+        return _say(batch, "OFFER", query, net, client, row) if row else None
+    until = batch.now + OFFER_TIME
+    if row is not None and row.expires_at >= until:
+        return _say(batch, "OFFER", query, net, client, row)  # nothing to write: it is kept for longer already
+    address = row.address if row else _free(batch, query, net, client)
+    if address is None:
+        _exhausted(batch, query, net, client)
+        return None
+    xid = row.xid if row else 0  # of the last exchange that was completed; see policy.boot
+    row = Binding(address, query.mac, "boot", client.id, net.subnet.name, None, "offered", until, None, xid)
+    batch.ledger.put(row)
+    return _say(batch, "OFFER", query, net, client, row)
+
+
+def _request(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
+) -> DhcpAnswer | None:
+    if query.server_id is not None and query.server_id not in batch.subnets.servers:
+        if row is not None and row.state == "offered":
+            batch.ledger.drop(row)  # it took another server's offer
+        return None
+    wanted = ipv4(query.requested or query.ciaddr)
+    if row is None or row.address != wanted:
+        return _refuse(batch, query, net, row)
+    _bind(batch, query, client, row)
+    if row.kind == "vcluster" and client.state == NodeState.BOOT:
+        _booted(batch, client)
+    return _say(batch, "ACK", query, net, client, row)
+
+
+def _bind(batch: _Batch, query: DhcpQuery, client: DhcpClient, row: Binding) -> None:
+    client_id = query.client_id.hex()[:160] if query.client_id else None
+    if row.kind == "boot":
+        until = batch.now + batch.site.policy.boot_time
+        batch.ledger.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, None, "bound", until,
+                                 client_id, query.xid))
+    elif row.state != "bound" or row.client_id != client_id:
+        batch.ledger.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
+
+
+def _decline(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
+) -> None:
+    """RFC 2131 §4.3.3: somebody else uses the address. It is set aside, and the client gets another when it asks."""
+    if row is None or query.requested != dotted(row.address):
+        return
+    about = f"{client.name} found that another machine uses {query.requested}"
+    if not conflicts.seen_since(batch.tx, "declined", batch.now - AGAIN, mac=query.mac):
+        conflicts.add(batch.tx, "declined", about, batch.now, subnet=net.subnet.name, address=row.address,
+                      mac=query.mac)
+    until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
+    batch.ledger.put(Binding(row.address, None, row.kind, None, row.subnet, None, "declined", until))
+    if row.kind == "vcluster":
+        _reserve_another(batch, query.mac, client)
+
+
+def _reserve_another(batch: _Batch, mac: str, client: DhcpClient) -> None:
+    batch.ledger.write()
+    node = nodes.get(batch.tx, client.id)
+    vcluster = vclusters.get(batch.tx, node.vcluster_id) if node and node.vcluster_id else None
+    if node is None or vcluster is None:
+        return
+    try:
+        bindings.reserve(batch.tx, node, mac, vcluster, node.hostname or node.name, batch.now)
+    except Refused as refused:
+        conflicts.add(batch.tx, "exhausted", refused.sentence, batch.now, subnet=vcluster.subnet, mac=mac)
+    batch.ledger.reread([mac])
+
+
+def _release(
+    batch: _Batch, query: DhcpQuery, _net_: Net, _client: DhcpClient, row: Binding | None, _pool: str
+) -> None:
+    """RFC 2131 §4.3.4. A boot address is free at once, and still its old client's first choice."""
+    if row is None or query.ciaddr != dotted(row.address):
+        return
+    if row.kind == "boot":
+        batch.ledger.put(replace(row, state="offered", expires_at=batch.now))
+    else:
+        batch.ledger.put(replace(row, state="reserved"))
+
+
+def _inform(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
+) -> DhcpAnswer | None:
+    """RFC 2131 §4.3.5: options without an address, for a client that has one of ours."""
+    if row is None or query.ciaddr != dotted(row.address):
+        return None
+    return replace(_say(batch, "ACK", query, net, client, row), yiaddr="0.0.0.0", lease_time=None)
+
+
+_Answer = Callable[[_Batch, DhcpQuery, Net, DhcpClient, Binding | None, str], DhcpAnswer | None]
+_ANSWERS: dict[str, _Answer] = {
+    "DISCOVER": _discover, "REQUEST": _request, "DECLINE": _decline, "RELEASE": _release, "INFORM": _inform}
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def _say(
+    batch: _Batch, kind: str, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
+) -> DhcpAnswer:
+    policy, subnet = batch.site.policy, net.subnet
+    if row.kind == "vcluster":
+        domain = f"{client.vcluster}.{batch.site.domain}" if client.vcluster else batch.site.domain
+        return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.binding_time, row.hostname, domain)
+    return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.boot_time, client.name, batch.site.domain,
+                      boot.bootfile(query, client, subnet, batch.site, batch.now))
+
+
+def _refuse(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:
+    wanted = query.requested or query.ciaddr
+    if row is None and query.server_id not in batch.subnets.servers and not net.owns(ipv4(wanted)):
+        return None
+    return DhcpAnswer("NAK", "0.0.0.0", net.subnet.name, reason=f"{wanted} is not yours")
+
+
+def _not_here(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
+    """A known machine that gets no address now: its system holds on to one of ours, or it is another server's
+    client."""
+    if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
+        return None
+    if query.server_id is not None and query.server_id not in batch.subnets.servers:
+        return None
+    return _refuse(batch, query, net, None)
+
+
+def _exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
+    name, pool = net.subnet.name, _pool(batch, net, client)
+    if not conflicts.seen_since(batch.tx, "exhausted", batch.now - AGAIN, subnet=name):
+        part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
+        about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
+        conflicts.add(batch.tx, "exhausted", about, batch.now, subnet=name, mac=query.mac)
+
+
+def _list_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
+    """Tell the administrator of a machine that COD has no loader for: a conflict once a day, a notice of the first.
+
+    Made-up machines cannot fill the database: there is a limit for all together.
+    """
+    about, since = f"{query.mac} asked to network-boot: {why}", batch.now - UNFIT_EVERY
+    if conflicts.seen_since(batch.tx, "architecture", since, mac=query.mac, about=about):
+        return
+    recorded = conflicts.count_since(batch.tx, "architecture", since)
+    if recorded < UNFIT_AT_MOST:
+        conflicts.add(batch.tx, "architecture", about, batch.now, subnet=net.subnet.name, mac=query.mac)
+    if not recorded:
+        notices.add(batch.tx, **news.cannot_boot(about), group_id=None, now=batch.now)
+
+
+# ---------------------------------------------------------------- what it means for the node
+
+
+def _with_its_disk(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
+    """Look up whether the disk is what the client was served, where the answer depends on it. Nothing of a diskless
+    system leads back to the firmware; and a node that waits to be captured needs its boot script."""
+    if client is None or client.template_id is None or not boot.may_go_on(query, client, batch.site.policy, batch.now):
+        return client
+    row = templates.get(batch.tx, client.template_id)
+    local = row is not None and template.parse(row.document).diskless is None
+    return replace(client, sent_to_disk=local and not captures.is_wanted(batch.tx, client.id))
+
+
+def _is_admitted(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
+    """Return whether a machine never seen before may become a node now; if not, it leaves no row."""
+    policy, name = batch.site.policy, net.subnet.name
+    if not batch.newcomers.admits(query, name, policy, batch.now):
+        _limited(batch, net, f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual "
+                             f"(policy.new_rate, new_burst). If nobody switched that many on, a machine there invents "
+                             f"MAC addresses. True ones are registered when they ask again")
+        return False
+    if _free(batch, query, net, None) is None:
+        _exhausted(batch, query, net, None)
+        batch.newcomers.refuse(query.mac, batch.now)
+        return False
+    if nodes.unapproved(batch.tx) < policy.new_machines:
+        return True
+    for node_id in nodes.never_reported(batch.tx, batch.now - GIVES_WAY, len(batch.clients) + 1):
+        if all(client.id != node_id for client in batch.clients.values()):
+            batch.ledger.write()
+            batch.ledger.lost(bindings.of_node(batch.tx, node_id))
+            nodes.forget(batch.tx, [node_id])
+            return True
+    _limited(batch, net, f"{policy.new_machines} machines are not approved yet, which is the limit "
+                         f"(policy.new_machines). Approve or retire those that wait, or raise the limit")
+    batch.newcomers.refuse(query.mac, batch.now)
+    return False
+
+
+def _limited(batch: _Batch, net: Net, why: str) -> None:
+    """Tell the administrators once that new machines are refused."""
+    name = net.subnet.name
+    if not conflicts.seen_since(batch.tx, "limited", batch.now - LIMITED_AGAIN, subnet=name):
+        about = f"new machines on subnet {name} are refused: {why}"
+        conflicts.add(batch.tx, "limited", about, batch.now, subnet=name)
+        notices.add(batch.tx, **news.new_machines_refused(name, about), group_id=None, now=batch.now)
+
+
+def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
+    """A machine never seen before becomes a node; a further NIC of one that has not reported yet joins it.
+
+    Once a machine has reported, its NICs are known, so another MAC with its UUID is another machine whose maker gave
+    both the same one: it becomes a node of its own, without UUID.
+    """
+    uuid = query.uuid if identity.is_unique(query.uuid) else None
+    known = nodes.by_uuid(batch.tx, uuid) if uuid else None
+    unreported = known is not None and known.reported_at is None and known.state == NodeState.NEW
+    if known is not None and unreported and nodes.count_macs(batch.tx, known.id) < MOST_NICS:
+        nodes.add_mac(batch.tx, known.id, query.mac)
+        return _client(batch, query.mac, known)
+    if known is not None:
+        about = f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network cards"
+        if not conflicts.seen_since(batch.tx, "identity", batch.now - AGAIN, subnet=net.subnet.name):
+            conflicts.add(batch.tx, "identity", about, batch.now, subnet=net.subnet.name, mac=query.mac)
+        uuid = None
+    name = f"node-{query.mac.replace(':', '')}"
+    driver, address, account = power.rule_for(batch.site.power, name, query.mac)
+    node = nodes.add(
+        batch.tx, name=name, boot_mac=query.mac, now=batch.now, cause=f"asked to network-boot ({query.stage})",
+        actor="dhcp", uuid=uuid, power_driver=driver, power_address=address, power_account=account)
+    return _client(batch, query.mac, node)
+
+
+def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
+    client = DhcpClient(node.id, node.name, node.state, node.boot_mac, node.boot_served_at, node.template_id,
+                        None)
+    batch.clients[mac] = client
+    return client
+
+
+def _note_way(batch: _Batch, query: DhcpQuery, client: DhcpClient) -> None:
+    """Where on the network the machine is: proposals of blocks are made of it. Written once a batch, on change alone.
+
+    Only a broadcast tells it, and of its boot NIC: a system that renews its binding speaks past the relay.
+    """
+    relay = None if query.giaddr == "0.0.0.0" else query.giaddr
+    way = relay, query.circuit, query.remote
+    if query.mac == client.boot_mac and way != (client.relay, client.circuit, client.remote):
+        batch.heard[client.id] = replace(client, relay=relay, circuit=query.circuit, remote=query.remote)
+    else:
+        batch.heard.pop(client.id, None)  # of two relays that pass on one packet the last counts
+
+
+def _happened(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
+    node = nodes.get(batch.tx, client.id)
+    assert node is not None
+    in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
+    step = lifecycle.on_trouble(node, event, why, batch.site.policy) if in_motion else Step(event, why)
+    return _step(batch, node, step)
+
+
+def _booted(batch: _Batch, client: DhcpClient) -> None:
+    """Note that a node's own system has its address: the node is active, unless its template has a readiness check.
+
+    That check decides then; the binding's state says that it is time to look.
+    """
+    row = templates.get(batch.tx, client.template_id) if client.template_id else None
+    if row is None or template.parse(row.document).ready != template.Ready():
+        return
+    node = nodes.get(batch.tx, client.id)
+    assert node is not None
+    cause = "its system got its address by DHCP"
+    _moved(batch, steps.booted(batch.tx, node, cause, now=batch.now, actor="dhcp", policy=batch.site.policy))
+
+
+def _step(batch: _Batch, node: Node, step: Step) -> DhcpClient:
+    return _moved(batch, steps.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
+
+
+def _moved(batch: _Batch, moved: Node) -> DhcpClient:
+    mine = [mac for mac, client in batch.clients.items() if client.id == moved.id]
+    batch.clients.update(dhcp_clients.by_macs(batch.tx, mine))
+    assert moved.state == batch.clients[mine[0]].state
+    return batch.clients[mine[0]]

@@ -1,0 +1,153 @@
+"""Images: asked for, taken in, listed, deleted.
+
+Adding writes a row in state *ingesting* that names a file on the server. One ingester at a time across all servers (a
+claim) takes such rows, the oldest of each group in turn, turns the files into their served form and reports. If it
+dies on the way, the rows and the files are still there and the next one begins anew; folders that no row names are
+removed by it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+
+from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result
+from cod.policy.people import names
+from cod.policy.people import uploads as policy
+from cod.store import claims
+from cod.store.engine import Tx
+from cod.store.images import images, templates, uploads
+from cod.store.people import groups
+
+_CLAIM, _CLAIM_SECONDS = "ingest", 30.0
+RULES = ImageRules()
+_SERVES, _SERVED_SECONDS = "image server", 60.0  # somebody looks for images that wait
+
+
+def add(
+    tx: Tx, *, name: str, source: str, sha256: str = "", plain: bool = False, raw: bool = False, group: str = "",
+    now: float,
+) -> Result:
+    """Have the file `source` (a path on the server) taken in as the image `name`. The value is the image, ingesting.
+
+    name    as `names.full` takes it
+    sha256  what the file's must be, '' if nobody said
+    plain   serve it as it is: a kernel or ramdisk
+    raw     it may hold neither partition table nor file system
+    group   whose it is; '' or 'site': the site's
+    A failed image of that name and owner is replaced. Raises `Refused`.
+    """
+    owner = groups.owner_id(tx, group)
+    name = names.full(groups.prefix(tx, owner), name)
+    images.make_room(tx, name, owner)
+    image = images.add(tx, name=name, group_id=owner, state="ingesting", format="", sha256=sha256, source=source,
+                       content=policy.wanted_content(plain, raw), created_at=now)
+    return Result(_view(image, groups.names(tx)), (Effect("wake", "images"),))
+
+
+def take(
+    tx: Tx, *, owner: str, now: float, busy: Collection[int | None] = (),
+    served: Mapping[int | None, float] | None = None,
+) -> Image | None:
+    """Return the image that `owner` takes in now, or goes on with: renews its claim for 30 s. None: nothing to do, or
+    another server is at it. `busy` and `served`: groups, as for `policy.people.uploads.next_turn`.
+    Whoever asks shows that an image server runs (`is_served`)."""
+    _runs(tx, owner, now)
+    image = policy.next_turn(images.waiting(tx), busy, served or {})
+    return image if image and renew(tx, owner=owner, now=now) else None
+
+
+def renew(tx: Tx, *, owner: str, now: float) -> bool:
+    """Renew the claim of a server that is taking images in; has it (still) the claim?"""
+    _runs(tx, owner, now)
+    return bool(claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS))
+
+
+def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
+    """Return the bytes that the served form of an image may take by its group's quota; None: any number."""
+    if image.group_id is None:
+        return None
+    taken, quota = uploads.room(tx, image.group_id, rules)
+    return None if quota is None else max(quota - taken + image.stored, 0)
+
+
+def _runs(tx: Tx, owner: str, now: float) -> None:
+    """Note that an image server runs, which is written twice a minute."""
+    if claims.left(tx, _SERVES, now) < _SERVED_SECONDS / 2:
+        claims.hold(tx, _SERVES, owner, now, _SERVED_SECONDS)
+
+
+def is_served(tx: Tx, now: float) -> bool:
+    """Does an image server run, which makes images of uploads?"""
+    return claims.left(tx, _SERVES, now) > 0
+
+
+def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str]:
+    """Those of the folders `present` that no image names and that may be removed now; `owner` as for `take`."""
+    return set(present) - images.digests(tx) if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS) else set()
+
+
+def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
+    """The image is in its served form. Repeating it does no harm, nor does an image that was deleted meanwhile.
+
+    Raises `Refused` when what is stored does not fit into the quota of its group.
+    """
+    image = images.get(tx, image_id)
+    if image is not None and image.state == "ingesting" and image.group_id is not None:
+        taken, quota = uploads.room(tx, image.group_id, rules, lock=True)
+        name = groups.get(tx, image.group_id).name
+        policy.check_quota(quota, taken - image.stored, ingested.stored, name)
+    images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
+
+
+def fail(tx: Tx, *, image_id: int, reason: str) -> None:
+    """The file could not be taken in."""
+    images.change(tx, image_id, state="failed", reason=reason, source="", stored=0)
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[ImageView]:
+    """Images by name, of these groups and the site's (None: all), with the templates of the same that name them."""
+    return _views(tx, images.every(tx, groups), groups)
+
+
+def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> ImageView:
+    """The image of that name; of the templates that name it, those of these groups and the site's. Raises `Refused`."""
+    found = images.named(tx, [name]).get(name)
+    if found is None:
+        raise Refused("not_found", f"there is no image {name!r}", "name")
+    return _views(tx, [found], groups)[0]
+
+
+def _views(tx: Tx, found: Sequence[Image], seen: frozenset[int] | None) -> list[ImageView]:
+    users, owners = _users(tx, seen), groups.names(tx)
+    return [_view(image, owners, users.get(image.name, [])) for image in found]
+
+
+def _users(tx: Tx, seen: frozenset[int] | None = None) -> dict[str, list[str]]:
+    """Return the live templates, as 'name@revision', that write or boot each image, by the images' full names."""
+    rows, users = templates.live(tx, seen), dict[str, list[str]]()
+    meant = templates.image_names(tx, rows)
+    for row in rows:
+        for name in set(meant[row.id].values()):
+            users.setdefault(name, []).append(f"{row.name}@{row.revision}")
+    return users
+
+
+def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] = ()) -> ImageView:
+    return ImageView(**asdict(image), group=owners[image.group_id], used_by=tuple(users))
+
+
+def room(tx: Tx, *, group_id: int, rules: ImageRules) -> tuple[int, int | None]:
+    """(bytes that a group's images and open uploads have, bytes that they may have; None: no limit)."""
+    return uploads.room(tx, group_id, rules)
+
+
+def delete(tx: Tx, *, name: str) -> Result:
+    """Delete an image that no live template names; its folder goes when the ingester comes by. Raises `Refused`."""
+    image = images.named(tx, [name], lock=True).get(name)
+    if image is None:
+        raise Refused("not_found", f"there is no image {name!r}", "name")
+    if users := _users(tx).get(name):
+        raise Refused("conflict", f"the image {name!r} is used by {', '.join(users)}", "name")
+    images.remove(tx, image.id)
+    return Result(None, (Effect("wake", "images"),))

@@ -1,0 +1,88 @@
+"""Configuration templates: added as revisions, found by name, retired.
+
+A document that comes here has been checked against schema/template.rng (`wire.xmldoc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cod.model import Refused, Template
+from cod.policy.nodes import prime, template
+from cod.policy.people import names
+from cod.store.engine import Tx
+from cod.store.images import images, templates
+from cod.store.people import groups
+
+
+def read(document: str) -> template.Configuration:
+    """Return what a document says, as far as that can be checked without the database, whose threads it would keep
+    busy. Raises `Refused`."""
+    configuration = template.parse(document)
+    template.check_hardware(configuration)
+    return configuration
+
+
+def check(tx: Tx, *, configuration: template.Configuration, group: str = "") -> None:
+    """See that a document that was read can be added for the group: its name, and its images. Raises `Refused`."""
+    owner = groups.prefix(tx, groups.owner_id(tx, group))
+    names.full(owner, configuration.name)
+    _check_images(tx, configuration, owner)
+
+
+def add(
+    tx: Tx, *, document: str, configuration: template.Configuration | None = None, group: str = "", now: float
+) -> Template:
+    """Add a document as the next revision of the template that it names, as `names.full` takes names. The newest
+    one repeated changes nothing.
+
+    configuration  what `read` made of the document; None: it is read now
+    group          whose it is; '' or 'site': the site's
+    Raises `Refused`.
+    """
+    configuration = configuration or read(document)
+    group_id = groups.owner_id(tx, group)
+    owner = groups.prefix(tx, group_id)
+    name = names.full(owner, configuration.name)
+    _check_images(tx, configuration, owner)
+    return templates.append(tx, name, document, group_id, now)
+
+
+def _check_images(tx: Tx, configuration: template.Configuration, owner: str) -> None:
+    prime.check_images(configuration, images.meant(tx, template.image_names(configuration), owner, lock=True))
+
+
+def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
+    """Return the full names of the images that templates name, by the template's id and the name in its document."""
+    return templates.image_names(tx, rows)
+
+
+def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:
+    """The newest live revision of every template of these groups and of the site (None: of all); with a `name`, all
+    revisions of that one."""
+    return templates.revisions(tx, name) if name else templates.newest(tx, groups)
+
+
+def resolve(tx: Tx, *, name: str) -> Template:
+    """The template that 'name' (its newest live revision) or 'name@revision' names. Raises `Refused`."""
+    found = templates.find(tx, name)
+    if found is None:
+        raise Refused("not_found", f"there is no template {name!r}", "template")
+    return found
+
+
+def retire(tx: Tx, *, name: str, now: float) -> list[Template]:
+    """Retire 'name@revision', or with a bare 'name' all its revisions; returns those that were retired.
+
+    Raises `Refused` while a vcluster, a node or a waiting request uses one of them.
+    """
+    wanted = [resolve(tx, name=name)] if "@" in name else templates.revisions(tx, name, lock=True)
+    wanted = [row for row in wanted if row.retired_at is None]
+    if not wanted:
+        raise Refused("not_found", f"there is no template {name!r} to retire", "template")
+    used = templates.in_use(tx)
+    if busy := [f"{row.name}@{row.revision}" for row in wanted if row.id in used]:
+        raise Refused("conflict", f"{', '.join(busy)} is in use", "template")
+    for row in wanted:
+        templates.retire(tx, row.id, now)
+    return wanted

@@ -1,0 +1,143 @@
+"""Uploads: created, grown, complete, given up.
+
+The row is what was promised: a name, a length, bytes that are known to be on disk. The bytes are in a file of the
+upload's name in the folder of incoming files, and `web.uploads.intake` writes them. When all are there the row becomes
+an image in state *ingesting*, in one transaction: nobody ever sees half of a file as an image, or an image without its
+file.
+"""
+
+from __future__ import annotations
+
+from cod.model import Effect, Image, ImageRules, Refused, Result, Upload
+from cod.policy.people import names
+from cod.policy.people.uploads import believed, check_quota, wanted_content
+from cod.store.engine import Tx
+from cod.store.images import images, uploads
+from cod.store.people import groups
+
+
+def create(
+    tx: Tx, *, upload_id: str, name: str, group: str, size: int, sha256: str = "", plain: bool = False,
+    raw: bool = False, actor: str, rules: ImageRules, now: float,
+) -> Upload:
+    """An upload of `size` bytes that shall become the image `name` of that group. Raises `Refused`.
+
+    name       as `names.full` takes it
+    upload_id  random, so that running it again does no harm
+    group      its name; '' or 'site': the site's, which has no quota
+    sha256     what the file's must be, '' if nobody said
+    plain, raw  as for `flows.images.images.add`
+    """
+    if again := uploads.get(tx, upload_id):
+        return again
+    wanted_content(plain, raw)
+    if size < 1:
+        raise Refused("invalid", "the file is empty", "size")
+    owner = groups.owner_id(tx, group)
+    name = names.full(groups.prefix(tx, owner), name)
+    images.check_free(tx, name, owner)
+    if owner is not None:
+        _check_quota(tx, owner, size, rules)
+    uploads.add(tx, id=upload_id, name=name, group_id=owner, size=size, offset=0, sha256=sha256, plain=plain, raw=raw,
+                actor=actor, created_at=now, expires_at=now + rules.keep_uploads)
+    return one(tx, upload_id, now=now)
+
+
+def _check_quota(tx: Tx, group_id: int, size: int, rules: ImageRules) -> None:
+    taken, quota = uploads.room(tx, group_id, rules, lock=True)
+    check_quota(quota, taken, size, groups.get(tx, group_id).name)
+
+
+def one(tx: Tx, upload_id: str, *, now: float) -> Upload:
+    """The upload of that id, unless it has expired. Raises `Refused`."""
+    return _live(uploads.get(tx, upload_id), now)
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Upload]:
+    """Uploads by name, of these groups (None: all)."""
+    return uploads.every(tx, groups)
+
+
+def begin(tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = False, now: float) -> Upload:
+    """Somebody holds the file, flushed to the disk, and will write to it: says from which offset. Raises `Refused`.
+
+    length   of the file now
+    boot     of the host that writes
+    checked  what comes has a checksum: it is not to be believed before `grown` says so
+    """
+    upload = _live(uploads.get(tx, upload_id, lock=True), now)
+    offset = min(believed(upload.offset, upload.boot, boot, length), upload.size)
+    writer = "" if checked else boot
+    if (offset, writer) != (upload.offset, upload.boot):
+        uploads.change(tx, upload_id, offset=offset, boot=writer)
+    return one(tx, upload_id, now=now)
+
+
+def grown(tx: Tx, *, upload_id: str, offset: int, rules: ImageRules, now: float) -> Upload:
+    """The first `offset` bytes are on disk. Raises `Refused` if the upload was given up meanwhile."""
+    upload = _live(uploads.get(tx, upload_id, lock=True), now)
+    uploads.change(tx, upload_id, offset=min(offset, upload.size), expires_at=now + rules.keep_uploads)
+    return one(tx, upload_id, now=now)
+
+
+def complete(
+    tx: Tx, *, upload_id: str, name: str, source: str, sha256: str, format: str, size: int, now: float
+) -> Result:
+    """All of the file is there: it becomes the image `name`, to be taken in. The value is the image. Raises `Refused`.
+
+    source  the file
+    sha256  what the file's is
+    format  as its first bytes show it; `size`: of the image on a disk, 0 if they do not say
+    """
+    upload = uploads.get(tx, upload_id, lock=True)
+    if upload is None:
+        return Result(_completed(tx, name, source, sha256))
+    if upload.sha256 not in ("", sha256):
+        raise Refused("invalid", f"the file's sha256 is {sha256}, not {upload.sha256}", "sha256")
+    uploads.remove(tx, upload_id)
+    images.make_room(tx, name, upload.group_id)
+    image = images.add(
+        tx, name=name, group_id=upload.group_id, state="ingesting", format=format, size=size, stored=upload.size,
+        sha256=sha256, source=source, content=wanted_content(upload.plain, upload.raw),
+        created_at=now)
+    return Result(image, (Effect("wake", "images"),))
+
+
+def _completed(tx: Tx, name: str, source: str, sha256: str) -> Image:
+    """What the same upload became when this flow was run before, and its commit's outcome remained unknown."""
+    image = images.named(tx, [name]).get(name)
+    if image is None or (image.source != source and image.sha256 != sha256):
+        raise _gone()
+    return image
+
+
+def drop(tx: Tx, *, upload_id: str) -> Upload:
+    """Give an upload up; returns it. Raises `Refused` if there is none."""
+    upload = uploads.get(tx, upload_id, lock=True)
+    if upload is None:
+        raise _gone()
+    uploads.remove(tx, upload_id)
+    return upload
+
+
+def sweep(tx: Tx, *, now: float) -> list[Upload]:
+    """Give up the uploads that nothing more came of; returns them."""
+    old = uploads.expired(tx, now)
+    for upload in old:
+        uploads.remove(tx, upload.id)
+    return old
+
+
+def files(tx: Tx) -> frozenset[str]:
+    """What rows name of the files that came in: uploads' ids, and paths of images that are yet to be taken in."""
+    return frozenset([*(upload.id for upload in uploads.every(tx)), *images.sources(tx)])
+
+
+def _live(upload: Upload | None, now: float) -> Upload:
+    if upload is None or upload.expires_at <= now:
+        raise _gone()
+    return upload
+
+
+def _gone() -> Refused:
+    return Refused("not_found", "there is no such upload: it is complete, was given up, or never was", "id")

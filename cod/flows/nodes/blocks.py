@@ -1,0 +1,128 @@
+"""Blocks of nodes, as the site's administrator makes them, or takes them over from what the network says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from xml.etree import ElementTree
+
+from cod.model import BlockView, Effect, Refused, Result
+from cod.policy.hardware import topology
+from cod.policy.people import names
+from cod.store.engine import Tx
+from cod.store.nodes import blocks
+
+RESERVED = ("proposal",)  # it would hide a route of the API
+WAKES = (Effect("wake", "manager"),)
+
+
+def every(tx: Tx) -> list[BlockView]:
+    """All blocks, by name."""
+    types = blocks.types(tx)
+    found = sorted(blocks.names(tx).items(), key=lambda each: each[1])
+    return [BlockView(name, types.get(block_id, {})) for block_id, name in found]
+
+
+def names_of(tx: Tx) -> list[str]:
+    """The names of all blocks, in order."""
+    return sorted(blocks.names(tx).values())
+
+
+def show(tx: Tx, *, name: str) -> BlockView:
+    """One block."""
+    return _view(tx, name, _block(tx, name))
+
+
+def create(tx: Tx, *, name: str) -> BlockView:
+    """A new block, without nodes."""
+    names.check_label(name)
+    if name in RESERVED:
+        raise Refused("invalid", f"a block cannot be called {name}", "name")
+    if blocks.by_name(tx, name) is not None:
+        raise Refused("conflict", f"there is a block {name!r} already", "name")
+    return _view(tx, name, blocks.add(tx, name))
+
+
+def delete(tx: Tx, *, name: str) -> None:
+    """Delete a block that has no nodes."""
+    block_id = _block(tx, name, lock=True)
+    count = sum(blocks.types(tx, block_id).get(block_id, {}).values())
+    if count:
+        said = f"block {name} has {count} node{'' if count == 1 else 's'}: remove them first"
+        raise Refused("conflict", said, "name")
+    if not blocks.delete(tx, block_id):
+        raise Refused("conflict", f"nodes of block {name} are being reclaimed", "name")
+
+
+def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result:
+    """Put nodes, by names or patterns, into a block, out of whichever they are in. All of them, or none."""
+    block_id = _block(tx, name, lock=True)
+    found = _nodes(blocks.members(tx), nodes)
+    blocks.put(tx, [node.id for node in found if node.block_id != block_id], block_id)
+    return Result(_view(tx, name, block_id), WAKES)
+
+
+def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result:
+    """Take nodes, by names or patterns, out of a block. All of them, or none; a pattern means those that are in it."""
+    block_id = _block(tx, name, lock=True)
+    inside = [node for node in blocks.members(tx) if node.block_id == block_id]
+    blocks.put(tx, [node.id for node in _nodes(inside, nodes, f" in block {name}")], None)
+    return Result(_view(tx, name, block_id), WAKES)
+
+
+def proposal(tx: Tx) -> topology.Proposal:
+    """What blocks the network suggests for nodes that are in none, and why."""
+    names_ = blocks.names(tx)
+    return topology.propose((_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED})
+
+
+def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result:
+    """Carry out the proposal as it is now, or the blocks of it that are named; the value is what was carried out."""
+    whole = proposal(tx)
+    missing = set(only or ()) - {each.name for each in whole.blocks}
+    if missing:
+        raise Refused("not_found", f"no block {min(missing)!r} is proposed", "blocks")
+    done = tuple(each for each in whole.blocks if only is None or each.name in only)
+    ids = {node.name: node.id for node in blocks.members(tx)} if done else {}
+    for each in done:
+        blocks.put(tx, [ids[place.node] for place in each.places], blocks.ensure(tx, each.name))
+    return Result(topology.Proposal(done, whole.unknown), WAKES if done else ())
+
+
+def _sighting(seen: blocks.Seen, names_: dict[int, str]) -> topology.Sighting:
+    switch, port = next(_neighbours(seen), (None, None)) if seen.attributes else (None, None)
+    return topology.Sighting(seen.name, names_.get(seen.block_id or 0), seen.relay, seen.circuit, seen.remote, switch,
+                             port)
+
+
+def _neighbours(seen: blocks.Seen) -> Iterator[tuple[str, str]]:
+    """(switch, port) that the report's NICs see, of the one that it boots from first."""
+    nics = ElementTree.fromstring(seen.attributes or "").findall("nic")
+    for nic in sorted(nics, key=lambda each: each.get("mac") != seen.boot_mac):
+        for neighbour in nic.findall("neighbour"):
+            yield neighbour.attrib["switch"], neighbour.attrib["port"]
+
+
+def _nodes(among: Sequence[blocks.Member], wanted: Sequence[str], where: str = "") -> list[blocks.Member]:
+    by_name = {node.name: node for node in among}
+    found: dict[int, blocks.Member] = {}
+    for pattern in wanted:
+        if pattern in by_name:
+            fitting = [by_name[pattern]]
+        else:
+            fitting = [node for node in among if fnmatchcase(node.name, pattern)]
+        if not fitting:
+            raise Refused("not_found", f"there is no node {pattern!r}{where}", "nodes")
+        found.update((node.id, node) for node in fitting)
+    return list(found.values())
+
+
+def _block(tx: Tx, name: str, *, lock: bool = False) -> int:
+    found = blocks.by_name(tx, name, lock=lock)
+    if found is None:
+        raise Refused("not_found", f"there is no block {name!r}", "name")
+    return found
+
+
+def _view(tx: Tx, name: str, block_id: int) -> BlockView:
+    return BlockView(name, blocks.types(tx, block_id).get(block_id, {}))

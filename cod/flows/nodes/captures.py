@@ -1,0 +1,201 @@
+"""A node's disk becomes an image: asked for, received, kept, cancelled.
+
+An active node leaves its vcluster's system by a power cycle and is captured in the trampoline; one that no power driver
+can switch waits until somebody reboots it (`flows.boot.script`). A node of the reserve is captured where it is. The
+agent's order (`flows.agents.orders`) has a secret, and by it the agent sends what it reads to the image server, which
+asks here whether it still may. Nothing of an image can be seen until `keep`, which makes image, template and the
+capture's end in one transaction.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from cod import news
+from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
+from cod.policy.nodes import capture, lifecycle, template
+from cod.policy.people import names
+from cod.policy.people.uploads import check_quota
+from cod.states import CaptureState, NodeEvent, NodeState, Step
+from cod.store.engine import Tx
+from cod.store.images import images, templates, uploads
+from cod.store.nodes import captures, nodes, sessions, steps
+from cod.store.notices import notices
+from cod.store.people import groups
+from cod.store.scheduler import reservations, vclusters
+
+
+def want(
+    tx: Tx, *, name: str, image: str, template: str | None = None, group: str | None = None, secret: str, site: Site,
+    now: float, actor: str,
+) -> Result:
+    """Have the disk of the node `name` saved as `image`. The value is a `CaptureView`. Raises `Refused`.
+
+    image     what it shall be called, as `names.full` takes it
+    template  what the template that writes the image shall be called; None: as the image, '': make none
+    group     whose both shall be; None: the group's that holds the node, '' or 'site': the site's
+    secret    32 random bytes, hex: for the stream
+    """
+    node = nodes.named(tx, name, lock=True)
+    before = captures.get(tx, node.id)
+    if before and before.state in captures.OPEN:
+        raise Refused("conflict", f"node {name} is being captured as {before.image!r} already", "name")
+    source = node.template_id if node.vcluster_id is not None else node.cached_template_id
+    capture.check(node, _configuration(tx, node.template_id))
+    owner = _owner(tx, node, group)
+    prefix = groups.prefix(tx, owner)
+    wanted = image if template is None else template
+    image = names.full(prefix, image, "image")
+    wanted = names.full(prefix, wanted, "template") if wanted else ""
+    images.check_free(tx, image, owner)
+    _check_quota(tx, owner, 1, site.images)
+    captures.put(tx, node.id, image=image, template=wanted, group_id=owner, source_id=source,
+                 state=CaptureState.WANTED, secret=secret, actor=actor, asked_at=now)
+    moved = _set_out(tx, node, site, now, actor)
+    return Result(show(tx, name=name), steps.wakes(node, moved))
+
+
+def _set_out(tx: Tx, node: Node, site: Site, now: float, actor: str) -> Node:
+    cause = f"to be captured: {actor} wants its disk as an image"
+    if node.state == NodeState.ACTIVE and node.power_driver in steps.CANNOT_SWITCH_OFF:
+        return nodes.change(tx, node, reason=steps.FOR_CAPTURE)
+    if node.state == NodeState.ACTIVE:
+        step = capture.leave(cause, "cycle")
+    elif node.state == NodeState.OFF:
+        step = Step(NodeEvent.WOKEN, cause, power="on")
+    else:
+        step = Step(NodeEvent.CAPTURE_ORDERED, cause)
+    reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
+    return steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+
+
+def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
+    if group is not None:
+        return groups.owner_id(tx, group)
+    holder = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+    return holder.group_id if holder else node.cached_group_id
+
+
+def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+    """Capture the node no more: it goes back to where it was. The value is a `CaptureView`. Raises `Refused`."""
+    node = nodes.named(tx, name, lock=True)
+    row = captures.get(tx, node.id)
+    if row is None or row.state not in captures.OPEN:
+        raise Refused("conflict", f"node {name} is not being captured", "name")
+    moved = node
+    if node.state == NodeState.CAPTURE:
+        step = Step(NodeEvent.CANCELLED, f"cancelled by {actor}", {"reason": "", "attempts": 0})
+        moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+        session = sessions.get(tx, node.id)
+        if session is not None and session.reported:
+            on = lifecycle.settle(moved, steps.wanted(tx, moved))
+            moved = steps.apply(tx, moved, on, now=now, actor=actor, policy=site.policy)
+    else:  # on its way: it is settled when it reports
+        captures.end(tx, node.id, CaptureState.CANCELLED, f"cancelled by {actor}", now)
+        if node.reason == steps.FOR_CAPTURE:
+            nodes.change(tx, node, reason="")
+    return Result(show(tx, name=name), steps.wakes(node, moved))
+
+
+def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureView:
+    """The newest capture of a node, if it was for one of `groups` (None: for anybody). Raises `Refused`."""
+    node = nodes.by_name(tx, name)
+    row = captures.get(tx, node.id) if node else None
+    if node is None or row is None or (groups is not None and row.group_id not in groups):
+        raise Refused("not_found", f"no capture of a node {name!r} is known", "name")
+    return _view(tx, node, row)
+
+
+def every(tx: Tx, *, groups: frozenset[int] | None = None) -> list[CaptureView]:
+    """The newest capture of each node, by the nodes' names; those of `groups` only (None: all)."""
+    return [_view(tx, node, row) for node, row in captures.every(tx, groups)]
+
+
+def _view(tx: Tx, node: Node, row: Capture) -> CaptureView:
+    runs = row.state == CaptureState.RUNNING and node.generation == row.generation
+    owner = groups.get(tx, row.group_id).name if row.group_id is not None else ""
+    done, total, rate = (node.progress_done, node.progress_total, node.progress_rate) if runs else (0, 0, 0.0)
+    return CaptureView(node.name, row.image, row.template, owner, row.state, row.actor, row.asked_at, row.ended_at,
+                       row.reason, node.state, done, total, rate)
+
+
+# ---------------------------------------------------------------- what the image server asks
+
+
+def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
+    """The capture that whoever knows `secret` may send from `address`: that of the node's order `order`. Raises
+    `Refused`, in the same words whatever is wrong."""
+    node_id, _, generation = order.partition(".")
+    node = nodes.get(tx, int(node_id)) if node_id.isdecimal() and len(node_id) < 19 else None
+    row = captures.get(tx, node.id) if node else None
+    session = sessions.get(tx, node.id) if node else None
+    good = (node is not None and row is not None and session is not None and node.state == NodeState.CAPTURE
+            and generation == str(node.generation) == str(row.generation) and session.address == address
+            and row.state in (CaptureState.RUNNING, CaptureState.DONE) and row.secret
+            and hmac.compare_digest(row.secret, secret))
+    if not good or row is None:
+        raise Refused("forbidden", "no capture is under way by that order and that secret from there")
+    return row
+
+
+def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> int | None:
+    """Bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
+    row = receiving(tx, order=order, address=address, secret=secret)
+    if row.group_id is None:
+        return None
+    taken, quota = uploads.room(tx, row.group_id, rules)
+    return None if quota is None else max(quota - taken, 0)
+
+
+def _check_quota(tx: Tx, group_id: int | None, size: int, rules: ImageRules) -> None:
+    if group_id is not None:
+        taken, quota = uploads.room(tx, group_id, rules, lock=True)
+        check_quota(quota, taken, size, groups.get(tx, group_id).name)
+
+
+def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:
+    """The image is about to be published under that digest: its folder is not to be swept away. Raises `Refused`."""
+    row = receiving(tx, order=order, address=address, secret=secret)
+    captures.change(tx, row.node_id, digest=digest)
+
+
+def keep(
+    tx: Tx, *, order: str, address: str, secret: str, ingested: Ingested, partitions: Sequence[CapturedPartition],
+    rules: ImageRules, now: float,
+) -> Result:
+    """The image is published: now it and its template can be seen. Repeating it does no harm. Raises `Refused`."""
+    row = receiving(tx, order=order, address=address, secret=secret)
+    if row.state == CaptureState.DONE:
+        return Result(None)
+    node = nodes.get(tx, row.node_id, lock=True)
+    assert node is not None
+    _check_quota(tx, row.group_id, ingested.stored, rules)
+    captures.end(tx, node.id, CaptureState.DONE, "", now)
+    images.make_room(tx, row.image, row.group_id)
+    images.add(tx, name=row.image, group_id=row.group_id, state="ready", created_at=now, **asdict(ingested))
+    made = _template(tx, row, node, ingested, partitions, now) if row.template else ""
+    said = news.captured(node.name, row.image, made)
+    notices.add(tx, **said, group_id=row.group_id, vcluster_id=node.vcluster_id, now=now)
+    return Result(None, (Effect("wake", "notices"),))
+
+
+def _template(
+    tx: Tx, row: Capture, node: Node, ingested: Ingested, partitions: Sequence[CapturedPartition], now: float
+) -> str:
+    source = templates.get(tx, row.source_id) if row.source_id is not None else None
+    document = capture.document(row.template.rpartition("/")[2], row.image, ingested.size, partitions, node,
+                                source.document if source else None)
+    made = templates.append(tx, row.template, document, row.group_id, now)
+    return f"{made.name}@{made.revision}"
+
+
+def orders(tx: Tx) -> set[str]:
+    """Ids of the orders whose streams may still go on: what came of others is rubbish."""
+    return captures.orders(tx)
+
+
+def _configuration(tx: Tx, template_id: int | None) -> template.Configuration | None:
+    row = templates.get(tx, template_id) if template_id is not None else None
+    return template.parse(row.document) if row else None

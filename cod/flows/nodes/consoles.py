@@ -1,0 +1,72 @@
+"""Consoles: which are to be recorded, and who may read what of them.
+
+What is recorded is in files, which the edges write and read (`cod.consolefiles`); here it is decided which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cod.model import ConsoleRules, Refused
+from cod.policy.nodes import console
+from cod.store import claims
+from cod.store.engine import Tx
+from cod.store.nodes import consoles, nodes
+
+CLAIM = "consoles"
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A console that is to be followed. `tenure`: whose what it says now is, see `policy.nodes.console`."""
+
+    node_id: int
+    node: str
+    driver: str
+    address: str
+    account: str | None
+    tenure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What somebody may read of a node's console.
+
+    tenure  only that stretch; None: all that there is
+    about   why nothing is being recorded; '' where it is to be
+    server  the server that records; '': none does
+    """
+
+    node_id: int
+    node: str
+    tenure: str | None
+    about: str
+    server: str
+
+
+def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float) -> list[Followed]:
+    """The consoles to follow, by their nodes' ids; nothing while another server does it: the claim is this server's for
+    `lease` seconds."""
+    if claims.hold(tx, CLAIM, server, now, lease) is None:
+        return []
+    found = [Followed(node_id, name, driver, address, account, console.tenure(vcluster_id, assigned_at))
+             for node_id, name, driver, address, account, vcluster_id, assigned_at
+             in consoles.of_drivers(tx, console.FOLLOWED)]
+    return [each for each in found if not console.unrecorded(rules, each.node, each.driver)]
+
+
+FREE = console.FREE
+"""The tenure of what is nobody's: for administrators alone."""
+pause = console.pause
+"""Seconds until a console that was lost is tried again."""
+
+
+def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: float) -> Readable:
+    """What may be read of a node's console: everything, or what was recorded since its holder got it. Raises
+    `Refused`."""
+    node = nodes.named(tx, name)
+    if node.vcluster_id is None and not everything:  # given back since the question was let in
+        raise Refused("not_found", f"there is no node {name!r}", "name")
+    about = console.unrecorded(rules, node.name, node.power_driver)
+    own = None if everything else console.tenure(node.vcluster_id, node.assigned_at)
+    return Readable(node.id, node.name, own, about, claims.owner(tx, CLAIM, now))

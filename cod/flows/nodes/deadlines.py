@@ -1,0 +1,66 @@
+"""What happens when something does not happen. Run every second or so by one server, or by several: no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from cod.model import Effect, Node, Site
+from cod.policy.nodes import lifecycle
+from cod.policy.scheduler import energy
+from cod.states import NODE_RULES, WORKING, NodeEvent, NodeState, Step
+from cod.store.engine import Tx
+from cod.store.nodes import captures, nodes, power, sessions, steps
+
+MOST = 50  # nodes moved by one transaction: tens of milliseconds
+SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
+
+
+def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
+    """Examine every node that owes something: rested at the crossroads, overdue, or silent in the warm reserve.
+
+    started  when this server began to listen: until agents have had time to come back to it, no silence is held against
+             them, for it was COD that did not hear
+    At most `MOST` nodes are moved, so that nobody waits long for the database when a hall full of them is overdue; the
+    others' turn comes with the next run.
+    """
+    effects: list[Effect] = []
+    for node, step in islice(_due(tx, site, now, started), MOST):
+        moved = steps.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
+        effects += steps.wakes(node, moved)
+    return list(dict.fromkeys(effects))
+
+
+def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node, Step]]:
+    patience = SILENCE * site.policy.heartbeat
+    for node in sessions.at_crossroads(tx, now - patience):
+        if lifecycle.rested(node, site.policy, now):
+            yield node, lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
+    if now >= started + patience:
+        for node in nodes.overdue(tx, now):
+            yield node, _overdue(node, site, power.trouble(tx, node), now)
+        for node in sessions.silent(tx, now - patience):
+            sessions.forget(tx, node.id)
+            yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
+
+
+def _overdue(node: Node, site: Site, power_trouble: str, now: float) -> Step:
+    rule = NODE_RULES[NodeState(node.state)]
+    reason = f"no sign of progress for {_waited(node, site):.0f} s in state {node.state} ({rule.about})"
+    if power_trouble:
+        reason += f"; power: {power_trouble}"
+    step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)
+    if node.state != NodeState.TRAMPOLINE or step.event is not NodeEvent.TIMED_OUT:
+        return step
+    # It is switched on once more: it has as long as one that is woken alone, and longer than it will have to rest.
+    again = max(energy.wake_deadline(site.energy, 1), 2 * lifecycle.rest(node.attempts + 1))
+    return replace(step, columns={**step.columns, "deadline": now + again * site.policy.patience})
+
+
+def _waited(node: Node, site: Site) -> float:
+    """Seconds that it had. Where it works, each sign of progress moves the deadline on; those that are woken have their
+    own."""
+    if node.state in WORKING or node.deadline is None:
+        return (NODE_RULES[NodeState(node.state)].deadline or 0.0) * site.policy.patience
+    return node.deadline - node.since

@@ -1,0 +1,132 @@
+"""Energy accounts: counting once a minute, and what is told of them.
+
+`count` reads and reckons, `note` writes; between them no transaction is open. `note` moves the mark that `count` has
+seen, in the transaction that writes what was counted: of several servers that count at once one does it, and a minute
+is put down once, however often it is tried.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from cod.model import Energy, EnergyUse, NodeType, Refused
+from cod.policy.nodes import energy_accounting
+from cod.policy.nodes.energy_accounting import DAY
+from cod.store import watermarks
+from cod.store.engine import Tx
+from cod.store.nodes import energy, types
+from cod.store.people import groups as group_rows
+
+STEADY = 600.0
+"""Seconds after which what a BMC last measured is of the state that its node is in: twice a round of measuring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What has been used since `before` (None: nobody has ever counted), until `now`. `anew`: the clock was wrong."""
+
+    before: float | None
+    now: float
+    uses: tuple[EnergyUse, ...] = ()
+    anew: bool = False
+
+
+def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
+    """What was used since the last time, if nodes have been all that time as they are; None: nothing is due."""
+    before = watermarks.at(tx, watermarks.ENERGY)
+    if before is None or energy_accounting.anew(before, now):
+        return Reading(before, now, anew=before is not None)
+    if now <= before:
+        return None
+    return Reading(before, now, tuple(energy_accounting.uses(_draws(tx, rules, now), before, now)))
+
+
+def note(tx: Tx, reading: Reading) -> bool:
+    """Put it down; False when somebody else has."""
+    if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
+        return False
+    energy.add(tx, reading.uses)
+    return True
+
+
+def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:
+    nodes = [energy_accounting.Nodes(*row) for row in energy.nodes(tx)]
+    measured = [energy_accounting.Measured(*row) for row in energy.measured(tx, now - STEADY)]
+    return list(energy_accounting.draws(nodes, _types(tx), measured, rules))
+
+
+def _types(tx: Tx) -> dict[int, NodeType]:
+    return {each.id: each for each in types.every(tx)}
+
+
+# ---------------------------------------------------------------- for people
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a group or a type used, or what was used on a day; the key of a day is its first second.
+
+    key        None: the reserve, by group
+    seconds    node-seconds
+    joules     used; `always_on`: had no node slept
+    """
+
+    key: str | float | None
+    seconds: float
+    joules: float
+    always_on: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The accounts of whole days (UTC), from the first second of the first until the last of the last.
+
+    counted_until  how far the accounts go; None: nothing has been counted
+    """
+
+    since: float
+    until: float
+    by: str
+    counted_until: float | None
+    lines: tuple[Line, ...]
+
+
+def report(
+    tx: Tx, *, since: float | None, until: float | None, by: str, group: str = "", groups: frozenset[int] | None = None,
+    now: float,
+) -> Report:
+    """The accounts of the days between two moments, as far as they are touched; without: the last thirty days.
+
+    group  of that one alone; else of these groups (None: of all and the reserve). Raises `Refused`.
+    """
+    if group:
+        groups = frozenset({group_rows.named(tx, group, "group").id})
+    until = now if until is None else until
+    since = until - 30 * DAY if since is None else since
+    if since > until:
+        raise Refused("invalid", "'from' should not be after 'to'", "from")
+    first = int(since // DAY)
+    last = max(first, -int(-until // DAY) - 1)
+    sums = energy.sums(tx, first, last, by, groups)
+    lines = (Line(key * DAY if by == "day" else key, *values) for key, *values in sums)
+    return Report(first * DAY, (last + 1) * DAY, by, watermarks.at(tx, watermarks.ENERGY), tuple(lines))
+
+
+def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:
+    """(what, group or type, value) for the metrics: joules used and spared by group, watts now and reserve by type."""
+    found: list[tuple[str, str, float]] = []
+    for group, _seconds, joules, always_on in energy.sums(tx, 0, int(now // DAY) + 1, "group"):
+        found += [("used", group or "", joules), ("saved", group or "", always_on - joules)]
+    names = {each.id: each.name for each in types.every(tx)}
+    watts: dict[str, float] = defaultdict(float)
+    for draw in _draws(tx, rules, now):
+        watts[names[draw.nodes.type_id]] += draw.watts
+    found += [("watts", name, value) for name, value in sorted(watts.items())]
+    return found + _reserve(tx, names)
+
+
+def _reserve(tx: Tx, names: dict[int, str]) -> list[tuple[str, str, float]]:
+    counts = energy.reserve(tx)
+    return [(what, name, float(counts.get((type_id, what), 0)))
+            for type_id, name in sorted(names.items()) for what in ("warm", "cold", "waking")]

@@ -1,0 +1,202 @@
+"""What an administrator does to a node. A flow's value is the node as `flows.views.node` shows it (a NodeView)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
+from cod.policy.hardware import equal
+from cod.policy.hardware import keep as policy
+from cod.policy.nodes import lifecycle
+from cod.policy.people import names
+from cod.states import NODE_TRANSITIONS, WORKING, Disk, NodeEvent, NodeState, Step
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.nodes import blocks, nodes, sessions, steps, types
+from cod.store.nodes import power as wishes
+from cod.store.scheduler import reservations
+
+BATCH = 100  # nodes that one transaction looks at
+SHOWN = 20  # power wishes of a node that are shown
+
+
+def hardware(node: Node) -> list[tuple[str, str]]:
+    """What the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
+    return equal.facts(node.attributes) if node.attributes else []
+
+
+def kept(node: Node) -> tuple[str, ...]:
+    """The node's disks that are never written nor erased, for people: 'sdb (serial X)'."""
+    return policy.kept(node.attributes)
+
+
+def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
+    """What was wished of the node's power lately, the newest first, and what came of it. Raises `Refused`."""
+    return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
+
+
+def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+    """Accept a new machine into the site: from now on its disks are COD's to write."""
+    node = nodes.named(tx, name, lock=True)
+    if node.state == NodeState.NEW:
+        raise Refused("conflict", f"node {name} has not reported yet: let it boot from the network", "name")
+    if node.state != NodeState.REGISTERING:
+        raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
+    approved = steps.apply(tx, node, Step(NodeEvent.APPROVED, f"approved by {actor}"), now=now, actor=actor,
+                           policy=site.policy)
+    session = sessions.get(tx, node.id)
+    if session is not None and session.reported:
+        step = lifecycle.settle(approved, None)
+        approved = steps.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
+    return _done(tx, node, approved, site.policy)
+
+
+def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result:
+    """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free node that is switched
+    off joins the cold reserve; on, it leaves."""
+    node = nodes.named(tx, name, lock=True)
+    if desired not in ("on", "off", "soft", "cycle"):
+        raise Refused("invalid", f"power is on, off, soft or cycle, not {desired!r}", "desired")
+    if node.power_driver == "none":
+        raise Refused("conflict", f"node {name} has no power driver: set power_driver and power_address first", "name")
+    if node.state == NodeState.INACTIVE and desired in ("off", "soft"):
+        step = Step(NodeEvent.POWERED_DOWN, f"switched off by {actor}", power=desired)
+    elif node.state == NodeState.OFF and desired in ("on", "cycle"):
+        step = Step(NodeEvent.WOKEN, f"switched on by {actor}", power="on")
+    else:
+        nodes.wish_power(tx, node, desired, now)
+        return Result(_view(tx, node.id, site.policy), (Effect("wake", "power"),))
+    moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    return _done(tx, node, moved, site.policy)
+
+
+def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str) -> Result:
+    """Set the node aside. If a vcluster holds it, it is switched off, and a request for another takes its place."""
+    node = nodes.named(tx, name, lock=True)
+    power_ = "off" if node.vcluster_id is not None else None
+    step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", {"reason": reason}, power_)
+    return _move(tx, node, step, site, now, actor)
+
+
+def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+    """Give a node that was set aside or retired another chance: it boots into the trampoline and is looked at anew.
+
+    Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote them.
+    """
+    node = nodes.named(tx, name, lock=True)
+    disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
+    step = Step(NodeEvent.RESTORED, f"restored by {actor}", {"reason": "", "attempts": 0, "disk": disk}, "cycle")
+    return _move(tx, node, step, site, now, actor)
+
+
+def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str) -> Result:
+    """Take the node out of the site for good. Not while somebody holds it."""
+    node = nodes.named(tx, name, lock=True)
+    if node.vcluster_id is not None:
+        raise Refused("conflict", f"node {name} is held by a vcluster: release or quarantine it first", "name")
+    step = Step(NodeEvent.RETIRED, f"retired by {actor}" + (f": {reason}" if reason else ""), {"reason": reason})
+    return _move(tx, node, step, site, now, actor)
+
+
+def change(
+    tx: Tx, *, name: str, new_name: str | None = None, block: str | None = None, power_driver: str | None = None,
+    power_address: str | None = None, power_account: str | None = None, keep: Sequence[str] | None = None,
+    keep_was: Sequence[str] | None = None, site: Site, now: float, actor: str,
+) -> Result:
+    """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its,
+    and `power_account` '' takes its account away. `keep`: all marks of disks that are never written; `keep_was`: the
+    marks that `keep` replaces. Raises `Refused`, also where the marks are others by now."""
+    node = nodes.named(tx, name, lock=True)
+    columns: dict[str, Any] = {}
+    if new_name is not None and new_name != name:
+        _check_new_name(tx, new_name)
+        columns["name"] = new_name
+    if block is not None:
+        columns["block_id"] = blocks.ensure(tx, block) if block else None
+    if power_driver is not None:
+        columns |= {"power_driver": power_driver, "power": "unknown", "watts": None}
+    if power_address is not None:
+        columns["power_address"] = power_address
+    if power_account is not None:
+        columns["power_account"] = _known_account(power_account, site)
+    if columns:
+        node = nodes.change(tx, node, **columns)
+    effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()
+    return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"), *effects))
+
+
+def _keep(
+    tx: Tx, node: Node, marks: Sequence[str], was: Sequence[str] | None, site: Site, now: float, actor: str,
+) -> tuple[Effect, ...]:
+    if node.state in WORKING:
+        raise Refused("conflict", f"node {node.name} is in state {node.state}: its disks are at work, by the marks "
+                      "that they had; change them when that is over", "keep")
+    own = "\n".join(dict.fromkeys(map(policy.check, marks)))
+    if len(own) > policy.MOST:
+        raise Refused("invalid", f"the marks have {len(own)} characters; at most {policy.MOST} are kept", "keep")
+    if was is not None and node.keep not in ("\n".join(was), own):
+        present = ", ".join(node.keep.split("\n")) if node.keep else "none"
+        raise Refused("conflict", f"somebody changed the marks of {node.name} meanwhile; the present marks are: "
+                      f"{present}. Send the list again to replace the present marks with it", "keep")
+    return _look_again(tx, nodes.change(tx, node, keep=own), site, now, actor)
+
+
+def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple[Effect, ...]:
+    """See what marks mean for a node that has reported: another type, and a wipe of what is no longer kept."""
+    if not node.attributes:
+        return ()
+    report = policy.marked(node.attributes, policy.marks(node.keep, site.keep, node.name, node.boot_mac))
+    if report == node.attributes:
+        return ()
+    changed = lifecycle.marks_changed(node, report)
+    kind = types.of(tx, equal.canonical(report, site.types), now)
+    if kind.id != node.type_id:
+        reservations.drop(tx, [node.id])
+    node = nodes.change(tx, node, attributes=report, type_id=kind.id, **changed)
+    if not changed or node.state != NodeState.INACTIVE:
+        return ()
+    step = Step(NodeEvent.WIPE_ORDERED, "a disk of it is kept no longer: it may hold anybody's data")
+    return steps.wakes(node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+
+
+def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result:
+    """See what the site's rules for kept disks mean for the next nodes with an id above `after`. The value is the last
+    one's id, None after the end."""
+    batch = nodes.reported_after(tx, after, BATCH, holding="" if site.keep else policy.KEPT)
+    effects: list[Effect] = []
+    for node in batch:
+        if node.state not in WORKING:  # what is at work now has its order; its report comes after it
+            effects += _look_again(tx, node, site, now, "site file")
+    return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
+
+
+def _known_account(name: str, site: Site) -> str | None:
+    known = [account.name for account in site.accounts]
+    if name and name not in known:
+        raise Refused("invalid", f"the site file has no [[account]] named {name!r}; it has "
+                      f"{', '.join(known) or 'none'}", "power_account")
+    return name or None
+
+
+def _check_new_name(tx: Tx, name: str) -> None:
+    names.check_label(name)
+    if nodes.by_name(tx, name):
+        raise Refused("conflict", f"there is a node {name!r} already", "name")
+
+
+def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result:
+    if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
+        raise Refused("conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name")
+    moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    return _done(tx, node, moved, site.policy)
+
+
+def _done(tx: Tx, before: Node, after: Node, policy: Policy) -> Result:
+    return Result(_view(tx, after.id, policy), steps.wakes(before, after))
+
+
+def _view(tx: Tx, node_id: int, policy: Policy) -> NodeView:
+    node = nodes.get(tx, node_id)
+    assert node is not None
+    return views.nodes(tx, name=node.name, policy=policy)[0]

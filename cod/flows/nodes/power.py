@@ -1,0 +1,158 @@
+"""Power wishes: which to carry out now, and what came of it.
+
+A wish (`store.nodes.nodes.wish_power`) belongs to one generation of its node. It is claimed, carried out at least once,
+verified and closed, within `policy.nodes.power.BUDGET`. Claiming locks the node's row and looks at its generation in
+the same transaction: a power-off that is late never reaches a machine that has got a new holder since. While a wish of
+a node is being carried out no other of that node is claimed, and a claim outlives the longest attempt, so the newest
+wish has the last word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from cod.model import Node, PowerAction
+from cod.policy.nodes import power as policy
+from cod.states import NodeState
+from cod.store import claims
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.nodes import power as store
+
+LINGERS = 5.0  # seconds that a command of a server that died may still take
+
+
+@dataclass(frozen=True, slots=True)
+class PowerTask:
+    """A claimed wish and whom to ask: the driver's name, its address of the node, the account's name.
+
+    agent     an agent runs on the node that has been told to power down
+    firmware  'bios' or 'uefi', None where that is not known
+    """
+
+    action: PowerAction
+    node: str
+    driver: str
+    address: str
+    account: str | None
+    agent: bool
+    firmware: str | None
+
+
+def command(task: PowerTask, power: str) -> str | None:
+    """What to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle', or None: nothing."""
+    return policy.command(task.action.desired, task.action.stage, power, task.agent)
+
+
+def began(tx: Tx, server: str, now: float) -> None:
+    """The server has only begun: what it claimed before it died nobody carries out. A command that it had started may
+    still be on its way for a moment."""
+    store.shorten(tx, server, now + LINGERS)
+
+
+def claim(tx: Tx, server: str, room: Mapping[str, int], now: float, lease: float) -> list[PowerTask]:
+    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`.
+
+    Closes, instead of claiming, wishes that a newer one of the same node replaces, wishes of a generation that is
+    past, and wishes for a driver that is not in `room` at all.
+    """
+    left = dict(room)
+    full = [driver for driver, count in left.items() if count <= 0]
+    tasks = []
+    for action in store.due(tx, now, sum(max(count, 0) for count in left.values()) + 100, full):
+        task = _claim(tx, action, server, left, now, lease)
+        if task is not None:
+            left[task.driver] -= 1
+            tasks.append(task)
+    return tasks
+
+
+def _claim(
+    tx: Tx, action: PowerAction, server: str, left: Mapping[str, int], now: float, lease: float
+) -> PowerTask | None:
+    node = nodes.get(tx, action.node_id, lock=True)
+    assert node is not None, "wishes have a foreign key"
+    if node.generation != action.generation:
+        store.close(tx, action, now, "dropped: the node has moved on")
+    elif store.newest(tx, node.id) != action.id:
+        store.close(tx, action, now, "dropped: a newer wish replaces it")
+    elif node.power_driver not in left:
+        store.close(tx, action, now, error := f"this site has no power driver {node.power_driver!r}")
+        nodes.change(tx, node, reason=f"power: {error}")
+    elif left[node.power_driver] > 0:
+        claimed = store.claim(tx, action, server, now, now + lease)
+        return _task(claimed, node) if claimed else None
+    return None
+
+
+def _task(action: PowerAction, node: Node) -> PowerTask:
+    return PowerTask(action, node.name, node.power_driver, node.power_address, node.power_account,
+                     agent=node.state == NodeState.OFF, firmware=node.firmware)
+
+
+def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
+    """The driver did it, and saw `power` ('on', 'off', or 'unknown' from a driver that cannot tell) afterwards."""
+    node = nodes.get(tx, task.action.node_id, lock=True)
+    if node is not None and store.close(tx, task.action, now):
+        nodes.change(tx, node, power=power)
+
+
+def failed(
+    tx: Tx, task: PowerTask, error: str, now: float, *, lasting: bool = False, ignored: bool = False
+) -> float | None:
+    """The attempt failed with `error`: when it is tried again, or None when it is given up.
+
+    lasting  trying again is useless
+    ignored  the command was accepted and did not show: the next one is stronger
+    It is given up when the error is lasting, or the budget is spent; then the node's `reason` shows it, too.
+    """
+    action = task.action
+    node = nodes.get(tx, action.node_id, lock=True)
+    pause = None if lasting else policy.retry_after(action.attempts, now - action.wished_at)
+    if pause is not None:
+        store.again(tx, action, now + pause, error, action.stage + int(ignored))
+        return now + pause
+    given_up = store.close(tx, action, now, error)
+    if given_up and node is not None and node.generation == action.generation:
+        nodes.change(tx, node, reason=f"power: {policy.told(error, task.address)}", power="unknown")
+    return None
+
+
+def prune(tx: Tx, before: float, limit: int = 500) -> int:
+    """Delete at most `limit` of the wishes that were finished before `before`; how many were."""
+    return store.prune(tx, before, limit)
+
+
+# ---------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A node whose BMC may measure what it draws."""
+
+    node_id: int
+    node: str
+    driver: str
+    address: str
+    account: str | None
+
+
+def meters(
+    tx: Tx, server: str, drivers: Collection[str], after: int, share: float, most: int, now: float, lease: float
+) -> list[Meter]:
+    """The next nodes to measure, by id from `after` on: `share` of all, but no more than `most`.
+
+    Nothing while another server does it: the claim "meter" is this server's for `lease` seconds.
+    """
+    if claims.hold(tx, "meter", server, now, lease) is None:
+        return []
+    count = math.ceil(store.count_measured(tx, drivers) * share)
+    return [Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
+            for node in store.measured(tx, drivers, after, min(count, most))]
+
+
+def measured(tx: Tx, meter: Meter, watts: float | None) -> None:
+    """What the node draws, in watts; None when that cannot be told (any more)."""
+    store.set_watts(tx, meter.node_id, meter.driver, watts)

@@ -1,0 +1,112 @@
+"""Node types, as the site's administrator sees them: discovered, then named, priced and given marks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cod.model import Effect, Energy, NodeType, NodeView, Refused, Result, Site, TypeView
+from cod.policy.hardware import equal
+from cod.policy.people import names
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.nodes import types
+from cod.store.scheduler import reservations
+
+SHOWN = 1000  # nodes of a type that are shown with it
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """A batch of nodes that were looked at: how many, how many of them changed their type; `next` is the `after` of the
+    next batch, None after the last."""
+
+    looked: int
+    changed: int
+    next: int | None
+
+
+def every(tx: Tx) -> list[TypeView]:
+    """All types, by name."""
+    states = types.states(tx)
+    found = sorted(types.every(tx), key=lambda each: each.name)
+    return [TypeView(each, states.get(each.id, {}), tuple(equal.facts(each.attributes))) for each in found]
+
+
+def names_of(tx: Tx) -> list[str]:
+    """The names of all types, in order."""
+    return sorted(each.name for each in types.every(tx))
+
+
+def show(
+    tx: Tx, *, name: str, site: Site, groups: frozenset[int] | None = None
+) -> tuple[TypeView, list[NodeView]]:
+    """One type, with the first of its nodes that these groups hold (None: of all)."""
+    found = _type(tx, name)
+    return _view(tx, found), views.nodes(tx, type=name, limit=SHOWN, policy=site.policy, groups=groups)
+
+
+def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any) -> Result:
+    """Change a type's name, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named stays; marks and watts
+    that are None are the site's."""
+    found = _type(tx, name, lock=True)
+    if new_name is not None and new_name != name:
+        names.check_label(new_name)
+        if types.by_name(tx, new_name):
+            raise Refused("conflict", f"there is a type {new_name!r} already", "name")
+        columns["name"] = new_name
+    _check_marks(replace(found, **columns), site.energy)
+    if columns:
+        types.change(tx, found.id, **columns)
+    return Result(_view(tx, replace(found, **columns)), (Effect("wake", "manager"),))
+
+
+def delete(tx: Tx, *, name: str) -> None:
+    """Forget a type that no node is of any more. It comes back under a new name if such a node reports."""
+    found = _type(tx, name, lock=True)
+    count = sum(types.states(tx, found.id).get(found.id, {}).values())
+    if count:
+        raise Refused("conflict", f"type {name} has {count} node{'' if count == 1 else 's'}", "name")
+    if not types.delete_unused(tx, found.id):
+        raise Refused("conflict", f"type {name} is named in the records of reclaims, or has a node just now", "name")
+
+
+def refresh(tx: Tx, *, after: int, limit: int, site: Site, now: float) -> Result:
+    """Work out anew the types of the next `limit` nodes with an id above `after`, by the site's rules as they are now.
+
+    The value is a `Refreshed`. A node that another type is made of is kept for nobody: it may not do any more.
+    """
+    batch = types.reported(tx, after, limit)
+    moved = [node.id for node in batch if _refresh(tx, node, site, now)]
+    reservations.drop(tx, moved)
+    done = Refreshed(len(batch), len(moved), batch[-1].id if len(batch) == limit else None)
+    return Result(done, (Effect("wake", "manager"),) if moved else ())
+
+
+def _refresh(tx: Tx, node: types.Reported, site: Site, now: float) -> bool:
+    try:
+        made = equal.canonical(node.attributes, site.types)
+    except Refused:  # a report beyond all measure, from before there was one; its next is refused
+        return False
+    type_id = types.of(tx, made, now).id
+    return type_id != node.type_id and types.put(tx, node, type_id)
+
+
+def _check_marks(type_: NodeType, energy: Energy) -> None:
+    low = energy.warm_low if type_.warm_low is None else type_.warm_low
+    high = energy.warm_high if type_.warm_high is None else type_.warm_high
+    if low > high:
+        whose = ["the site's " if mark is None else "" for mark in (type_.warm_low, type_.warm_high)]
+        raise Refused("invalid", f"{whose[0]}warm_low {low} should not be above {whose[1]}warm_high {high}",
+                      "warm_high" if type_.warm_low is None else "warm_low")
+
+
+def _type(tx: Tx, name: str, *, lock: bool = False) -> NodeType:
+    found = types.by_name(tx, name, lock=lock)
+    if found is None:
+        raise Refused("not_found", f"there is no node type {name!r}", "name")
+    return found
+
+
+def _view(tx: Tx, type_: NodeType) -> TypeView:
+    return TypeView(type_, types.states(tx, type_.id).get(type_.id, {}), tuple(equal.facts(type_.attributes)))

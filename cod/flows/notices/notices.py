@@ -1,0 +1,136 @@
+"""Notices: their deliveries, and reading them.
+
+A delivery is claimed, tried, and closed or put off; a server that dies in between leaves a claim that runs out, and the
+delivery is tried again: at least once. A target that does not answer rests as a whole, so a dead webhook costs one
+attempt at a time, however much waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from cod import news
+from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
+from cod.policy.people import delivery as policy
+from cod.policy.people.delivery import Target, addresses, host, may_reach
+from cod.store import lists
+from cod.store.engine import Tx
+from cod.store.notices import notices as store
+from cod.store.people import groups
+
+__all__ = ["Delivery", "Target", "addresses", "claim", "every", "failed", "host", "may_reach", "one", "succeeded",
+           "test"]  # decisions of policy that edges ask for pass through here
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A claimed delivery with what it delivers; `group` is None for the site's administrators; `turn`: how often the
+    group's webhook's secret was changed."""
+
+    send: Send
+    notice: Notice
+    group: str | None
+    vcluster: str | None
+    turn: int = 0
+
+    @property
+    def to(self) -> Target:
+        """Channel and target."""
+        return self.send.channel, self.send.target
+
+
+# ---------------------------------------------------------------- delivering
+
+
+def claim(tx: Tx, server: str, running: Collection[Target], now: float, lease: float) -> list[Delivery]:
+    """Claim for `lease` seconds what is to be sent now, while deliveries to `running` are under way in this server."""
+    due = {(channel, target): send_id for channel, target, send_id in store.due(tx, now, 10 * policy.AT_ONCE)}
+    claimed = []
+    for target in policy.pick(due, running):
+        send = store.claim(tx, due[target], server, now, now + lease)
+        if send is not None:
+            view = store.every(tx, notice_id=send.notice_id)[0]
+            claimed.append(Delivery(send, view.notice, view.group, view.vcluster, _turn(tx, view.notice)))
+    return claimed
+
+
+def _turn(tx: Tx, notice: Notice) -> int:
+    return 0 if notice.group_id is None else groups.get(tx, notice.group_id).webhook_turn
+
+
+def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:
+    """Record that a notice was delivered; `remark`: to whom not ('': to all)."""
+    store.close(tx, delivery.send, now, True, remark)
+
+
+def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, now: float) -> float | None:
+    """Record a failed delivery; return when the next try is, or None when the notice is given up.
+
+    lasting   trying again is of no use
+    dead      nobody answers there: whatever else goes to the webhook (or through the mail server) rests as long
+    """
+    send, channel = delivery.send, delivery.send.channel
+    whole = send.target if channel == store.WEBHOOK else None
+    pause = None if lasting else policy.retry_after(send.attempts, now - delivery.notice.at)
+    if pause is None:
+        store.close(tx, send, now, False, error)
+        if dead:
+            store.give_up(tx, channel, whole, now - policy.GIVEN_UP, now, error)
+        return None
+    if store.again(tx, send, now + pause, error) and dead:
+        store.rest(tx, channel, whole, now + pause)
+    return now + pause
+
+
+# ---------------------------------------------------------------- reading and testing
+
+
+def every(
+    tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: Any
+) -> Listed[NoticeView]:
+    """Notices to these groups (None: all), the newest first. For filters see `store.lists.notices`."""
+    return lists.notices(tx, page, groups, **filters)
+
+
+def one(tx: Tx, notice_id: int) -> NoticeView:
+    """One notice with its deliveries. Raises `Refused`."""
+    found = store.every(tx, notice_id=notice_id)
+    if not found:
+        raise Refused("not_found", f"there is no notice {notice_id}", "id")
+    return found[0]
+
+
+def deliveries(
+    tx: Tx, *, group: str, page: Page = ALL, state: str | None = None, channel: str | None = None
+) -> Listed[tuple[Send, Notice]]:
+    """What was, or is to be, delivered to a group, the newest first. Raises `Refused`."""
+    return lists.deliveries(tx, page, groups.named(tx, group, "group").id, state=state, channel=channel)
+
+
+def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result:
+    """Deliver something once more, by the same channel to where it leads now. The value is (delivery, notice), the new
+    delivery's. Raises `Refused`."""
+    found = groups.named(tx, group, "group")
+    before = store.sent(tx, send_id, found.id)
+    if before is None:
+        raise Refused("not_found", f"there is no delivery {send_id} to group {group}", "id")
+    target = found.webhook if before.channel == store.WEBHOOK else found.email
+    if not target:
+        raise Refused("conflict", f"group {group} has no {before.channel} now", "id")
+    if before.done_at is None:
+        raise Refused("conflict", "it is still tried", "id")
+    made = store.sent(tx, store.send(tx, before.notice_id, before.channel, target, now), found.id)
+    assert made is not None
+    return Result((made, store.get(tx, before.notice_id)), (Effect("wake", "notices"),))
+
+
+def test(tx: Tx, group: str, actor: str, now: float) -> Result:
+    """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has no channel."""
+    found = groups.named(tx, group, "group")
+    if not (found.email or found.webhook):
+        raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: say in its settings "
+                      "how it is told things", "group")
+    notice = store.add(tx, **news.test(group, actor), group_id=found.id, now=now)
+    return Result(one(tx, notice.id), (Effect("wake", "notices"),))

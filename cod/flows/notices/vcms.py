@@ -1,0 +1,296 @@
+"""What passes between COD and a vcluster's manager: who it is, what it is owed, how things are."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
+from cod.policy.nodes import inner_vcm, template
+from cod.policy.people import names
+from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import nodes
+from cod.store.notices import vcm_outbox, vcms
+from cod.store.people import audit
+from cod.store.scheduler import reclaims, requests, vclusters
+
+own_key = vcm_outbox.own_key
+request_key = vcm_outbox.request_key
+own_keys = requests.keys
+configuration = inner_vcm.configuration
+T = TypeVar("T")
+MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages read in one look: in all, for one VCM
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """A connection that was let in.
+
+    vcluster_id  the vcluster it speaks for
+    epoch        the connection's number; the newest wins
+    acked        messages up to this number are not sent again
+    enrolled_at  the enrolment it was let in by, as seconds since the epoch
+    serial       of the certificate that was shown; '' for none
+    """
+
+    vcluster_id: int
+    epoch: int
+    acked: int
+    enrolled_at: float = 0.0
+    serial: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A vcluster as its VCM sees it; `members` as in `store.notices.vcm_outbox.members`, `keys` of its requests by
+    their ids, `would_do` for its open reclaims the host names of all that would do, by the reclaims' ids."""
+
+    vcluster: Vcluster
+    members: list[dict[str, Any]]
+    requests: list[Request]
+    keys: Mapping[int, str]
+    reclaims: list[Reclaim]
+    would_do: Mapping[int, list[str]]
+
+
+# ---------------------------------------------------------------- what the administrator does
+
+
+def enrol(
+    tx: Tx, *, vcluster: str, serial: str, address: str, now: float, ends_at: float | None = None
+) -> VcmView:
+    """Whoever has the certificate of that serial number, which ends at `ends_at`, and comes from that address speaks
+    for the vcluster; '' for one of them leaves it out. Raises `Refused`."""
+    if not serial and not address:
+        raise Refused("invalid", "a VCM without a certificate is known by its address: say which", "address")
+    found = _vcluster(tx, vcluster)
+    vcms.enrol(tx, found.id, serial=serial, address=address, head=None, now=now, ends_at=ends_at)
+    return show(tx, vcluster)
+
+
+def check(tx: Tx, vcluster: str) -> None:
+    """Raise `Refused` ('not_found') unless a VCM can be enrolled for a vcluster of that name."""
+    _vcluster(tx, vcluster)
+
+
+def enrol_inside(
+    tx: Tx, *, vcluster: str, head: str | None, now: float, anew: bool = True
+) -> tuple[VcmView, bool]:
+    """The VCM runs on the vcluster's node of that host name (None: the first), which is invited when it is primed; and
+    whether that is still to come. Raises `Refused`.
+
+    anew  False: whoever is enrolled already stays
+    """
+    found = _vcluster(tx, vcluster)
+    if not anew and vcms.get(tx, found.id) is not None:
+        return show(tx, vcluster), False
+    held = {node.hostname: node.state for node in nodes.every(tx, vcluster_id=found.id) if node.hostname}
+    if head is not None:
+        names.check_label(head)
+    wanted = templates.get(tx, found.template_id)
+    assert wanted is not None
+    inner_vcm.check(template.parse(wanted.document))
+    chosen = inner_vcm.head(held, head)
+    vcms.enrol(tx, found.id, serial="", address="", head=chosen, now=now)
+    return show(tx, vcluster), held.get(chosen) not in (NodeState.PRIME, *OWN_SYSTEM)
+
+
+def admit(
+    tx: Tx, *, vcluster: str, invitation: str, address: str, serial: str, key: str, now: float,
+    ends_at: float | None = None,
+) -> None:
+    """The VCM on the vcluster's head trades its invitation for the certificate `serial`, which ends at `ends_at`.
+    Raises `Refused` ('forbidden').
+
+    key  digest of its public key: with the same one it may do so again, for the answer may have been lost
+    """
+    found = vclusters.by_name(tx, vcluster)
+    known = vcms.get(tx, found.id, lock=True) if found else None
+    given = vcms.invitation(tx, found.id) if found else None
+    digest = hashlib.sha256(invitation.encode()).hexdigest()
+    if found is None or known is None or given is None or not hmac.compare_digest(given.digest, digest):
+        raise Refused("forbidden", f"this is no invitation to speak for a vcluster {vcluster!r} (any more)")
+    if now >= given.expires_at:
+        raise Refused("forbidden", "the invitation has run out: the node has to be primed anew")
+    node = nodes.get(tx, given.node_id)
+    if node is None or node.vcluster_id != found.id or node.hostname != known.head:
+        raise Refused("forbidden", f"the node that was invited is not {known.head} of {vcluster} any more")
+    if vcm_outbox.addresses(tx, [node.id]).get(node.id) != address:
+        raise Refused("forbidden", f"{known.head} of {vcluster} is invited, and that is not at {address}")
+    if given.taken_by not in (None, key):
+        raise Refused("forbidden", "somebody else has used the invitation: enrol the VCM anew")
+    vcms.admit(tx, known, serial=serial, ends_at=ends_at, key=key, now=now)
+    audit.add(tx, actor=f"vcm:{vcluster}", address=address, action="vcm admit", thing=vcluster,
+              group_id=found.group_id, after={"serial": serial, "head": known.head}, now=now)
+
+
+def revoke(tx: Tx, *, vcluster: str) -> None:
+    """Nobody speaks for the vcluster any more. Its nodes, requests and reclaims stay as they are."""
+    vcms.revoke(tx, _vcluster(tx, vcluster).id)
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[VcmView]:
+    """VCMs, by vcluster, of these groups (None: all)."""
+    return views.vcms(tx, groups)
+
+
+def find(tx: Tx, vcluster: str) -> VcmView | None:
+    """The vcluster's VCM; None where it has none."""
+    return next(iter(views.vcms(tx, vcluster=vcluster)), None)
+
+
+def show(tx: Tx, vcluster: str) -> VcmView:
+    """The vcluster's VCM. Raises `Refused` where it has none."""
+    found = find(tx, vcluster)
+    if found is not None:
+        return found
+    raise Refused("not_found", f"nobody is enrolled for vcluster {vcluster!r}: enrol its VCM first", "vcluster")
+
+
+# ---------------------------------------------------------------- connections
+
+
+def greet(
+    tx: Tx, *, vcluster: str, serial: str, address: str, about: str, seen: int, server: str, now: float,
+    ends_at: float | None = None,
+) -> Greeted:
+    """A VCM has come. Raises `Refused` ('forbidden') when it may not speak for that vcluster.
+
+    serial   of its certificate; '' where it showed none: then its address has to be the one that was enrolled. One that
+             it has renewed takes the former one's place now
+    ends_at  when that certificate ends
+    seen     the last message that it says it has dealt with; a number from the future is not believed
+    """
+    found = vclusters.by_name(tx, vcluster)
+    known = vcms.get(tx, found.id, lock=True) if found else None
+    if found is None or known is None:
+        raise Refused("forbidden", f"nobody is enrolled for a vcluster {vcluster!r}")
+    if not (known.serial or known.address):
+        raise Refused("forbidden", f"{known.head} of {vcluster} has not fetched its certificate yet")
+    follows = bool(serial) and serial == known.next_serial
+    if serial != known.serial and not follows:
+        raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted: "
+                      "connect by TLS")
+    expected = known.address if known.head is None else _address(tx, found.id, known.head)
+    if expected not in ("", address):
+        raise Refused("forbidden", f"the VCM of {vcluster} comes from {expected}, not from {address}")
+    if follows:
+        known = vcms.succeed(tx, known)
+    acked = min(max(seen, known.acked), known.sequence)
+    vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about,
+                ends_at=known.ends_at or ends_at)
+    vcms.acknowledge(tx, found.id, acked)
+    return Greeted(found.id, known.epoch + 1, acked, known.enrolled_at, serial)
+
+
+def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
+    """That connection has ended."""
+    vcms.gone(tx, vcluster_id, server, epoch, now)
+
+
+def started(tx: Tx, server: str, now: float) -> None:
+    """That server has been started: it holds no connection that it got before."""
+    vcms.started(tx, server, now)
+
+
+def spoken(tx: Tx, greeted: Greeted, flow: Callable[[Tx], T]) -> T:
+    """Carry out a VCM's message. Raises `Refused` ('forbidden'), with the reason, where its connection is over."""
+    over = why_over(tx, greeted)
+    if over:
+        raise Refused("forbidden", over)
+    return flow(tx)
+
+
+def why_over(tx: Tx, greeted: Greeted) -> str:
+    """Return why a connection may not speak for its vcluster any more, '' while it may."""
+    known = vcms.get(tx, greeted.vcluster_id)
+    if known is None:
+        found = vclusters.get(tx, greeted.vcluster_id)
+        is_there = found is not None and found.state != VclusterState.ENDED
+        return "the VCM was revoked" if is_there else "the vcluster has ended"
+    if known.enrolled_at != greeted.enrolled_at:
+        return "the VCM was enrolled anew"
+    if known.epoch == greeted.epoch:
+        return ""
+    if known.server is not None:
+        return "a newer connection has taken its place"
+    if known.serial != greeted.serial:
+        inner_vcm = known.head is not None and not known.serial
+        return f"{known.head} was invited anew: the certificate is void" if inner_vcm else "the VCM was enrolled anew"
+    return f"more than {vcms.MOST_OWED} messages were owed and were dropped: ask for the whole picture"
+
+
+def fresh(
+    tx: Tx, server: str, sent: Mapping[int, tuple[Greeted, int | None]]
+) -> tuple[list[Owed], dict[int, str]]:
+    """Return what is owed to a server's connections, and why some of them are over.
+
+    server  name of the server that holds the connections
+    sent    by vcluster: the connection, and the last message sent on it; None: nothing can be sent now
+    At most about `MOST_AT_ONCE` messages are returned.
+    """
+    heads = vcms.heads(tx, server)
+    over = {one: why_over(tx, greeted) or "another server holds the connection" for one, (greeted, _) in sent.items()
+            if one not in heads or heads[one][0] != greeted.epoch}
+    behind = {one: last for one, (_, last) in sent.items()
+              if last is not None and one not in over and heads[one][1] > last}
+    return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), over
+
+
+def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
+    """Call `store.notices.vcms.progress`, which net may not."""
+    return vcms.progress(tx, server)
+
+
+def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
+    """Record that the VCM has dealt with everything up to `sequence`."""
+    vcms.acknowledge(tx, vcluster_id, sequence)
+
+
+# ---------------------------------------------------------------- how things are
+
+
+def request(tx: Tx, vcluster_id: int, request_id: int) -> Request:
+    """A request of that vcluster's. Raises `Refused` for all others."""
+    found = requests.get(tx, request_id)
+    if found is None or found.vcluster_id != vcluster_id:
+        raise Refused("not_found", f"this vcluster has no request {request_id}", "request")
+    return found
+
+
+def owns_reclaim(tx: Tx, vcluster_id: int, reclaim_id: int) -> None:
+    """Raise `Refused` unless the reclaim is from that vcluster."""
+    found = reclaims.get(tx, reclaim_id)
+    if found is None or found.vcluster_id != vcluster_id:
+        raise Refused("not_found", f"this vcluster has no reclaim {reclaim_id}", "reclaim")
+
+
+def picture(tx: Tx, vcluster_id: int) -> Picture:
+    """The vcluster as it is."""
+    found = vclusters.get(tx, vcluster_id)
+    assert found is not None
+    held = nodes.every(tx, vcluster_id=vcluster_id)
+    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
+    taking = reclaims.open_(tx, vcluster_id)
+    would_do = {one.id: [node.hostname or node.name for node in held if reclaims.fits(one, node)] for one in taking}
+    return Picture(found, vcm_outbox.members(tx, [node.id for node in held]), pending,
+                   requests.keys(tx, [one.id for one in pending]), taking, would_do)
+
+
+def _address(tx: Tx, vcluster_id: int, hostname: str) -> str:
+    """Return the address of the vcluster's node of that name; 'nowhere' where there is none."""
+    there = [node.id for node in nodes.every(tx, vcluster_id=vcluster_id) if node.hostname == hostname]
+    return next(iter(vcm_outbox.addresses(tx, there).values()), "nowhere")
+
+
+def _vcluster(tx: Tx, name: str) -> Vcluster:
+    found = vclusters.by_name(tx, name, lock=True)
+    if found is None or found.state == VclusterState.ENDED:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
+    return found

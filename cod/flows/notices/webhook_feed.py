@@ -1,0 +1,66 @@
+"""What happened to nodes and vclusters, put together into posts for the webhooks of the groups that want it so.
+
+`due` only looks; `gather` writes. What a post has in it is delivered, tried again and shown like a notice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from cod.model import Group
+from cod.store.engine import Tx
+from cod.store.notices import notices, webhook_feed
+
+KINDS = dict(zip(webhook_feed.KINDS, notices.EVENTS, strict=True))
+"""The `kind` of a post, by what groups say that they want."""
+KEPT = 14 * 86400.0  # seconds that posts can be looked at, and sent again
+BATCH = 200  # of those that are older, removed at a time
+
+
+def due(tx: Tx, now: float) -> bool:
+    """Is there something for `gather` to do?"""
+    readers = webhook_feed.readers(tx)
+    for kind in webhook_feed.KINDS:
+        mark = webhook_feed.mark(tx, kind)
+        if (mark is None) == bool(readers[kind]):
+            return True
+        if mark is not None and webhook_feed.happened(tx, kind, mark, now):
+            return True
+    return False
+
+
+def gather(tx: Tx, now: float) -> int:
+    """Write the posts that are due; how many. Of several servers that do so at once one does it."""
+    readers = webhook_feed.readers(tx)
+    notices.forget_events(tx, now - KEPT, BATCH)
+    return sum(_gather(tx, kind, readers[kind], now) for kind in webhook_feed.KINDS)
+
+
+def _gather(tx: Tx, kind: str, readers: Sequence[Group], now: float) -> int:
+    mark = webhook_feed.mark(tx, kind)
+    if not readers:
+        webhook_feed.end(tx, kind)
+        return 0
+    if mark is None:
+        webhook_feed.begin(tx, kind)
+        return 0
+    rows = webhook_feed.happened(tx, kind, mark, now)
+    if not rows or not webhook_feed.move(tx, kind, mark, rows[-1].id):
+        return 0
+    return _post(tx, kind, readers, rows, now)
+
+
+def _post(tx: Tx, kind: str, readers: Sequence[Group], rows: Sequence[webhook_feed.Happened], now: float) -> int:
+    wanted: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        for group_id, event in row.told.items():
+            wanted[group_id].append(event)
+    told = [group for group in readers if group.id in wanted]
+    for group in told:
+        events = wanted[group.id]
+        subject = f"{len(events)} event{'' if len(events) == 1 else 's'} of {kind}"
+        notices.add_events(tx, group, KINDS[kind], subject, json.dumps(events), now)
+    return len(told)

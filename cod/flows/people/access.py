@@ -1,0 +1,110 @@
+"""Any flow behind the question whether who asks may, decided in the flow's own transaction; and any change, put down in
+the audit in the same transaction.
+
+The flows that run others: they are handed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cod.model import Owned, Refused, Result, Right, Who
+from cod.policy.people import audit, rights
+from cod.store.engine import Tx
+from cod.store.people import access, people
+from cod.store.people import audit as audit_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A right that a question wants, on the thing of that kind and name (see `store.people.access.owned`)."""
+
+    right: Right
+    kind: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change for the audit.
+
+    action  'vcluster resize'
+    thing   what is changed, as the question names it; '': what the answer or the body says
+    claim   whose it is
+    look    the thing's values now, to be compared before and after; None where nothing shows it
+    asked   the question's own values, which are put down where no difference shows
+    told    the answer's values, by what the flow returned
+    """
+
+    action: str
+    thing: str
+    claim: Claim
+    look: Callable[[Tx], Mapping[str, Any]] | None
+    asked: Mapping[str, Any]
+    told: Callable[[Any], Mapping[str, Any]]
+
+
+def guarded(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, claims: Sequence[Claim]) -> Any:
+    """What `flow` returns, if `who` has every right in `claims`. Raises `Refused`."""
+    who = current(tx, who)
+    for claim in claims:
+        check(tx, who, claim)
+    return flow(tx)
+
+
+def current(tx: Tx, who: Who) -> Who:
+    """Who asks, as they are now: between the question's first byte and its last there may be an upload of hours.
+    Raises `Refused` for a user who is disabled, or deleted, whoever has their id now."""
+    if who.user_id is None:
+        return who
+    user = people.get(tx, who.user_id)
+    if user is None or not user.able or who.joined not in (None, user.created_at):
+        raise Refused("forbidden", "this account is disabled, or no more")
+    now = rights.person(user, people.roles(tx, user.id), only=who.only)
+    return replace(who, admin=now.admin, roles=now.roles)
+
+
+def noted(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: float) -> Any:
+    """What `flow` returns, with a row in the audit that says what it changed. What it refuses has changed nothing."""
+    before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
+    value = flow(tx)
+    after = _seen(tx, change)
+    shown = change.thing and (before is not None or after is not None)  # else the answer has to say what it was
+    told = {} if shown else change.told(value.value if isinstance(value, Result) else value)
+    was, is_ = audit.changed(before, told if before is None and after is None else after)
+    if not was and not is_:
+        was, is_ = None, audit.tidy(change.asked)
+    owned = owned or access.owned(tx, change.claim.kind, change.claim.key)
+    audit_rows.by(tx, who, change.action, change.thing or audit.named(told, change.asked), now=now, before=was,
+                  after=is_, group_id=min(owned.groups, default=None) if owned else None)
+    return value
+
+
+def _seen(tx: Tx, change: Change) -> Mapping[str, Any] | None:
+    try:
+        return change.look(tx) if change.look else None
+    except Refused:
+        return None
+
+
+def check(tx: Tx, who: Who, claim: Claim) -> None:
+    """Raise `Refused` unless `who` has the right."""
+    owned = access.owned(tx, claim.kind, claim.key)
+    sentence = f"there is no {claim.kind} {claim.key!r}"
+    if owned is None and (meant := access.in_full(tx, claim.kind, claim.key, who.groups)):
+        raise Refused("not_found", f"{sentence}: is {' or '.join(map(repr, meant))} meant?", "name")
+    rights.require(who, claim.right, owned, Refused("not_found", sentence, "name"))
+
+
+def offered(who: Who, right: Right, group_id: int | None = None) -> bool:
+    """Is it worth offering `who` what wants that right on a thing of the group (None: of the site)? Asked again when it
+    is done."""
+    return who.writes and rights.may(who, right, Owned(frozenset() if group_id is None else frozenset({group_id})))
+
+
+def allows(tx: Tx, who: Who, claim: Claim) -> bool:
+    """Has `who` the right now, on the thing itself? For pages, which show only what may be done."""
+    owned = access.owned(tx, claim.kind, claim.key)
+    return who.writes and owned is not None and rights.may(who, claim.right, owned)

@@ -1,0 +1,26 @@
+"""Who changed what, for those who may know."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from cod.model import AuditRow, Listed, Page
+from cod.policy.people.audit import for_owners
+from cod.store.engine import Tx
+from cod.store.people import audit
+
+
+def every(tx: Tx, page: Page, groups: frozenset[int] | None, **filters: Any) -> Listed[AuditRow]:
+    """A part of the audit, the newest first; of `groups` alone (None: all). `filters`: as `store` has them."""
+    rows = audit.every(tx, page, groups, **filters)
+    return rows if groups is None else rows.each(_for_owners)
+
+
+def _for_owners(row: AuditRow) -> AuditRow:
+    return replace(row, before=_open(row.before), after=_open(row.after))
+
+
+def _open(text: str) -> str:
+    return json.dumps(for_owners(json.loads(text)), ensure_ascii=False) if text else ""

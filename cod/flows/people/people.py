@@ -1,0 +1,170 @@
+"""Users and the members of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cod.model import Group, Member, Refused, Role, User, Who
+from cod.policy.people import delivery, rights, signin
+from cod.store.engine import Tx
+from cod.store.people import audit, groups, invitations, people, signins
+
+# ---------------------------------------------------------------- users
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[User]:
+    """Users by name; those in one of `groups` (None: all)."""
+    return people.every(tx, groups)
+
+
+def one(tx: Tx, name: str, groups: frozenset[int] | None = None) -> tuple[User, list[Member]]:
+    """A user with what they are in which of `groups` (None: all). Raises `Refused`."""
+    user = people.named(tx, name)
+    return user, people.members(tx, user_id=user.id, groups=groups)
+
+
+def me(tx: Tx, who: Who) -> tuple[User | None, list[Member]]:
+    """Return the user who asks, with roles; no user where no person asks."""
+    user = None if who.user_id is None else people.get(tx, who.user_id)
+    return user, [] if user is None else people.members(tx, user_id=user.id, groups=who.groups)
+
+
+def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | None, list[Member]]:
+    """Change full_name and email of the one who asks. Raises `Refused`."""
+    user_id, columns = rights.account(who), dict(changes)
+    if "email" in columns:
+        columns["email"] = delivery.check_address(columns["email"])
+    people.change(tx, user_id, **columns)
+    return me(tx, who)
+
+
+def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bool = False, now: float) -> User:
+    """A new user, who has no password yet. Raises `Refused`."""
+    signin.check_name(name)
+    if people.by_name(tx, name):
+        raise Refused("conflict", f"there is a user {name!r} already", "name")
+    return people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email), admin=admin)
+
+
+def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tuple[User, list[Member]]:
+    """Change full_name, email, admin, disabled. Who is disabled is signed out everywhere, and links that they have
+    given away are worth nothing; nor are those of an administrator who is none any more. Raises `Refused`."""
+    user = people.named(tx, name)
+    columns = dict(changes)
+    if "email" in columns:
+        columns["email"] = delivery.check_address(columns["email"])
+    if "disabled" in columns:
+        off = columns.pop("disabled")
+        columns["disabled_at"] = (user.disabled_at or now) if off else None
+    if columns.get("admin") is False or columns.get("disabled_at") is not None:
+        _keeps_an_administrator(tx, user)
+    people.change(tx, user.id, **columns)
+    if columns.get("disabled_at") is not None:
+        signins.end(tx, user.id)
+        invitations.remove_of_user(tx, user.id)
+        invitations.remove_by(tx, name)
+    elif columns.get("admin") is False:
+        owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
+        invitations.remove_by(tx, name, but=owned)
+    return one(tx, name)
+
+
+def _keeps_an_administrator(tx: Tx, user: User) -> None:
+    if user.admin and user.able and people.admins(tx) == 1:
+        raise Refused("conflict", f"{user.name} is the last administrator who may sign in: make another one first",
+                      "name")
+
+
+def delete(tx: Tx, name: str) -> None:
+    """Remove a user for good, with their sessions, tokens, keys and roles; links that they have given away, or that
+    were for them, are worth nothing. Histories and the audit go on naming them. Raises `Refused` for the last who can
+    do what they could."""
+    user = people.named(tx, name)
+    _keeps_an_administrator(tx, user)
+    owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
+    alone = [groups.get(tx, group).name for group in sorted(owned)
+             if user.able and people.owners(tx, group) == 1]
+    if alone:
+        raise Refused("conflict", f"{name} is the last owner of {', '.join(alone)}: make somebody else an "
+                      "owner first", "name")
+    invitations.remove_by(tx, name)
+    people.remove(tx, user.id)
+
+
+def end_sessions(tx: Tx, name: str) -> int:
+    """Sign the user out everywhere; from how many browsers. Raises `Refused`."""
+    return signins.end(tx, people.named(tx, name).id)
+
+
+def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
+    """A new password of the one who asks, by its hash; their sessions end `but` one: how many."""
+    user_id = rights.account(who)
+    user = people.get(tx, user_id)
+    if user is None or user.directory:
+        raise Refused("conflict", "your password is where you sign in: change it there", "new")
+    people.change(tx, user_id, password=password)
+    audit.by(tx, who, "password set", who.person, now=now)
+    return signins.end(tx, user_id, but=but)
+
+
+# ---------------------------------------------------------------- members
+
+
+def members(tx: Tx, group: str) -> list[Member]:
+    """A group's members, by name. Raises `Refused`."""
+    return people.members(tx, group_id=groups.named(tx, group).id)
+
+
+def member(tx: Tx, *, group: str, user: str) -> Member:
+    """What `user` is in a group. Raises `Refused`."""
+    into, person = _in_group(tx, group, user)
+    return people.members(tx, group_id=into.id, user_id=person.id)[0]
+
+
+def _in_group(tx: Tx, group: str, user: str) -> tuple[Group, User]:
+    """The group and who is in it. Raises `Refused`, with the same words whether there is such a user or not: those in
+    a group are not told who has an account."""
+    into, person = groups.named(tx, group), people.by_name(tx, user)
+    if person is None or into.id not in people.roles(tx, person.id):
+        raise Refused("not_found", f"{user} is not in group {group}", "user")
+    return into, person
+
+
+def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, force: bool = False) -> Member:
+    """Give `user` the role `role` in the group. Raises `Refused`.
+
+    enlist  somebody who is not in the group may be put into it: for administrators. Owners invite; nobody's name and
+            address are shown to a group that they did not choose to join
+    force   the group may be left without an owner, by an administrator
+    """
+    into, person = groups.named(tx, group), people.by_name(tx, user)
+    if not enlist and (person is None or into.id not in people.roles(tx, person.id)):
+        raise Refused("forbidden", f"{user} is not in group {group}. Invite them: an invitation's link takes in "
+                                   "somebody who has an account, too", "user")
+    person = person or people.named(tx, user)
+    if role != Role.OWNER:
+        _keeps_an_owner(tx, into, person, force)
+        _take_back_links(tx, into, person)
+    people.set_role(tx, into.id, person.id, Role(role))
+    return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
+
+
+def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
+    """Take `user` out of the group. Raises `Refused`."""
+    into, person = _in_group(tx, group, user)
+    _keeps_an_owner(tx, into, person, force)
+    _take_back_links(tx, into, person)
+    people.set_role(tx, into.id, person.id, None)
+
+
+def _take_back_links(tx: Tx, group: Group, user: User) -> None:
+    """Who may let nobody into the group any more comes back by no link of their own either."""
+    if not user.admin:
+        invitations.remove_by(tx, user.name, group.id)
+
+
+def _keeps_an_owner(tx: Tx, group: Group, user: User, force: bool) -> None:
+    is_owner = people.roles(tx, user.id).get(group.id) is Role.OWNER and user.able
+    if is_owner and not force and people.owners(tx, group.id) == 1:
+        raise Refused("conflict", f"{user.name} is the last owner of {group.name}: make another one first", "user")

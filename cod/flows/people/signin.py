@@ -1,0 +1,197 @@
+"""Signing in: attempts, which are slowed (`policy.people.signin` says how and why), and the sessions of browsers.
+
+A password is verified between two transactions, since it takes long: `attempt` counts it as failed and says what to
+verify against; then `right` takes the count back, or `failed` puts it down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from cod.model import Identity, Refused, SignInRules, SlowDown, User, WebSession, Who
+from cod.policy.people import delivery, rights, signin
+from cod.store.engine import Tx
+from cod.store.people import audit, people, signins
+
+SEEN_EVERY = 60.0
+"""Seconds between two notes that a session is in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Against what to verify: user None, or one who may not sign in by password here, has the hash ''."""
+
+    user: User | None
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use (`seen`)."""
+
+    who: Who
+    user: User
+    session: WebSession
+    stale: bool
+
+
+def digest(secret: str) -> str:
+    """What is kept of a cookie or a link's secret: BLAKE2b-256, hex. They are random: no salt, no slow hash."""
+    return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
+
+
+def wrong() -> Refused:
+    """What everybody is told who may not sign in, whatever the reason."""
+    return Refused("unauthorised", "name or password is wrong")
+
+
+def tried(password: str) -> str:
+    """A password that somebody tries; '', which nobody has, where it is longer than any can be: putting the accents of
+    a long text in order takes quadratic time, and no other thread runs meanwhile."""
+    return password if len(password) <= signin.LONGEST else ""
+
+
+def check_password(password: str, name: str) -> None:
+    """Raise `Refused` for a password that is guessed first."""
+    signin.check_password(password, name)
+
+
+# ---------------------------------------------------------------- attempts
+
+
+def attempt(tx: Tx, *, name: str, address: str, now: float) -> Attempt:
+    """Count an attempt to sign in. Raises `SlowDown`, which tells how long to wait."""
+    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
+    keys = signin.keys(name, address, known)
+    counts = _counts(tx, keys.all)
+    if (wait := signin.wait(counts, now)) > 0:
+        raise SlowDown(wait)
+    _put(tx, signin.counted(keys, counts, now))
+    user = people.by_name(tx, name)
+    able = user is not None and user.able and not user.directory
+    return Attempt(user, people.password(tx, user.id) if user and able else "")
+
+
+def failed(tx: Tx, *, name: str, address: str, now: float) -> None:
+    """Put down that an attempt failed. What was typed is shown only if somebody is called so: it may be a password."""
+    user = people.by_name(tx, name)
+    audit.add(tx, actor=f"user:{user.name}" if user else "nobody", address=address, action="sign-in failed",
+              thing=user.name if user else "", now=now)
+
+
+def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None = None, now: float) -> None:
+    """An attempt was right: take its count back, and know the place. `rehashed`: the password hashed anew."""
+    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
+    keys = signin.keys(name, address, known)
+    left = signin.forgiven(keys, _counts(tx, keys.all), now)
+    _put(tx, left | {keys.known: signin.Count(0, now, now)})
+    if rehashed is not None:
+        people.change(tx, user_id, password=rehashed)
+
+
+def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: float) -> User:
+    """The user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
+
+    Nobody gets at an account that is there by being called the same elsewhere: a new one gets a number.
+    """
+    user = people.by_subject(tx, identity.subject)
+    if user is None and not create:
+        raise Refused("unauthorised", "there is no account for you here: ask an administrator")
+    if user is None:
+        user = people.add(tx, _free(tx, identity.name), now, directory=identity.directory, subject=identity.subject)
+        audit.add(tx, actor=f"user:{user.name}", address=address, action="user create", thing=user.name, now=now,
+                  after={"directory": identity.directory, "subject": identity.subject})
+    if user.disabled_at is not None:
+        raise wrong()
+    people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name,
+                  email=_address(identity.email) or user.email, absent_at=None)
+    return replace(user, absent_at=None)
+
+
+def _free(tx: Tx, wanted: str) -> str:
+    """A sign-in name that nobody has or had, like `wanted`."""
+    stem = signin.name_like(wanted)
+    stem = f"user-{stem}" if signin.is_reserved(stem) else stem
+    names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
+    return next(name for name in names if people.by_name(tx, name) is None and not audit.was_deleted(tx, name))
+
+
+def _address(email: str) -> str:
+    try:
+        return delivery.check_address(email)
+    except Refused:
+        return ""
+
+
+def begin(
+    tx: Tx, *, user_id: int, address: str, browser: str, cookie: str, rules: SignInRules, now: float
+) -> WebSession:
+    """Begin a session for one who has shown who they are: `cookie` is the digest of its secret. Raises `Refused`."""
+    user = _able(tx, user_id)
+    signins.purge(tx, now, rules.idle)
+    signins.forget(tx, now - signin.FORGOTTEN_AFTER, now - signin.KNOWN_FOR)
+    audit.add(tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now)
+    people.change(tx, user.id, signed_in_at=now)
+    life = min(rules.life, rules.oidc.life) if user.directory == "oidc" else rules.life
+    return signins.add(tx, cookie, user.id, now, expires_at=now + life, address=address[:45], browser=browser[:200])
+
+
+def _able(tx: Tx, user_id: int) -> User:
+    user = people.get(tx, user_id)
+    if user is None or not user.able:
+        raise wrong()
+    return user
+
+
+def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.Count]:
+    return {key: signin.Count(*count) for key, count in signins.counts(tx, keys).items()}
+
+
+def _put(tx: Tx, counts: Mapping[str, signin.Count | None]) -> None:
+    signins.put(tx, {key: None if count is None else (count.failures, count.last_at, count.open_at)
+                     for key, count in counts.items()})
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float) -> Session | None:
+    """The session whose cookie has the digest `cookie`, with what its user may now; None where it is over. Reads."""
+    found = signins.by_digest(tx, cookie)
+    if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
+        return None
+    user = people.get(tx, found.user_id)
+    if user is None or not user.able:
+        return None
+    who = replace(rights.person(user, people.roles(tx, user.id), address=address), session=found.id)
+    return Session(who, user, found, now - found.last_seen >= SEEN_EVERY)
+
+
+def seen(tx: Tx, session_id: int, now: float) -> None:
+    """Note that a session is in use."""
+    signins.seen(tx, session_id, now)
+
+
+def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
+    """End the session whose cookie has that digest, if there is one."""
+    found = signins.by_digest(tx, cookie)
+    if found is not None:
+        user = people.get(tx, found.user_id)
+        signins.end(tx, found.user_id, found.id)
+        audit.add(tx, actor=f"user:{user.name if user else '?'}", address=address, action="sign-out",
+                  thing=user.name if user else "", now=now)
+
+
+def every(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> list[WebSession]:
+    """The sessions of the one who asks that go on, the newest first."""
+    return [] if who.user_id is None else signins.of_user(tx, who.user_id, now, rules.idle)
+
+
+def end(tx: Tx, *, who: Who, session_id: int | None = None) -> int:
+    """End one session of the one who asks, or all; how many that were. Raises `Refused` where the one is not theirs."""
+    count = signins.end(tx, rights.account(who), session_id)
+    if session_id is not None and not count:
+        raise Refused("not_found", f"you have no session {session_id}", "id")
+    return count

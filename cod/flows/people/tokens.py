@@ -1,0 +1,133 @@
+"""Tokens of the REST API: who calls by them; the site's, which act as its administrator, and those of users.
+
+A user's token is called `TOKEN@USER`, so that names of tokens tell whose they are and nobody's are in another's way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cod.model import ApiToken, Refused, SignInRules, User, Who
+from cod.policy.people import rights
+from cod.store.engine import Tx
+from cod.store.people import audit, groups, people, tokens
+
+DEFAULTS = SignInRules()
+MOST = 100  # tokens of one user
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
+
+
+def digest(token: str) -> str:
+    """What is kept of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no slow hash are needed."""
+    return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
+
+
+def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = DEFAULTS) -> Who | None:
+    """Who asks by a token; None for an unknown or expired one, or one of a user who may do nothing, or whom their
+    OpenID Connect provider, which cannot be asked about them, has not vouched for lately (`rules`)."""
+    found = tokens.valid(tx, digest(token), now)
+    if found is None:
+        return None
+    name = f"token:{found.name}"
+    if found.user_id is None:
+        return Who(name, admin=True, writes=found.scope == "admin", address=address)
+    user = people.get(tx, found.user_id)
+    if user is None or not user.able or lapsed(user, rules, now):
+        return None
+    return rights.person(user, people.roles(tx, user.id), name=name, address=address, writes=found.scope == "write",
+                         only=found.group_id)
+
+
+def lapsed(user: User, rules: SignInRules, now: float) -> bool:
+    """Do the user's tokens wait for them to sign in again?"""
+    seen = user.created_at if user.signed_in_at is None else user.signed_in_at
+    return user.directory == "oidc" and bool(rules.oidc.tokens) and now - seen > rules.oidc.tokens
+
+
+# ---------------------------------------------------------------- the site's
+
+
+def create(
+    tx: Tx, name: str, token: str, scope: str, lifetime: float | None, now: float, actor: str = ""
+) -> ApiToken:
+    """Keep the digest of a new `token` (random, from the caller); `lifetime` in seconds, None for ever.
+
+    actor  for the audit, of one who comes past the API
+    """
+    if tokens.by_name(tx, name):
+        raise Refused("conflict", f"there is a token {name!r} already: revoke it first, or choose another name", "name")
+    if "@" in name or not name or len(name) > 63:
+        raise Refused("invalid", "a token's name has 1 to 63 characters and no '@'", "name")
+    if actor:
+        audit.add(tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now)
+    return tokens.add(tx, name, scope, digest(token), now, None if lifetime is None else now + lifetime)
+
+
+def every(tx: Tx) -> list[ApiToken]:
+    """All tokens of the site, by name."""
+    return tokens.every(tx)
+
+
+def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
+    """From now on the token is worth nothing; any token, a user's too."""
+    if not tokens.remove(tx, name):
+        raise Refused("not_found", f"there is no token {name!r}", "name")
+    if actor:
+        audit.add(tx, actor=actor, action="token revoke", thing=name, now=now)
+
+
+# ---------------------------------------------------------------- a user's
+
+
+def mine(tx: Tx, who: Who) -> list[tuple[ApiToken, str | None]]:
+    """The tokens of the one who asks, by name, each with the name of its group."""
+    names = {group.id: group.name for group in groups.every(tx)}
+    found = [] if who.user_id is None else tokens.every(tx, who.user_id)
+    return [(each, names.get(each.group_id or 0)) for each in found]
+
+
+def make(
+    tx: Tx, *, who: Who, name: str, token: str, scope: str = "write", group: str = "", lifetime: float | None = None,
+    now: float,
+) -> tuple[ApiToken, str | None]:
+    """A token that may do what its user may, then and later: `scope` 'write', or look only: 'read'; in one `group`.
+    Raises `Refused`."""
+    user = people.get(tx, rights.account(who))
+    assert user is not None
+    if not _NAME.fullmatch(name):
+        raise Refused("invalid", f"{name[:64]!r} is no name of a token: letters, digits, '.', '_', '-'; at most 30 of "
+                                 "them", "name")
+    full = f"{name}@{user.name}"
+    if tokens.by_name(tx, full):
+        raise Refused("conflict", f"there is a token {full!r} already: revoke it first, or choose another name", "name")
+    if len(tokens.every(tx, user.id)) >= MOST:
+        raise Refused("conflict", f"you have {MOST} tokens: revoke some first", "name")
+    into = groups.by_name(tx, group) if group else None
+    if group and (into is None or (not who.admin and into.id not in who.roles)):
+        raise Refused("not_found", f"there is no group {group!r}", "group")
+    made = tokens.add(tx, full, scope, digest(token), now, None if lifetime is None else now + lifetime,
+                      user_id=user.id, group_id=into.id if into else None)
+    return made, into.name if into else None
+
+
+def of_password(tx: Tx, *, user_id: int, address: str, wanted: Mapping[str, Any], now: float) -> str:
+    """A token for a user who has just shown their password, as `make` wants it; its full name. Raises `Refused`."""
+    user = people.get(tx, user_id)
+    if user is None or not user.able:
+        raise Refused("unauthorised", "name or password is wrong")
+    who = rights.person(user, people.roles(tx, user_id), address=address)
+    people.change(tx, user_id, signed_in_at=now)
+    made, group = make(tx, who=who, now=now, **wanted)
+    audit.by(tx, who, "token create", made.name, after={"scope": made.scope, "group": group}, now=now)
+    return made.name
+
+
+def drop(tx: Tx, *, who: Who, name: str) -> None:
+    """Revoke a token of the one who asks, by its name or that before its '@'. Raises `Refused`."""
+    names = {each.name for each in tokens.every(tx, rights.account(who))}
+    found = next((each for each in names if name in (each, each.partition("@")[0])), None)
+    if found is None or not tokens.remove(tx, found):
+        raise Refused("not_found", f"you have no token {name!r}", "name")

@@ -1,0 +1,295 @@
+"""What carries out the manager's plan: one short transaction for each of its parts.
+
+Between the snapshot and an act anything may have happened, so each act confirms the manager's claim and looks at its
+rows again, one by one: an act whose rows have changed does nothing (`Stale`), and the next pass plans anew. An act that
+is run twice, because nobody knows whether it was committed, does its work once. A pass can be cut short anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cod import news
+from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
+from cod.policy.nodes import lifecycle
+from cod.policy.scheduler import energy, leases
+from cod.policy.scheduler.snapshot import WARM, Ease, Grant, Kind, Lot, No, Plan, PowerChange, Share, Take
+from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
+from cod.store import claims
+from cod.store.engine import Tx
+from cod.store.nodes import holding, nodes, steps
+from cod.store.notices import notices, vcm_outbox
+from cod.store.people import groups
+from cod.store.scheduler import leases as lease_rows
+from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+
+ACTOR = "manager"
+SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
+TOLD = 100  # requests
+Claim = claims.Claim
+Lost = claims.Lost
+Stale = nodes.Stale
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a rule refuses it."""
+
+    name: str
+    flow: Callable[..., Result]
+    request_id: int | None = None
+
+
+def acts(plan: Plan, site: Site) -> list[Act]:
+    """What carries out `plan`, in order; each act is run in a transaction of its own.
+
+    Grants and eases go before what is overdue: what is not wanted any more is not seized. An act raises `Lost` when the
+    claim is gone (then the pass is over), `Stale` when its rows have changed (then the next act can go on) and
+    `Refused` when a rule stands against it (then `waits` tells the request why).
+    """
+    return [
+        *(Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead)) for one, ahead in plan.warnings),
+        *(Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site)) for one in plan.drains),
+        *(Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site)) for one in plan.expired),
+        *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
+        *(Act(f"grant request {one.request_id}", partial(grant, granted=one, site=site), one.request_id)
+          for one in plan.grants),
+        *(Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one)) for one in plan.eases),
+        *(Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site)) for one in plan.overdue),
+        *(Act(f"take for request {one.request_id}", partial(take, taken=one, site=site)) for one in plan.takes),
+        *(Act("tell requests why not", partial(tell, noes=plan.noes[start:start + TOLD]))
+          for start in range(0, len(plan.noes), TOLD)),
+        *(Act("put nodes to sleep" if part.sleep else "wake nodes", partial(change_power, part=part, site=site))
+          for one in plan.power_changes for part in _parts(one)),
+    ]
+
+
+def _parts(whole: PowerChange) -> Iterable[PowerChange]:
+    return (replace(whole, count=min(SWITCHED, whole.count - start)) for start in range(0, whole.count, SWITCHED))
+
+
+# ---------------------------------------------------------------- giving nodes
+
+
+def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Result:
+    """Give the request its nodes: all of them, or `Stale` is raised and none."""
+    claims.confirm(tx, claim, now)
+    request = requests.get(tx, granted.request_id, lock=True)
+    if request is None or request.state != RequestState.PENDING:
+        return Result(0)
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    if vcluster is None or not _gets_nodes(vcluster):
+        raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
+    seats = _seats(tx, granted.shares, site)
+    requests.decide(tx, request.id, RequestState.GRANTED, "", now)
+    _admit(tx, vcluster, request, site, now)
+    hostnames = vclusters.free_hostnames(tx, vcluster.id)
+    effects: set[Effect] = set()
+    slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
+    for node, share in seats:
+        held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, position=share.position,
+                            template_id=share.template_id, hostname=next(hostnames), now=now)
+        effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
+    vcm_outbox.granted(tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now)
+    return Result(len(seats), tuple(effects))
+
+
+def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Share]]:
+    """Each granted node with its share. Tuples that are served from one lot get different nodes of it."""
+    wanted: Counter[Lot] = Counter()
+    for share in shares:
+        wanted[share.lot] += share.count
+    picked = {lot: iter(node_counts.pick_free(tx, _key(lot), count, len(site.subnets) > 1))
+              for lot, count in wanted.items()}
+    return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]
+
+
+def _gets_nodes(vcluster: Vcluster) -> bool:
+    return vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE) and vcluster.drain_until is None
+
+
+def _key(lot: Lot) -> node_counts.FreeKey:
+    template, group = lot.cache or (None, None)
+    state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
+    return node_counts.FreeKey(state, node_counts.Kind(*lot.kind), template, group, lot.reserved)
+
+
+def _set_going(
+    tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
+) -> tuple[Effect, ...]:
+    """Have the holder's software primed or booted on a node that is awake; wake a node that is off."""
+    wanted = steps.wanted(tx, held)
+    assert wanted is not None
+    if node.state == NodeState.OFF:
+        step = Step(NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", {"deadline": slow}, "on")
+    else:
+        step = lifecycle.assign(held, wanted)
+    return steps.wakes(node, steps.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy))
+
+
+def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float) -> None:
+    if vcluster.state == VclusterState.PENDING:
+        began = vclusters.change(
+            tx, vcluster, now, state=VclusterState.ACTIVE, leased_at=now, expires_at=now + vcluster.lease_time,
+            warned=leases.begun(vcluster.lease_time, site.policy))
+        notices.tell(tx, began, news.lease_began(began), now)
+    elif request.kind == "grow":
+        vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))
+
+
+def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
+    """Tell requests why they wait or are rejected. A vcluster whose first request is rejected ends."""
+    claims.confirm(tx, claim, now)
+    for no in noes:
+        if not no.final:
+            requests.explain(tx, no.request_id, no.sentence)
+        else:
+            requests.reject(tx, no.request_id, no.sentence, now)
+    return Result(len(noes))
+
+
+def waits(tx: Tx, request_id: int, refused: Refused) -> None:
+    """A rule stood against a granted request when it was applied: say so on the request."""
+    requests.explain(tx, request_id, refused.sentence)
+
+
+# ---------------------------------------------------------------- taking nodes
+
+
+def take(tx: Tx, *, taken: Take, claim: Claim, site: Site, now: float) -> Result:
+    """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names others."""
+    claims.confirm(tx, claim, now)
+    request = requests.get(tx, taken.request_id, lock=True)
+    vcluster = vclusters.get(tx, taken.vcluster_id, lock=True)
+    kind, block = taken.kind, taken.kind.block or None
+    if request is None or vcluster is None or request.state != RequestState.PENDING:
+        return Result(0)
+    if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
+        return Result(0)
+    if reclaims.to_spare(tx, vcluster, request, 0) < taken.count:
+        raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
+    chosen = _victims(tx, vcluster, kind, taken.count, site, now)
+    if len(chosen) < taken.count:
+        raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any more")
+    attributes = {one.attributes for one in request.tuples}
+    made = reclaims.add(
+        tx, vcluster_id=vcluster.id, request_id=request.id, type_id=kind.type, block_id=block, subnet=kind.subnet,
+        attributes=attributes.pop() if len(attributes) == 1 else "", nodes=chosen,
+        deadline=now + site.policy.reclaim_grace, now=now)
+    notices.tell(tx, vcluster, news.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline), now)
+    would_do = node_counts.pick_held(tx, vcluster.id, node_counts.Kind(*kind), len(site.subnets) > 1, now)
+    vcm_outbox.reclaimed(tx, made, f"request {request.id} has priority {request.priority}", [*chosen, *would_do], now)
+    return Result(made.count)
+
+
+def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now: float) -> list[Node]:
+    """The nodes that go, of those of the kind that are outside their inertia and not leaving already; locked."""
+    priority = groups.get(tx, vcluster.group_id).priority
+    by = now - site.policy.inertia_by_priority.get(priority, site.policy.inertia)
+    held = node_counts.pick_held(tx, vcluster.id, node_counts.Kind(*kind), len(site.subnets) > 1, by)
+    return leases.victims(held, count)
+
+
+def ease(tx: Tx, *, eased: Ease, claim: Claim, now: float) -> Result:
+    """Not all that is open in a reclaim is wanted any more: of the nodes that were chosen the last may stay."""
+    claims.confirm(tx, claim, now)
+    return Result(reclaims.ease(tx, eased.reclaim_id, eased.count, eased.left, leases.victims, now))
+
+
+def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result:
+    """The reclaim's deadline has passed: what is open in it is taken by power, as far as it may still be taken."""
+    claims.confirm(tx, claim, now)
+    there = reclaims.get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    reclaim = reclaims.get(tx, reclaim_id, lock=True)
+    if vcluster is None or reclaim is None or reclaim.state != ReclaimState.OPEN or reclaim.deadline > now:
+        return Result(0)
+    leaving = _seized(tx, reclaim, vcluster, site, now)
+    answered = reclaims.answer(tx, reclaim, leaving, now)
+    if answered.state == ReclaimState.OPEN:
+        reclaims.close(tx, answered, now)
+        reclaims.spared(tx, answered, now)
+    cause = f"taken for request {reclaim.request_id}, of higher priority"
+    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
+    if leaving:
+        smaller = vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
+        notices.tell(tx, smaller, news.reclaimed(smaller, [node.name for node in leaving]), now)
+    return Result(len(leaving), effects)
+
+
+def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float) -> list[Node]:
+    """Return as many nodes as may still be taken: the chosen ones, and others in place of those that have gone."""
+    request = requests.get(tx, reclaim.request_id)
+    assert request is not None
+    left = reclaim.count - reclaim.given
+    count = min(left, reclaims.to_spare(tx, vcluster, request, left))
+    goes = leases.victims(reclaims.chosen(tx, reclaim), count)
+    if len(goes) < count:
+        kind = Kind(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
+        goes += _victims(tx, vcluster, kind, count - len(goes), site, now)
+    return goes
+
+
+# ---------------------------------------------------------------- leases
+
+
+def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result:
+    """Tell the group, once, that the vcluster's lease ends within `seconds`."""
+    claims.confirm(tx, claim, now)
+    return Result(int(lease_rows.warn(tx, vcluster_id, seconds, now)))
+
+
+def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
+    """Begin to drain a vcluster whose lease has run out: its owner has a while to save what is needed."""
+    claims.confirm(tx, claim, now)
+    return Result(int(lease_rows.drain(tx, vcluster_id, site.policy.drain_grace, now)))
+
+
+def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
+    """The grace after its lease is over: its nodes are taken back by power."""
+    claims.confirm(tx, claim, now)
+    effects = lease_rows.expire(tx, vcluster_id, lifecycle.may_keep_disk, now=now, actor=ACTOR, policy=site.policy)
+    return Result(0) if effects is None else Result(1, effects)
+
+
+def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
+    """The last node of a releasing vcluster is back: its name and its addresses are free."""
+    claims.confirm(tx, claim, now)
+    if vcluster_id not in {vcluster.id for vcluster in vclusters.deserted(tx)}:
+        return Result(0)
+    vcluster = vclusters.get(tx, vcluster_id, lock=True)
+    assert vcluster is not None
+    vclusters.end(tx, vcluster, now)
+    return Result(1)
+
+
+# ---------------------------------------------------------------- the reserve
+
+
+def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result:
+    """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
+    claims.confirm(tx, claim, now)
+    key, many = _key(part.lot), len(site.subnets) > 1
+    if node_counts.switched(tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now):
+        return Result(0)  # this very act was committed before
+    idle_since = now - site.energy.idle_time if part.sleep else None
+    picked = node_counts.pick_free(tx, key, part.count, many, idle_since)
+    if part.sleep:
+        step = Step(NodeEvent.POWERED_DOWN, f"put to sleep: {part.why}", power="off")
+    else:
+        until = now + _wake_time(tx, len(picked), site)
+        step = Step(NodeEvent.WOKEN, f"woken: {part.why}", {"deadline": until}, "on")
+    effects: set[Effect] = set()
+    for node in picked:
+        effects.update(steps.wakes(node, steps.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy)))
+    return Result(len(picked), tuple(effects))
+
+
+def _wake_time(tx: Tx, count: int, site: Site) -> float:
+    """Seconds that `count` nodes more have for waking, together with those that are waking already."""
+    if not count:
+        return 0.0
+    return energy.wake_deadline(site.energy, node_counts.waking(tx) + count) * site.policy.patience

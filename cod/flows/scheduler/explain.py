@@ -1,0 +1,193 @@
+"""Why a request waits; and what would come of one that nobody has made yet.
+
+Both are told by the manager's own policy, from the snapshot that a pass begins with, with nothing written. Those who
+may not see a vcluster are not told its name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
+from cod.policy.hardware import match
+from cod.policy.people import names
+from cod.policy.scheduler import explain as policy
+from cod.policy.scheduler import leases, whatif
+from cod.policy.scheduler.snapshot import Snapshot, Wish
+from cod.states import RequestState
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import nodes
+from cod.store.people import groups as group_rows
+from cod.store.scheduler import node_counts, reservations, vclusters
+from cod.store.scheduler.pass_rows import Scene
+
+Groups = frozenset[int] | None
+OTHERS = whatif.OTHERS
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those that whoever asks
+    may not see. `remedies`: what would have helped one that was rejected."""
+
+    request: RequestView
+    why: policy.Explanation
+    names: Mapping[int, str]
+    remedies: tuple[whatif.Remedy, ...] = ()
+
+
+def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float) -> Why:
+    """Why a request waits (`policy.scheduler.explain`); one that does not wait is explained by its state and reason.
+
+    `scene`, `snapshot`: the site as `flows.scheduler.plan.look` sees it. Raises `Refused` ('not_found').
+    """
+    found = views.requests(tx, request_id)
+    if not found:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    request = found[0].request
+    if request.state != RequestState.PENDING:
+        wanted = sum(one.count for one in request.tuples)
+        said = request.reason or f"it is {request.state}"
+        helps = _remedies(tx, request, snapshot, site) if request.state == RequestState.REJECTED else ()
+        return Why(found[0], policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0, reason=said), {},
+                   helps)
+    seen = whatif.masked(snapshot, _hidden(scene, groups))
+    seen_names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
+    promises = reservations.promised(tx, request.id)
+    return Why(found[0], policy.explain(seen, site.policy, now, request.id, promises), seen_names)
+
+
+def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple[whatif.Remedy, ...]:
+    """What would help a request that was rejected, were it made again now; its vcluster may have ended."""
+    vcluster = vclusters.get(tx, request.vcluster_id)
+    assert vcluster is not None
+    own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
+    wish = Wish(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id,
+                (vcluster.subnet or "") if len(site.subnets) > 1 else "", request.tuples,
+                may_spread=request.may_spread, own=own)
+    documents = templates.documents(tx, {one.template_id for one in request.tuples})
+    seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
+    return whatif.remedies(seen, wish, _room(None if request.kind == "create" else vcluster, site))
+
+
+def _hidden(scene: Scene, groups: Groups) -> set[int]:
+    return set() if groups is None else {one.id for one in scene.live if one.group_id not in groups}
+
+
+# ---------------------------------------------------------------- a request that nobody has made
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody thinks of asking for. `template` '' stands for any.
+
+    vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said yet)
+    lease     seconds that it is to be leased for; None: the group's default
+    """
+
+    count: int
+    attributes: str = ""
+    template: str = ""
+    group: str = ""
+    vcluster: str = ""
+    spread: bool = False
+    name: str = ""
+    lease: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What would come of it.
+
+    room         nodes that its vcluster can have addresses for
+    expected_at  when it could be granted, as far as leases tell; None: they do not, or never
+    remedies     changes by which one that can never be met could be
+    faults       why a vcluster of that name and lease could not be created, by field
+    """
+
+    why: policy.Explanation
+    room: int
+    expected_at: float | None
+    remedies: tuple[whatif.Remedy, ...] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+def match_(
+    tx: Tx, *, asked: Asked, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float
+) -> Match:
+    """What the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked for."""
+    match.check(asked.attributes, site.types)
+    holder = vclusters.active(tx, asked.vcluster) if asked.vcluster else None
+    owner = group_rows.get(tx, holder.group_id) if holder else group_rows.named(tx, asked.group, "group")
+    template = _template(tx, asked.template, holder, owner)
+    wish = _wish(tx, asked, holder, owner, template, site, now)
+    documents = templates.for_matching(tx, [template.id]) if template else {0: ANYTHING}
+    seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
+    why = policy.explain(seen, site.policy, now, wish.id)
+    room = _room(holder, site)
+    helps = whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
+    return Match(why, room, whatif.expected(why, now), helps, {} if holder else _faults(tx, asked, owner, site))
+
+
+def _faults(tx: Tx, asked: Asked, owner: Group, site: Site) -> dict[str, str]:
+    """What is wrong with a new vcluster's name and lease, by field."""
+
+    def name() -> None:
+        if asked.name:
+            names.check_label(asked.name)
+            if vclusters.by_name(tx, asked.name):
+                raise Refused("conflict", f"there is a vcluster {asked.name!r} already", "name")
+
+    def lease() -> None:
+        leases.check(asked.lease)
+        leases.granted_time(asked.lease, owner, site.policy)
+
+    found: dict[str, str] = {}
+    for check in (name, lease):
+        try:
+            check()
+        except Refused as refused:
+            found[refused.field] = refused.sentence
+    return found
+
+
+ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
+"""Stands for a template where none is named: it wants nothing of a node."""
+
+
+def _wish(
+    tx: Tx, asked: Asked, holder: Vcluster | None, owner: Group, template: Template | None, site: Site, now: float
+) -> Wish:
+    wanted = RequestTuple(asked.count, asked.attributes, template.id if template else 0)
+    many = len(site.subnets) > 1
+    if holder is None:
+        subnet = _subnet(tx, site, asked.count) if many else ""
+        return Wish(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
+                    may_spread=asked.spread, lease=leases.length(asked.lease, owner, site.policy))
+    own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
+    return Wish(whatif.NOBODYS, holder.id, owner.priority, now, owner.id, (holder.subnet or "") if many else "",
+                (wanted,), may_spread=asked.spread, own=own)
+
+
+def _subnet(tx: Tx, site: Site, size: int) -> str:
+    """Where a new vcluster would be, unless all blocks of addresses there are taken: see `scheduler.vclusters`."""
+    known = node_counts.by_subnet(tx)
+    roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size] or site.subnets
+    return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name
+
+
+def _room(holder: Vcluster | None, site: Site) -> int:
+    if holder is not None:
+        return leases.room(holder.first_address or 0, holder.last_address or 0) - holder.size
+    return max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets)
+
+
+def _template(tx: Tx, name: str, holder: Vcluster | None, owner: Group) -> Template | None:
+    if not name:
+        return templates.get(tx, holder.template_id) if holder else None
+    return templates.usable(tx, name, owner.id)
+

@@ -1,0 +1,39 @@
+"""What is to be seen at a glance, for people and for administrators of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cod.states import NodeState
+from cod.store.engine import Tx
+from cod.store.scheduler import overview
+
+SOME, MANY = 12, 50
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the site stands.
+
+    pool     nodes by state
+    aside    the newest in quarantine, `new` those that wait for approval: name, since, reason
+    manager  owner and expires_at of the claim to manage; None: nobody ever had it
+    """
+
+    pool: Mapping[str, int]
+    aside: list[Mapping[str, Any]]
+    new: list[Mapping[str, Any]]
+    manager: Mapping[str, Any] | None
+
+
+def under_way(tx: Tx, groups: frozenset[int] | None) -> list[Mapping[str, Any]]:
+    """Nodes held by vclusters of these groups (None: all) that are on their way to work; see the store's."""
+    return overview.under_way(tx, groups, MANY)
+
+
+def standing(tx: Tx) -> Standing:
+    """How the site stands now."""
+    return Standing(overview.pool(tx), overview.set_aside(tx, NodeState.QUARANTINED, SOME),
+                    overview.set_aside(tx, NodeState.REGISTERING, SOME), overview.claim(tx, "manager"))

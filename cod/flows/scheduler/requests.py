@@ -1,0 +1,106 @@
+"""Asking for nodes. Whoever asks (portal, REST, command line, a VCM) comes through `submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, TypeRules, Vcluster
+from cod.policy.hardware import match
+from cod.policy.scheduler import leases
+from cod.states import RequestState
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
+
+MOST_TUPLES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One tuple as it is asked for; '' stands for what the vcluster was created with.
+
+    attributes  requirements (XML, schema/requires.rng)
+    template    'name' or 'name@revision'
+    """
+
+    count: int
+    attributes: str = ""
+    template: str = ""
+
+
+def submit(
+    tx: Tx, *, vcluster: str, wanted: Sequence[Asked], spread: bool = False, wait: bool = True, key: str | None = None,
+    rules: TypeRules | None = None, now: float,
+) -> Result:
+    """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
+
+    spread  the nodes of one tuple may be of several types and blocks
+    wait    False: the request is rejected if it cannot be met at once
+    rules   what makes the site's node types: what takes no part cannot be asked for
+    key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
+    """
+    if key and (before := requests.by_key(tx, key)):
+        return Result(_repeated(tx, before, vcluster))
+    check_size(wanted)
+    holder = vclusters.active(tx, vcluster, lock=True)
+    tuples = [_tuple(tx, holder, one, f"tuples.{place}.", rules) for place, one in enumerate(wanted)]
+    _check_room(tx, holder, sum(one.count for one in tuples))
+    request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
+                           tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
+    return Result(_shown(tx, request), (Effect("wake", "manager"),))
+
+
+def check_size(wanted: Sequence[object]) -> None:
+    """Raise `Refused` where there are too many tuples: each is looked up by itself."""
+    if len(wanted) > MOST_TUPLES:
+        raise Refused("invalid", f"a request has at most {MOST_TUPLES} tuples, not {len(wanted)}", "tuples")
+
+
+def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result:
+    """Take back a request that waits. The first request of a vcluster ends with the vcluster only."""
+    request = requests.get(tx, request_id)
+    if request is None:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    if request.kind == "create":
+        raise Refused("conflict", "this request made its vcluster: delete the vcluster instead", "id")
+    if not requests.take_back(tx, request, reason, now):
+        raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    if vcluster is not None and request.kind == "replace":  # it does without the node that it lost
+        vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
+    return Result(_shown(tx, request), (Effect("wake", "manager"),))
+
+
+def _tuple(tx: Tx, holder: Vcluster, one: Asked, place: str, rules: TypeRules | None) -> RequestTuple:
+    if one.count < 1:
+        raise Refused("invalid", "a request is for one node at least", f"{place}count")
+    match.check(one.attributes, rules, field=f"{place}attributes")
+    template_id = holder.template_id
+    if one.template:
+        template_id = templates.usable(tx, one.template, holder.group_id, f"{place}template").id
+    return RequestTuple(one.count, one.attributes or holder.attributes, template_id)
+
+
+def _check_room(tx: Tx, holder: Vcluster, count: int) -> None:
+    if count < 1:
+        raise Refused("invalid", "a request is for one node at least", "wanted")
+    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=holder.id)
+    asked = sum(one.count for request in pending if request.kind == "grow" for one in request.tuples)
+    room = leases.room(holder.first_address or 0, holder.last_address or 0)
+    if holder.size + asked + count > room:
+        raise Refused("conflict", f"vcluster {holder.name} has addresses for {room} nodes; it has {holder.size} and "
+                      f"asked for {asked} more already", "count")
+
+
+def _repeated(tx: Tx, before: Request, vcluster: str) -> RequestView:
+    shown = _shown(tx, before)
+    if shown.vcluster != vcluster:
+        raise Refused("conflict", f"that key was used before, for vcluster {shown.vcluster}", "key")
+    return shown
+
+
+def _shown(tx: Tx, request: Request) -> RequestView:
+    return views.requests(tx, request.id)[0]

@@ -1,0 +1,116 @@
+"""The pool over time: counted once a minute, and shown: nodes by state, and who held how many.
+
+Like the energy accounts it is read and reckoned first and written then, by whoever moves the mark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cod.model import Refused
+from cod.policy import buckets
+from cod.store import watermarks
+from cod.store.engine import Tx
+from cod.store.people import replies
+from cod.store.scheduler import usage
+
+KEPT_REPLIES = 86400.0  # seconds that answers to questions with an Idempotency-Key are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Nodes by holder, type and state; what they were since `before` (None: nobody has ever counted), until `now`."""
+
+    before: float | None
+    now: float
+    rows: tuple[tuple[int, int, str, int], ...]
+
+
+def count(tx: Tx, now: float) -> Count | None:
+    """The nodes as they are; None where that was put down already."""
+    before = watermarks.at(tx, watermarks.POOL)
+    if before is not None and before == now:
+        return None
+    return Count(before, now, tuple(usage.counts(tx)))
+
+
+def note(tx: Tx, counted: Count) -> bool:
+    """Put it down; False when somebody else has. What is too old to be asked for goes."""
+    if not watermarks.move(tx, watermarks.POOL, counted.before, counted.now):
+        return False
+    if counted.before is not None:
+        usage.add(tx, counted.rows, list(buckets.pieces(counted.before, counted.now)))
+    for span, kept in buckets.KEPT.items():
+        usage.forget(tx, span, counted.now - kept)
+    replies.forget(tx, counted.now - KEPT_REPLIES)
+    return True
+
+
+# ---------------------------------------------------------------- for people
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Nodes on the average, for each of a chart's spans. `key`: None for all that are shown together."""
+
+    key: str | None
+    nodes: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Series over the same spans: each begins at one of `starts` and lasts `span` seconds."""
+
+    by: str
+    span: int
+    starts: tuple[int, ...]
+    series: tuple[Series, ...]
+    counted_until: float | None
+
+
+def held(
+    tx: Tx, *, since: float | None, until: float | None, by: str, limit: int, groups: frozenset[int] | None,
+    group: str = "", vcluster: str = "", type: str = "", now: float,
+) -> Chart:
+    """Who held how many nodes, of these groups (None: all): the `limit` largest by name, the rest together. Without
+    times: the last day. Raises `Refused`."""
+    span, starts = _spans(since, until, now)
+    rows = usage.held(tx, span, starts[0], starts[-1], by, groups, group=group, vcluster=vcluster, type=type)
+    return Chart(by, span, tuple(starts), tuple(_series(rows, span, starts, limit)), watermarks.at(tx, watermarks.POOL))
+
+
+def states(tx: Tx, *, since: float | None, until: float | None, type: str = "", now: float) -> Chart:
+    """Nodes by state; of one type, if it is named. Raises `Refused`."""
+    span, starts = _spans(since, until, now)
+    rows = usage.by_state(tx, span, starts[0], starts[-1], type)
+    series = tuple(_series(rows, span, starts, len(rows)))
+    return Chart("state", span, tuple(starts), series, watermarks.at(tx, watermarks.POOL))
+
+
+def _spans(since: float | None, until: float | None, now: float) -> tuple[int, list[int]]:
+    until = now if until is None else until
+    since = until - buckets.DAYS if since is None else since
+    if since > until:
+        raise Refused("invalid", "'from' should not be after 'to'", "from")
+    if until - since > buckets.LONGEST:
+        raise Refused("invalid", f"at most {buckets.LONGEST // buckets.DAYS} days at a time", "from")
+    span = buckets.span_for(since, until, now)
+    return span, buckets.starts(since, until, span)
+
+
+def _series(
+    rows: Iterable[tuple[str, int, float]], span: int, starts: Sequence[int], limit: int
+) -> Iterable[Series]:
+    """The largest first; what is beyond `limit` added up."""
+    places = {start: place for place, start in enumerate(starts)}
+    found: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * len(starts))
+    for key, start, seconds in rows:
+        found[key][places[start]] += seconds / span
+    order = sorted(found, key=lambda key: (-sum(found[key]), key))
+    for key in order[:limit]:
+        yield Series(key, tuple(found[key]))
+    if len(order) > limit:
+        rest = [found[key] for key in order[limit:]]
+        yield Series(None, tuple(map(sum, zip(*rest, strict=True))))

@@ -1,0 +1,271 @@
+"""What owners do with their virtual clusters: create, resize, extend, release, delete.
+
+Each changes rows and returns; nodes follow in the manager's pass and by their own lives. A flow's value is the vcluster
+as `flows.views.vcluster` shows it: a view and its nodes' views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cod import news
+from cod.model import (
+    Effect,
+    Node,
+    NodeView,
+    Refused,
+    Request,
+    RequestTuple,
+    Result,
+    Site,
+    Template,
+    TypeRules,
+    Vcluster,
+    VclusterView,
+)
+from cod.policy.hardware import match
+from cod.policy.nodes import lifecycle
+from cod.policy.people import names
+from cod.policy.scheduler import leases
+from cod.states import RequestState, VclusterState
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import nodes, steps
+from cod.store.notices import notices, vcm_outbox, vcms
+from cod.store.people import groups
+from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
+
+_WAKE = (Effect("wake", "manager"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Also:
+    """Nodes of a new vcluster that are of another kind than its first: other requirements (XML), another template; ''
+    for those of the first."""
+
+    count: int
+    attributes: str = ""
+    template: str = ""
+
+
+def create(
+    tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[Also] = (),
+    lease: float | None = None, spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
+) -> Result:
+    """A new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at once.
+
+    template    'name' or 'name@revision'
+    attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
+    also        nodes of other kinds: all of them count for its size, and for its creation size
+    lease       seconds asked for; None for the group's default
+    spread      its nodes may be of several types and blocks; wait: False: it is rejected if it cannot be had at once
+    key         the client's id for this request: repeated, it changes nothing
+    Raises `Refused`.
+    """
+    if key and (before := requests.by_key(tx, key)):
+        return Result(_repeated(tx, before, name, site))
+    leases.check(lease)
+    owner = groups.named(tx, group, "group")
+    wanted = templates.usable(tx, template, owner.id)
+    _check(tx, name, attributes, site.types)
+    tuples = [RequestTuple(size, attributes, wanted.id),
+              *(_other(tx, one, f"also.{place}.", wanted, attributes, owner.id, site.types)
+                for place, one in enumerate(also))]
+    vcluster = _with_block(
+        tx, site, sum(one.count for one in tuples), name=name, group_id=owner.id, template_id=wanted.id,
+        attributes=attributes, lease_time=leases.granted_time(lease, owner, site.policy), now=now)
+    requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key, may_wait=wait,
+                 may_spread=spread, tuples=tuples)
+    return Result(_shown(tx, vcluster, site), _WAKE)
+
+
+def resize(
+    tx: Tx, *, name: str, size: int, spread: bool = False, wait: bool = True, key: str | None = None, site: Site,
+    now: float, actor: str,
+) -> Result:
+    """The vcluster shall have `size` nodes: asks for more (`spread`, `wait` as in `create`), or gives some back: those
+    that are chosen to be taken from it first, then as `leases.victims` says.
+
+    What was asked for before and has not been granted is withdrawn. Raises `Refused`.
+    """
+    if key and (before := requests.by_key(tx, key)):
+        return Result(_repeated(tx, before, name, site))
+    vcluster = _active(tx, name)
+    _check_size(size, leases.room(vcluster.first_address or 0, vcluster.last_address or 0))
+    requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
+    if size > vcluster.size:
+        more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
+        requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
+                     tuples=[more], now=now, key=key, may_wait=wait, may_spread=spread)
+        return Result(_shown(tx, vcluster, site), _WAKE)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    chosen = reservations.of_reclaims(tx, [one.id for one in reclaims.open_(tx, vcluster.id)])
+    first = leases.victims([node for node in held if node.id in chosen], len(held) - size)
+    rest = leases.victims([node for node in held if node.id not in chosen], len(held) - size - len(first))
+    victims = first + rest
+    return _shrink(tx, vcluster, size, victims, f"the vcluster shrank to {size}", site=site, now=now, actor=actor)
+
+
+def release(
+    tx: Tx, *, name: str, nodes_: Sequence[str], passing_over: bool = False, cause: str = "its owner gave it back",
+    site: Site, now: float, actor: str,
+) -> Result:
+    """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`.
+
+    cause         why, as the nodes' histories shall show it
+    passing_over  names that it has no nodes of are no error, as a VCM repeats what it has said. When it does so late,
+                  another node may have got the name: one whose grant it has not acknowledged is passed over too
+    """
+    vcluster = _active(tx, name)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    untold = vcms.untold(tx, vcluster.id) if passing_over else set()
+    there = {one for node in held for one in (node.hostname, node.name)}
+    wanted = [one for one in dict.fromkeys(nodes_) if not passing_over or one in there]
+    named = dict.fromkeys(_member(vcluster, held, one) for one in wanted)
+    leaving = [node for node in named if node.name not in untold]
+    if not leaving:
+        return Result(_shown(tx, vcluster, site))
+    if vcluster.size - len(leaving) < 1:
+        raise Refused("conflict", f"vcluster {name} would have no node left; delete it instead", "nodes")
+    return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, cause, site=site, now=now,
+                   actor=actor)
+
+
+def extend(tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, now: float) -> Result:
+    """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum bounds all of it.
+
+    clip  extend as far as the maximum allows, instead of refusing what goes beyond it
+    (`policy.scheduler.leases.extended`)
+
+    A vcluster that was draining goes on; its group is warned anew before the new end. Raises `Refused`.
+    """
+    leases.check(lease)
+    vcluster = _active(tx, name)
+    began, ends = vcluster.leased_at or vcluster.created_at, vcluster.expires_at or now
+    until = leases.extended(lease, ends, began, groups.get(tx, vcluster.group_id), now, clip=clip)
+    if until > (vcluster.expires_at or now):
+        vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
+                                    warned=leases.begun(until - now, site.policy))
+        notices.add(tx, **news.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+        vcm_outbox.leased(tx, vcluster, "extended", now)
+    return Result(_shown(tx, vcluster, site), _WAKE)
+
+
+def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+    """End the vcluster: what it asked for is withdrawn, its nodes go back; it has ended when the last one is there.
+
+    Deleting it again changes nothing.
+    """
+    vcluster = _live(tx, name)
+    requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    reclaims.deserted(tx, vcluster.id, held, now)
+    effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="its vcluster was deleted", now=now, actor=actor,
+                            policy=site.policy)
+    if vcluster.state != VclusterState.RELEASING:
+        notices.add(tx, **news.deleted(vcluster, actor), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+    if vcluster.state == VclusterState.PENDING:
+        vcluster = vclusters.end(tx, vcluster, now)
+    else:
+        vcluster = vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
+    return Result(_shown(tx, vcluster, site), effects)
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
+    """A new vcluster on the subnet with most nodes of those that have a large enough block of addresses free."""
+    _check_size(size, max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets))
+    roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size]
+    if len(roomy) > 1:
+        known = node_counts.by_subnet(tx)
+        roomy.sort(key=lambda subnet: -known.get(subnet.name, 0))
+    for subnet in roomy:
+        vcluster = vclusters.add(tx, size=size, subnet=subnet, now=now, **columns)
+        if vcluster is not None:
+            return vcluster
+    raise Refused("conflict", "all blocks of addresses are taken: delete a vcluster, or enlarge block_pool in the site "
+                  "file", "size")
+
+
+def _shrink(
+    tx: Tx, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str, *, site: Site, now: float, actor: str
+) -> Result:
+    """The vcluster has `size` nodes from now on: `leaving` go back, and replacements beyond that size are withdrawn.
+
+    What goes back counts as an answer to what is being taken from it.
+    """
+    reclaims.answer_all(tx, vcluster.id, leaving, now)
+    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=actor, policy=site.policy)
+    lacking = max(size - vclusters.held(tx, vcluster.id), 0)
+    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
+    for request in [one for one in pending if one.kind == "replace"][lacking:]:
+        requests.take_back(tx, request, cause, now)
+    smaller = vclusters.change(tx, vcluster, now, size=size)
+    if ready := vclusters.first_ready(tx, vcluster.id, now):  # without the nodes that were not active yet
+        notices.add(tx, **news.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id, now=now)
+    return Result(_shown(tx, smaller, site), effects)
+
+
+def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[NodeView]]:
+    newest = views.vclusters(tx, name=vcluster.name, ended=True)[-1]
+    return newest, views.nodes(tx, vcluster=vcluster.name, limit=100_000, policy=site.policy)
+
+
+def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterView, list[NodeView]]:
+    vcluster = vclusters.get(tx, before.vcluster_id)
+    assert vcluster is not None
+    if vcluster.name != name:
+        raise Refused("conflict", f"that key was used before, for vcluster {vcluster.name}", "key")
+    return _shown(tx, vcluster, site)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _check(tx: Tx, name: str, attributes: str, rules: TypeRules) -> None:
+    names.check_label(name)
+    if vclusters.by_name(tx, name):
+        raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
+    match.check(attributes, rules)
+
+
+def _other(
+    tx: Tx, one: Also, field: str, first: Template, attributes: str, group_id: int, rules: TypeRules
+) -> RequestTuple:
+    match.check(one.attributes, rules, field=f"{field}attributes")
+    template = templates.usable(tx, one.template, group_id, f"{field}template") if one.template else first
+    return RequestTuple(one.count, one.attributes or attributes, template.id)
+
+
+def _check_size(size: int, room: int) -> None:
+    if size < 1:
+        raise Refused("invalid", "a vcluster has at least one node; delete it to give back all", "size")
+    if size > room:
+        raise Refused("invalid", f"a vcluster has addresses for {room} nodes at most (block_size in the site file)",
+                      "size")
+
+
+def _live(tx: Tx, name: str) -> Vcluster:
+    vcluster = vclusters.by_name(tx, name, lock=True)
+    if vcluster is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    return vcluster
+
+
+def _active(tx: Tx, name: str) -> Vcluster:
+    vcluster = _live(tx, name)
+    if vcluster.state != VclusterState.ACTIVE:
+        why = "is still waiting for its nodes" if vcluster.state == VclusterState.PENDING else "is ending"
+        raise Refused("conflict", f"vcluster {name} {why}", "name")
+    return vcluster
+
+
+def _member(vcluster: Vcluster, held: Sequence[Node], name: str) -> Node:
+    for node in [*(node for node in held if node.hostname == name), *(node for node in held if node.name == name)]:
+        return node
+    raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")

@@ -1,0 +1,116 @@
+"""Images in their served form."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Select, delete, insert, select, update
+
+from cod.model import Image, Refused
+from cod.model import meant as full_names
+from cod.states import CaptureState
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.people.access import theirs_or_shared
+
+_c = t.images.c
+_UNDER_WAY = (CaptureState.WANTED, CaptureState.RUNNING)  # captures that are to become images
+COLUMNS = [_c[f.name] for f in fields(Image)]
+
+
+def _images(tx: Tx, query: Select[Any]) -> list[Image]:
+    return [Image(*row) for row in tx.execute(query)]
+
+
+def get(tx: Tx, image_id: int) -> Image | None:
+    """The image with that id."""
+    return next(iter(_images(tx, select(*COLUMNS).where(_c.id == image_id))), None)
+
+
+def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Image]:
+    """The images that have one of these full names, by name. `lock`: they stay as they are until the commit."""
+    query = select(*COLUMNS).where(_c.name.in_(names))
+    return {image.name: image for image in _images(tx, query.with_for_update() if lock else query)}
+
+
+def meant(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:
+    """Return the images that `names` stand for in what belongs to `group` ('': the site), by the names as given."""
+    return meant_by(tx, {group: names}, lock=lock)[group]
+
+
+def meant_by(tx: Tx, names: Mapping[str, Collection[str]], *, lock: bool = False) -> dict[str, dict[str, Image]]:
+    """Return what `meant` does for several groups, by group.
+
+    Of an own image and the site's of the same bare name, one that is ready goes first: while the own one is being
+    taken in, or has failed, templates go on with the site's.
+    """
+    there = named(tx, {full for group, each in names.items() for name in each for full in full_names(name, group)},
+                  lock=lock)
+    found: dict[str, dict[str, Image]] = {group: {} for group in names}
+    for group, each in names.items():
+        for name in each:
+            images = [there[full] for full in full_names(name, group) if full in there]
+            if images:
+                found[group][name] = next((one for one in images if one.state == "ready"), images[0])
+    return found
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
+    """Images by name, of these groups and the site's (None: all)."""
+    return _images(tx, select(*COLUMNS).where(*theirs_or_shared(_c.group_id, groups)).order_by(_c.name))
+
+
+def waiting(tx: Tx) -> list[Image]:
+    """The images that are yet to be taken in, the oldest first."""
+    return _images(tx, select(*COLUMNS).where(_c.state == "ingesting").order_by(_c.created_at, _c.id))
+
+
+def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
+    """Raise `Refused` unless the owner may have an image of that name made; returns a failed one that it replaces."""
+    before = named(tx, [name], lock=True).get(name)
+    if before and (before.state != "failed" or before.group_id != owner):
+        raise Refused("conflict", f"there is an image {name!r} already", "name")
+    under_way = tx.execute(select(t.uploads.c.id, t.uploads.c.group_id).where(t.uploads.c.name == name)).one_or_none()
+    if under_way:
+        own = f": go on with {under_way[0]}, or delete it" if under_way[1] == owner else ""
+        raise Refused("conflict", f"an upload of {name!r} is under way already{own}", "name")
+    if tx.scalar(select(t.captures.c.image).where(t.captures.c.image == name, t.captures.c.state.in_(_UNDER_WAY))):
+        raise Refused("conflict", f"a node is being captured as {name!r} already", "name")
+    return before
+
+
+def make_room(tx: Tx, name: str, owner: int | None) -> None:
+    """The same, and the failed one goes."""
+    if before := check_free(tx, name, owner):
+        remove(tx, before.id)
+
+
+def sources(tx: Tx) -> set[str]:
+    """The files that are yet to be taken in."""
+    return set(tx.scalars(select(_c.source).where(_c.source != "")))
+
+
+def digests(tx: Tx) -> set[str]:
+    """The folders that are needed: the digests of all images that are ready, and of captures that are about to be."""
+    coming = select(t.captures.c.digest).where(t.captures.c.digest != "", t.captures.c.state.in_(_UNDER_WAY))
+    return {digest for query in (select(_c.digest).where(_c.state == "ready"), coming) for digest in tx.scalars(query)}
+
+
+def add(tx: Tx, **columns: Any) -> Image:
+    """A new row; `columns` as in the table."""
+    added = tx.execute(insert(t.images).values(**columns)).inserted_primary_key
+    image = get(tx, added[0]) if added else None
+    assert image is not None
+    return image
+
+
+def change(tx: Tx, image_id: int, **columns: Any) -> None:
+    """Set columns."""
+    tx.execute(update(t.images).where(_c.id == image_id).values(**columns))
+
+
+def remove(tx: Tx, image_id: int) -> None:
+    """Delete the row."""
+    tx.execute(delete(t.images).where(_c.id == image_id))

@@ -1,0 +1,94 @@
+"""Captures: the newest of each node's disk into an image."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Select, delete, insert, select, update
+
+from cod.model import Capture, Node
+from cod.states import CaptureState, NodeEvent, NodeState, Step
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.people.access import theirs
+
+OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
+_c = t.captures.c
+COLUMNS = [_c[f.name] for f in fields(Capture)]
+# What a node's disk does not survive, or is not COD's to read any more.
+_ENDS = frozenset({NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED})
+
+
+def get(tx: Tx, node_id: int) -> Capture | None:
+    """The node's newest capture."""
+    return _one(tx, select(*COLUMNS).where(_c.node_id == node_id))
+
+
+def is_wanted(tx: Tx, node_id: int) -> bool:
+    """Is the node to be captured as soon as it is in the trampoline?"""
+    return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.WANTED
+
+
+def is_done(tx: Tx, node_id: int) -> bool:
+    """Has the node's newest capture become an image?"""
+    return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.DONE
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capture]]:
+    """The nodes that have been captured for `groups` (None: for anybody), by name, and their newest captures."""
+    query = select(*nodes.COLUMNS, *COLUMNS).join_from(t.nodes, t.captures).order_by(t.nodes.c.name)
+    rows = tx.execute(query.where(*theirs(_c.group_id, groups)))
+    split = len(nodes.COLUMNS)
+    return [(Node(*row[:split]), Capture(*row[split:])) for row in rows]
+
+
+def orders(tx: Tx) -> set[str]:
+    """The ids of the orders whose streams may still go on."""
+    query = select(_c.node_id, _c.generation).where(_c.state == CaptureState.RUNNING)
+    return {f"{node_id}.{generation}" for node_id, generation in tx.execute(query)}
+
+
+def put(tx: Tx, node_id: int, **columns: Any) -> None:
+    """A new capture of the node, in the place of an older one."""
+    tx.execute(delete(t.captures).where(_c.node_id == node_id))
+    tx.execute(insert(t.captures).values(node_id=node_id, **columns))
+
+
+def change(tx: Tx, node_id: int, **columns: Any) -> None:
+    """Set columns."""
+    tx.execute(update(t.captures).where(_c.node_id == node_id).values(**columns))
+
+
+def end(tx: Tx, node_id: int, state: CaptureState, reason: str, now: float) -> None:
+    """It is over. With an image, its secret is worth nothing once its node goes on, because the agent may have missed
+    the answer; else from now on."""
+    secret = {} if state is CaptureState.DONE else {"secret": ""}
+    change(tx, node_id, state=state, reason=reason, ended_at=now, **secret)
+
+
+def note(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> Capture | None:
+    """What a step of its node means for its capture; returns the capture if that ends it without an image."""
+    if not (NodeState.CAPTURE in (node.state, target) or target in _ENDS):
+        return None
+    capture = get(tx, node.id)
+    if capture is not None and capture.state == CaptureState.DONE:
+        change(tx, node.id, secret="")
+    if capture is None or capture.state not in OPEN:
+        return None
+    if target is NodeState.CAPTURE:
+        change(tx, node.id, state=CaptureState.RUNNING, generation=node.generation + 1, digest="")
+    elif step.event is NodeEvent.CANCELLED:
+        end(tx, node.id, CaptureState.CANCELLED, step.cause, now)
+    elif target in _ENDS or step.event in (NodeEvent.EXHAUSTED, NodeEvent.CAPTURED):
+        end(tx, node.id, CaptureState.FAILED, step.cause, now)
+        return get(tx, node.id)
+    else:
+        change(tx, node.id, state=CaptureState.WANTED, reason=step.cause)
+    return None
+
+
+def _one(tx: Tx, query: Select[Any]) -> Capture | None:
+    row = tx.execute(query).one_or_none()
+    return Capture(*row) if row else None

@@ -1,0 +1,93 @@
+"""The energy accounts: nodes counted by state, type and holder; energy by day, group and type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, fields
+from typing import Any
+
+from sqlalchemy import case, delete, func, insert, or_, select, update
+
+from cod.model import EnergyUse
+from cod.states import Disk, NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.people.access import theirs
+
+DELETED = "(deleted)"
+
+_n, _e = t.nodes.c, t.energy_use.c
+_COLUMNS = [_e[field.name] for field in fields(EnergyUse)]
+_SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on))
+
+
+def nodes(tx: Tx) -> list[Any]:
+    """Nodes that have a type: rows (state, type_id, their holder's group or 0, how many)."""
+    own = (select(_n.vcluster_id, _n.state, _n.type_id, func.count().label("nodes")).where(_n.type_id.is_not(None))
+           .group_by(_n.vcluster_id, _n.state, _n.type_id).subquery())
+    group = func.coalesce(t.vclusters.c.group_id, 0)
+    query = (select(own.c.state, own.c.type_id, group, func.sum(own.c.nodes))
+             .select_from(own.outerjoin(t.vclusters, t.vclusters.c.id == own.c.vcluster_id))
+             .group_by(own.c.state, own.c.type_id, group))
+    return [(state, type_id, group_id, int(count)) for state, type_id, group_id, count in tx.execute(query)]
+
+
+def measured(tx: Tx, since: float) -> list[Any]:
+    """What BMCs measure, of nodes in their state since `since` or longer: rows (type_id, state, watts, nodes)."""
+    query = select(_n.type_id, _n.state, func.sum(_n.watts), func.count())
+    steady = query.where(_n.watts.is_not(None), _n.type_id.is_not(None), _n.since <= since)
+    return [tuple(row) for row in tx.execute(steady.group_by(_n.type_id, _n.state))]
+
+
+def reserve(tx: Tx) -> dict[tuple[int, str], int]:
+    """How many free nodes of each type are 'warm', 'cold', or 'waking' (clean, and on their way to the trampoline)."""
+    names = {NodeState.INACTIVE: "warm", NodeState.OFF: "cold", NodeState.TRAMPOLINE: "waking"}
+    query = select(_n.type_id, _n.state, func.count()).where(
+        _n.vcluster_id.is_(None), _n.released == 0, _n.type_id.is_not(None), _n.state.in_(names),
+        or_(_n.state != NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY))
+    rows = tx.execute(query.group_by(_n.type_id, _n.state))
+    return {(type_id, names[NodeState(state)]): count for type_id, state, count in rows}
+
+
+# ---------------------------------------------------------------- the accounts
+
+
+def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
+    """Add to the accounts. For whoever has moved the mark in this transaction: the days' rows are written anew."""
+    new = {(use.day, use.group_id, use.type_id): astuple(use) for use in uses}
+    days = sorted({day for day, _, _ in new})
+    if not days:
+        return
+    between = _e.day.between(days[0], days[-1])
+    for row in tx.execute(select(*_COLUMNS).where(between)):
+        key = row[:3]
+        new[key] = (*key, *(old + more for old, more in zip(row[3:], new.get(key, (0.0,) * 6)[3:], strict=True)))
+    tx.execute(delete(t.energy_use).where(between))
+    names = [column.name for column in _COLUMNS]
+    tx.execute(insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()])
+
+
+def fold(tx: Tx, group_id: int, into: int) -> None:
+    """Make the accounts of a group those of the group `into`; of a day and type that both have, the sum."""
+    for use in [EnergyUse(*row) for row in tx.execute(select(*_COLUMNS).where(_e.group_id == group_id))]:
+        both = (_e.day == use.day, _e.type_id == use.type_id)
+        added = tx.execute(update(t.energy_use).where(*both, _e.group_id == into).values(
+            seconds=_e.seconds + use.seconds, joules=_e.joules + use.joules, always_on=_e.always_on + use.always_on))
+        if added.rowcount:
+            tx.execute(delete(t.energy_use).where(*both, _e.group_id == group_id))
+        else:
+            tx.execute(update(t.energy_use).where(*both, _e.group_id == group_id).values(group_id=into))
+
+
+def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:
+    """The accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or 'day';
+    of these groups (None: all, and the reserve).
+
+    The key is a group's name (None: the reserve), a type's, '(deleted)', or a day; rows are in its order.
+    """
+    group = case((_e.group_id > 0, func.coalesce(t.groups.c.name, DELETED)))
+    key = {"group": group, "type": func.coalesce(t.node_types.c.name, DELETED), "day": _e.day}[by]
+    query = (select(key, *_SUMS).select_from(t.energy_use)
+             .outerjoin(t.groups, t.groups.c.id == _e.group_id).outerjoin(t.node_types, t.node_types.c.id == _e.type_id)
+             .where(_e.day.between(first, last), *theirs(_e.group_id, groups)).group_by(key).order_by(key))
+    return [tuple(row) for row in tx.execute(query)]

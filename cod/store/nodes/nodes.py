@@ -1,0 +1,282 @@
+"""Nodes and their NICs: reading them, and `move`, the one way in which a node changes its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import Select, and_, delete, exists, func, insert, literal, select, update
+
+from cod import states
+from cod.model import Node, PowerAction, Refused
+from cod.states import Disk, NodeEvent, NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx, new_id, slices
+from cod.store.notices import vcm_outbox
+
+COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
+
+
+class Stale(Exception):
+    """The node has moved on since it was read: the caller's message or plan is out of date. Nothing was changed."""
+
+    def __init__(self, node_id: int, generation: int) -> None:
+        super().__init__(f"node {node_id} is not in generation {generation} any more")
+        self.node_id = node_id
+        self.generation = generation
+
+
+class Outdated(Stale):
+    """The generation came with the message or plan, not from a row just read: running the flow again cannot help."""
+
+
+class Changed(Outdated):
+    """What the plan was made of is not there any more: so many nodes of a kind, or somebody who may lose them."""
+
+    def __init__(self, sentence: str) -> None:
+        super(Stale, self).__init__(sentence)
+
+
+def _node(row: Sequence[Any]) -> Node:
+    return Node(*row)
+
+
+def _select() -> Select[Any]:
+    return select(*COLUMNS)
+
+
+def get(tx: Tx, node_id: int, *, lock: bool = False) -> Node | None:
+    """The node with that id; with `lock`, nobody else changes it until this transaction ends."""
+    query = _select().where(t.nodes.c.id == node_id)
+    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
+    return _node(row) if row else None
+
+
+def lock(tx: Tx, node_ids: Iterable[int]) -> list[Node]:
+    """Those nodes, by id; nobody else changes them until this transaction ends."""
+    found: list[Node] = []
+    for part in slices(sorted(node_ids)):
+        query = _select().where(t.nodes.c.id.in_(part)).order_by(t.nodes.c.id)
+        found += map(_node, tx.execute(query.with_for_update()))
+    return found
+
+
+def by_name(tx: Tx, name: str) -> Node | None:
+    """The node with that name."""
+    row = tx.execute(_select().where(t.nodes.c.name == name)).one_or_none()
+    return _node(row) if row else None
+
+
+def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
+    """The same; raises `Refused` ('not_found') where there is none. With `lock`, nobody else changes it until this
+    transaction ends."""
+    node = by_name(tx, name)
+    if node is not None and lock:
+        node = get(tx, node.id, lock=True)
+    if node is None:
+        raise Refused("not_found", f"there is no node {name!r}", "name")
+    return node
+
+
+def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
+    """Nodes by those of `macs` that are known."""
+    query = _select().add_columns(t.nics.c.mac).join_from(t.nics, t.nodes).where(t.nics.c.mac.in_(list(macs)))
+    return {row[-1]: _node(row[:-1]) for row in tx.execute(query)}
+
+
+def by_mac(tx: Tx, mac: str) -> Node | None:
+    """The node that owns `mac`."""
+    return by_macs(tx, [mac]).get(mac)
+
+
+def by_uuid(tx: Tx, uuid: str) -> Node | None:
+    """The node with that DMI UUID."""
+    row = tx.execute(_select().where(t.nodes.c.uuid == uuid).limit(1)).one_or_none()
+    return _node(row) if row else None
+
+
+def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
+    """Nodes with that DMI UUID, without `node_id` itself."""
+    return [_node(row) for row in tx.execute(_select().where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id))]
+
+
+def every(
+    tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None, *, lock: bool = False
+) -> list[Node]:
+    """Nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if None), by name.
+
+    lock  keep others from changing them until this transaction ends
+    """
+    query = _select().order_by(t.nodes.c.name)
+    if states_:
+        query = query.where(t.nodes.c.state.in_(list(states_)))
+    if vcluster_id is not None:
+        query = query.where(t.nodes.c.vcluster_id == vcluster_id)
+    if lock:
+        query = query.with_for_update()
+    return [_node(row) for row in tx.execute(query)]
+
+
+def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
+    """Nodes whose deadline has passed, oldest deadline first."""
+    moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]  # lets the index serve
+    query = _select().where(t.nodes.c.state.in_(moving), t.nodes.c.deadline <= now)
+    query = query.order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
+    return [_node(row) for row in tx.execute(query)]
+
+
+def add(tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any) -> Node:
+    """A machine never seen before, in state new, with its boot NIC."""
+    values = dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN) | columns
+    node_id = new_id(tx.execute(insert(t.nodes).values(**values)))
+    tx.execute(insert(t.nics).values(mac=boot_mac, node_id=node_id))
+    tx.execute(insert(t.node_history).values(
+        node_id=node_id, at=now, event="seen", from_state=None, to_state=values["state"], generation=0, cause=cause,
+        actor=actor))
+    node = get(tx, node_id)
+    assert node is not None
+    return node
+
+
+def add_mac(tx: Tx, node_id: int, mac: str) -> None:
+    """A further NIC of a known node. IntegrityError when a node owns that MAC already."""
+    tx.execute(insert(t.nics).values(mac=mac, node_id=node_id))
+
+
+def count_macs(tx: Tx, node_id: int) -> int:
+    """Return how many NICs of the node are known."""
+    return tx.scalar(select(func.count()).where(t.nics.c.node_id == node_id)) or 0
+
+
+def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
+    """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller checks first."""
+    tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
+    tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
+
+
+def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
+    """A node that never reported turns out to be a NIC of `node_id`: its NICs and bindings go there, the rest goes."""
+    for table in (t.nics, t.bindings):
+        tx.execute(update(table).where(table.c.node_id == shadow_id).values(node_id=node_id))
+    forget(tx, [shadow_id])
+
+
+def unapproved(tx: Tx) -> int:
+    """Return how many machines have never reported or wait for approval."""
+    return tx.scalar(select(func.count()).where(t.nodes.c.state.in_([NodeState.NEW, NodeState.REGISTERING]))) or 0
+
+
+def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:
+    """Return the ids of machines that were first seen before a time and have never reported, the oldest first; nobody
+    else changes them until this transaction ends. Those that somebody has named, put in a block or marked disks of are
+    left out.
+
+    quiet  without those that have had an address since
+    """
+    n, b = t.nodes.c, t.bindings.c
+    untouched = and_(n.state == NodeState.NEW, n.keep == "", n.block_id.is_(None),
+                     n.name == literal("node-") + func.replace(n.boot_mac, ":", ""))
+    query = select(n.id).where(untouched, n.since < before)
+    if quiet:
+        query = query.where(~exists().where(b.node_id == n.id, b.expires_at > before))
+    found = list(tx.scalars(query.order_by(n.since, n.id).limit(limit)))
+    still: set[int] = set()  # one may be reporting just now
+    for part in slices(sorted(found)):
+        still.update(tx.scalars(select(n.id).where(n.id.in_(part), untouched).order_by(n.id).with_for_update()))
+    return [node_id for node_id in found if node_id in still]
+
+
+def forget(tx: Tx, node_ids: Sequence[int]) -> None:
+    """Delete machines that have never reported, with everything about them."""
+    for table in (t.nics, t.bindings, t.sessions, t.power_actions, t.node_history):
+        tx.execute(delete(table).where(table.c.node_id.in_(node_ids)))
+    tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))
+
+
+def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[Node]:
+    """Return the first nodes with a larger id whose reports hold that text; they stay as they are until the transaction
+    ends."""
+    n = t.nodes.c
+    query = _select().where(n.id > node_id, n.attributes.contains(holding, autoescape=True))
+    return [_node(row) for row in tx.execute(query.order_by(n.id).limit(limit).with_for_update())]
+
+
+def change(tx: Tx, node: Node, **columns: Any) -> Node:
+    """Set columns other than state, generation and deadline; returns the node as it is now."""
+    assert not columns.keys() & {"state", "generation", "deadline", "since"}
+    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(**columns))
+    return replace(node, **columns)
+
+
+def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
+    """Progress was made: the state's deadline moves on. Not a transition."""
+    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
+               .values(deadline=deadline))
+
+
+def move(
+    tx: Tx, node: Node, event: NodeEvent, *, now: float, cause: str, actor: str, patience: float = 1.0, **columns: Any
+) -> Node:
+    """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
+
+    Writes the transition to the history, sets the new state's deadline (times `patience`), gives the retry budget back
+    on arrival, and adds one to the generation, which fences every effect and order of the state that was left. In wipe
+    and prime the column `disk` tells what the order found; however they end, the disks are dirty then, unless `columns`
+    knows better.
+    Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since it was read.
+    """
+    target = states.after(NodeState(node.state), event)
+    rule = states.NODE_RULES[target]
+    values: dict[str, Any] = dict(
+        state=target,
+        since=now,
+        generation=node.generation + 1,
+        deadline=None if rule.deadline is None else now + rule.deadline * patience,
+        attempts=0 if target in states.ARRIVED else node.attempts,
+        progress_done=0,
+        progress_total=0,
+        progress_rate=0.0,
+        progress_phase="",
+        boot_served_at=None,
+    )
+    if node.state in (NodeState.WIPE, NodeState.PRIME):
+        values.update(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None)
+    values |= columns
+    done = tx.execute(
+        update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation).values(**values))
+    if done.rowcount != 1:
+        raise Stale(node.id, node.generation)
+    if node.state in states.OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
+        asked = event is NodeEvent.ASKED  # or so it seems: should its agent be there all the same, it must come back
+        tx.execute(update(t.sessions).where(t.sessions.c.node_id == node.id)
+                   .values(reported=False, epoch=t.sessions.c.epoch + int(asked)))
+    moved = replace(node, **values)
+    vcm_outbox.moved(tx, moved, moved.vcluster_id, target, cause, now)
+    written = node.progress_done if node.state in states.WORKING else None
+    tx.execute(insert(t.node_history).values(
+        node_id=node.id, at=now, event=event, from_state=node.state, to_state=target, generation=moved.generation,
+        vcluster_id=moved.vcluster_id, cause=cause, actor=actor, bytes_written=written,
+        rate=node.progress_rate or written / max(now - node.since, 0.001) if written else None))
+    return moved
+
+
+def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:
+    """Want the node 'on', 'off', 'soft' or 'cycle'd: a row for the power edge. None when the node has no power driver.
+
+    Wishes of earlier generations that are still open are dropped by the edge, not here.
+    """
+    if node.power_driver == "none":
+        return None
+    seq = node.power_seq + 1
+    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(power_wanted=desired, power_seq=seq))
+    action_id = new_id(tx.execute(insert(t.power_actions).values(
+        node_id=node.id, generation=node.generation, desired=desired, next_at=now, wished_at=now)))
+    return PowerAction(action_id, node.id, node.generation, desired, 0, now, None, None, None, "", now, 0)
+
+
+def history(tx: Tx, node_id: int, limit: int = 1000) -> list[dict[str, Any]]:
+    """The node's transitions, oldest first, as dictionaries of the table's columns."""
+    h = t.node_history
+    query = select(h).where(h.c.node_id == node_id).order_by(h.c.id.desc()).limit(limit)
+    return [dict(row._mapping) for row in tx.execute(query)][::-1]

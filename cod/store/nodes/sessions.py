@@ -1,0 +1,141 @@
+"""Open agent connections: one row a node, owned by the server that holds the connection. The newest wins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import fields, replace
+
+from sqlalchemy import ColumnElement, String, bindparam, cast, delete, insert, select, update
+
+from cod.model import Node, Peer, Refused, Session
+from cod.states import NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+
+_s = t.sessions.c
+_COLUMNS = [_s[f.name] for f in fields(Session)]
+_SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
+
+
+def get(tx: Tx, node_id: int) -> Session | None:
+    """The node's open connection."""
+    row = tx.execute(select(*_COLUMNS).where(_s.node_id == node_id)).one_or_none()
+    return Session(*row) if row else None
+
+
+def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
+    """A new connection of that node, in the place of any older one; returns its epoch.
+
+    Epochs are milliseconds since 1970, pushed on if clocks disagree, so that they grow even if the row was deleted.
+    """
+    old = tx.scalar(select(_s.epoch).where(_s.node_id == node_id).with_for_update())
+    epoch = max(int(now * 1000), (old or 0) + 1)
+    tx.execute(delete(t.sessions).where(_s.node_id == node_id))
+    tx.execute(insert(t.sessions).values(
+        node_id=node_id, server=server, epoch=epoch, address=address, connected_at=now, last_seen=now, reported=False,
+        order_sent=""))
+    return epoch
+
+
+def node_of(tx: Tx, peer: Peer) -> Node:
+    """The node that speaks on that connection, locked. Raises `Refused` ('conflict') when a newer one replaced it."""
+    query = select(_s.node_id).where(_s.node_id == peer.node_id, _s.server == peer.server, _s.epoch == peer.epoch)
+    node = nodes.get(tx, peer.node_id, lock=True)
+    if node is None or tx.scalar(query) is None:
+        raise Refused("conflict", "the node has a newer connection")
+    return node
+
+
+def close(tx: Tx, peer: Peer) -> bool:
+    """The connection is gone. False when a newer one has replaced it: nothing was changed."""
+    return tx.execute(delete(t.sessions).where(*_is(peer))).rowcount == 1
+
+
+def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
+    """Those of the nodes that have an open connection."""
+    return set(tx.scalars(select(_s.node_id).where(_s.node_id.in_(node_ids))))
+
+
+def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
+    """The connection turns out to be of another node, which has none: its key from now on."""
+    tx.execute(update(t.sessions).where(*_is(peer)).values(node_id=node_id))
+    return replace(peer, node_id=node_id)
+
+
+def set_reported(tx: Tx, peer: Peer) -> None:
+    """The agent has reported on this connection, and waits for orders."""
+    tx.execute(update(t.sessions).where(*_is(peer)).values(reported=True))
+
+
+def forget(tx: Tx, node_id: int) -> None:
+    """Whichever connection the node had is gone, and its server with it."""
+    tx.execute(delete(t.sessions).where(_s.node_id == node_id))
+
+
+def forget_report(tx: Tx, node_id: int) -> None:
+    """The node is about to lose its power: whoever is connected gets no more orders, and must report again."""
+    tx.execute(update(t.sessions).where(_s.node_id == node_id).values(reported=False))
+
+
+def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
+    """That order was sent on the connection."""
+    tx.execute(update(t.sessions).where(_s.node_id == node_id, _s.epoch == epoch).values(order_sent=order_id))
+
+
+def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, Session]]:
+    """Nodes whose order is not the one last sent on their connection to `server`."""
+    n = t.nodes.c
+    order_id = cast(n.id, String(20)) + "." + cast(n.generation, String(20))
+    query = (select(*nodes.COLUMNS, *_COLUMNS).join_from(t.sessions, t.nodes)
+             .where(_s.server == server, _s.reported, _s.order_sent != order_id).limit(limit))
+    split = len(nodes.COLUMNS)
+    return [(Node(*row[:split]), Session(*row[split:])) for row in tx.execute(query)]
+
+
+def of_server(tx: Tx, server: str) -> dict[int, int]:
+    """The epochs of the connections that are recorded for `server`, by node."""
+    return {row[0]: row[1] for row in tx.execute(select(_s.node_id, _s.epoch).where(_s.server == server))}
+
+
+def peers_of(tx: Tx, server: str) -> list[Peer]:
+    """The connections that are recorded for `server`, as peers (their MAC is not known any more)."""
+    return [Peer(node_id, server, epoch, "") for node_id, epoch in of_server(tx, server).items()]
+
+
+def touch(tx: Tx, server: str, now: float) -> None:
+    """`server` still holds its connections."""
+    tx.execute(update(t.sessions).where(_s.server == server).values(last_seen=now))
+
+
+def seen(tx: Tx, when: Iterable[tuple[int, float]]) -> None:
+    """Signs of life: (node, time) pairs."""
+    rows = [{"node": node_id, "at": at} for node_id, at in when]
+    if rows:
+        tx.execute(_SEEN, rows)
+
+
+def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
+    """Nodes in the warm reserve since before `before` without a connection that was held then or later.
+
+    Such are left when the server that held their connections died for good.
+    """
+    n = t.nodes.c
+    query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions, _s.node_id == n.id, isouter=True)
+             .where(n.state == NodeState.INACTIVE, n.since < before, (_s.node_id.is_(None)) | (_s.last_seen < before))
+             .limit(limit))
+    return [Node(*row) for row in tx.execute(query)]
+
+
+def at_crossroads(tx: Tx, since: float, limit: int = 500) -> list[Node]:
+    """Nodes at the crossroads whose agent has reported on a connection that was held at `since` or later: they can be
+    settled."""
+    n = t.nodes.c
+    query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions)
+             .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since)
+             .order_by(n.since, n.id).limit(limit))
+    return [Node(*row) for row in tx.execute(query)]
+
+
+def _is(peer: Peer) -> tuple[ColumnElement[bool], ...]:
+    return _s.node_id == peer.node_id, _s.server == peer.server, _s.epoch == peer.epoch

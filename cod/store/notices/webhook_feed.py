@@ -1,0 +1,120 @@
+"""What happened to nodes and vclusters, for the groups that have it posted to their webhooks.
+
+A mark says up to which row of a history it was posted: `marks.at` holds the row's id. Rows younger than `SETTLED` are
+left for the next time, because MariaDB may commit them out of order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Table, func, select
+
+from cod.model import Group
+from cod.store import tables as t
+from cod.store import watermarks
+from cod.store.engine import Tx
+from cod.store.people import groups
+
+KINDS = ("vclusters", "nodes")
+SETTLED = 2.0  # seconds
+_MOST = 1000  # rows at a time
+
+
+class Happened(NamedTuple):
+    """Something that happened: its row, when, and what of it each group is told that it concerns, by id."""
+
+    id: int
+    at: float
+    told: dict[int, dict[str, Any]]
+
+
+def readers(tx: Tx) -> dict[str, list[Group]]:
+    """Which groups have which of `KINDS` posted."""
+    told = [group for group in groups.every(tx) if group.webhook and group.events != ("notices",)]
+    return {kind: [group for group in told if kind in group.events] for kind in KINDS}
+
+
+def mark(tx: Tx, kind: str) -> int | None:
+    """Up to which row it was posted; None: nobody has it posted yet."""
+    found = watermarks.at(tx, _name(kind))
+    return None if found is None else int(found)
+
+
+def begin(tx: Tx, kind: str) -> None:
+    """From now on it is posted: not what is past."""
+    newest = tx.scalar(select(func.max(_TABLES[kind].c.id))) or 0
+    watermarks.move(tx, _name(kind), None, float(newest))
+
+
+def move(tx: Tx, kind: str, before: int, after: int) -> bool:
+    """It was posted up to that row; False when another server has moved the mark meanwhile."""
+    return watermarks.move(tx, _name(kind), float(before), float(after))
+
+
+def end(tx: Tx, kind: str) -> None:
+    """Nobody has it posted any more."""
+    watermarks.forget(tx, _name(kind))
+
+
+def _name(kind: str) -> str:
+    return f"posted {kind}"
+
+
+_TABLES: dict[str, Table] = {"vclusters": t.vcluster_history, "nodes": t.node_history}
+
+
+def happened(tx: Tx, kind: str, after: int, now: float) -> list[Happened]:
+    """What happened since, oldest first."""
+    rows = _nodes(tx, after) if kind == "nodes" else _vclusters(tx, after)
+    settled = []
+    for row in rows:
+        if row.at > now - SETTLED:
+            break
+        settled.append(row)
+    return settled
+
+
+def _vclusters(tx: Tx, after: int) -> list[Happened]:
+    h, v = t.vcluster_history.c, t.vclusters.c
+    query = (select(v.group_id, h.id, h.at, v.name, h.event, h.state, h.size, h.expires_at)
+             .join_from(t.vcluster_history, t.vclusters, h.vcluster_id == v.id)
+             .where(h.id > after).order_by(h.id).limit(_MOST))
+    names = ("id", "at", "vcluster", "event", "state", "size", "expires_at")
+    return [Happened(row[1], row[2], {row[0]: dict(zip(names, row[1:], strict=True))}) for row in tx.execute(query)]
+
+
+def _nodes(tx: Tx, after: int) -> list[Happened]:
+    """With the vcluster that the node left, where it left one: its row says only where it is afterwards."""
+    h, n, v = t.node_history.c, t.nodes.c, t.vclusters.alias()
+    query = (select(v.c.group_id, _left(), h.id, h.at, n.name, h.event, h.from_state, h.to_state, v.c.name, h.cause,
+                    h.vcluster_id)
+             .join_from(t.node_history, t.nodes, h.node_id == n.id).outerjoin(v, h.vcluster_id == v.c.id)
+             .where(h.id > after).order_by(h.id).limit(_MOST))
+    rows = tx.execute(query).all()
+    left = {row[0]: (row[1], row[2]) for row in tx.execute(
+        select(t.vclusters.c.id, t.vclusters.c.group_id, t.vclusters.c.name)
+        .where(t.vclusters.c.id.in_({row[1] for row in rows if row[1] is not None})))}
+    return [Happened(row[2], row[3], _told(row, *left.get(row[1], (None, None)))) for row in rows]
+
+
+_NODE_EVENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause")
+
+
+def _told(row: Any, group_left: int | None, left: str | None) -> dict[int, dict[str, Any]]:
+    """What its holder's group is told, and what the group is told that it leaves: nothing of each other."""
+    event = dict(zip(_NODE_EVENT, row[2:10], strict=True)) | {"left": None}
+    told = {} if row[0] is None else {row[0]: event}
+    if group_left is None or row[1] == row[10]:
+        return told
+    if group_left == row[0]:
+        return {row[0]: event | {"left": left}}
+    elsewhere = {} if row[0] is None else {"vcluster": None, "cause": "it went to somebody else"}
+    return told | {group_left: event | elsewhere | {"left": left}}
+
+
+def _left() -> ColumnElement[Any]:
+    """The vcluster that held the node before that row."""
+    h, before = t.node_history.c, t.node_history.alias()
+    query = select(before.c.vcluster_id).where(before.c.node_id == h.node_id, before.c.id < h.id)
+    return query.order_by(before.c.id.desc()).limit(1).correlate(t.node_history).scalar_subquery()

@@ -1,0 +1,74 @@
+"""Who changed what: rows are written and read; of what they say nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from operator import eq, ge, lt
+from typing import Any
+
+from sqlalchemy import insert, or_, select, update
+
+from cod.model import ALL, AuditRow, Listed, Page, Who
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.paging import having, page_of
+from cod.store.people.access import theirs
+
+_a = t.audit.c
+
+
+def add(
+    tx: Tx, *, actor: str, address: str = "", action: str, thing: str = "", group_id: int | None = None,
+    before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None, now: float,
+) -> None:
+    """Put down that somebody did something. `before` and `after`: what changed, without secrets; None: nothing."""
+    tx.execute(insert(t.audit).values(
+        at=now, actor=actor[:80], address=address[:45], action=action[:40], thing=thing[:200], group_id=group_id,
+        before=_json(before), after=_json(after)))
+
+
+def by(tx: Tx, who: Who, action: str, thing: str, *, now: float, **rest: Any) -> None:
+    """Add a row for what somebody who asks did."""
+    add(tx, actor=who.name, address=who.address, action=action, thing=thing, now=now, **rest)
+
+
+def every(
+    tx: Tx, page: Page = ALL, groups: frozenset[int] | None = None, *, group: str | None = None,
+    actor: str | None = None, action: str | None = None, thing: str | None = None, since: float | None = None,
+    until: float | None = None,
+) -> Listed[AuditRow]:
+    """A part of the rows, the newest first; of those `groups` alone (None: all, the site's too).
+
+    actor   exactly, or without its kind: 'carla' finds 'user:carla'; thing: exactly
+    action  its first words; since, until: seconds since the epoch
+    """
+    name = t.groups.c.name
+    query = select(_a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, name, _a.before, _a.after)
+    query = query.select_from(t.audit).outerjoin(t.groups, t.groups.c.id == _a.group_id)
+    query = query.where(*theirs(_a.group_id, groups), *having(page.q, _a.actor, _a.action, _a.thing))
+    compared: list[tuple[Any, Any, Callable[[Any, Any], Any]]] = [
+        (name, group, eq), (_a.thing, thing, eq), (_a.at, since, ge), (_a.at, until, lt)]
+    query = query.where(*(by(column, value) for column, value, by in compared if value is not None))
+    if actor is not None:
+        any_kind = [] if ":" in actor else [_a.actor.endswith(f":{actor}", autoescape=True)]
+        query = query.where(or_(_a.actor == actor, *any_kind))
+    if action is not None:
+        query = query.where(_a.action.startswith(action, autoescape=True))
+    found = page_of(tx, query, page, {"id": _a.id}, "-id", _a.id)
+    return found.each(lambda row: AuditRow(*row))
+
+
+def disown(tx: Tx, group_id: int) -> None:
+    """Make the rows of a group that is removed the site's, which administrators alone are shown."""
+    tx.execute(update(t.audit).where(_a.group_id == group_id).values(group_id=None))
+
+
+def was_deleted(tx: Tx, user: str) -> bool:
+    """Is there a row of a user of that name who was deleted?"""
+    query = select(_a.id).where(_a.action == "user delete", _a.thing == user).limit(1)
+    return tx.scalar(query) is not None
+
+
+def _json(value: Mapping[str, Any] | None) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)

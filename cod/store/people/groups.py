@@ -1,0 +1,119 @@
+"""Groups: who owns vclusters, images and templates."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import chain, count
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from cod.model import Group, Refused
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.nodes import energy
+from cod.store.people import audit
+
+SITE = "site"
+"""The group that `cod init` makes; it owns what nobody else does."""
+
+_LONGEST = 120  # characters of the name of a template whose group is gone; a number still fits behind it
+_COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
+
+
+def every(tx: Tx) -> list[Group]:
+    """All groups, by name."""
+    return [Group(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.groups.c.name))]
+
+
+def get(tx: Tx, group_id: int) -> Group:
+    """The group with that id, as another row names it."""
+    return Group(*tx.execute(select(*_COLUMNS).where(t.groups.c.id == group_id)).one())
+
+
+def by_name(tx: Tx, name: str) -> Group | None:
+    """The group with that name."""
+    row = tx.execute(select(*_COLUMNS).where(t.groups.c.name == name)).one_or_none()
+    return Group(*row) if row else None
+
+
+def named(tx: Tx, name: str, field: str = "name") -> Group:
+    """The same; raises `Refused` ('not_found', about `field` of the question) where there is none."""
+    group = by_name(tx, name)
+    if group is None:
+        raise Refused("not_found", f"there is no group {name!r}", field)
+    return group
+
+
+def names(tx: Tx) -> dict[int | None, str]:
+    """What owners of images and templates are called, by their ids; None is the site."""
+    return {None: SITE} | {row[0]: row[1] for row in tx.execute(select(t.groups.c.id, t.groups.c.name))}
+
+
+def owner_id(tx: Tx, name: str) -> int | None:
+    """The id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
+    return None if name in ("", SITE) else named(tx, name, "group").id
+
+
+def prefix(tx: Tx, owner: int | None) -> str:
+    """Return what the full names of an owner's things begin with: the group's name, or '' for the site."""
+    return "" if owner is None else get(tx, owner).name
+
+
+def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
+    """A new group. The name is unique; the caller checks first."""
+    tx.execute(insert(t.groups).values(name=name, created_at=now, **columns))
+    group = by_name(tx, name)
+    assert group is not None
+    return group
+
+
+def ensure(tx: Tx, name: str, now: float) -> Group:
+    """The group with that name, made now if need be."""
+    return by_name(tx, name) or add(tx, name, now)
+
+
+def change(tx: Tx, group_id: int, **columns: Any) -> None:
+    """Change columns of the group."""
+    if columns:
+        tx.execute(update(t.groups).where(t.groups.c.id == group_id).values(columns))
+
+
+def owned(tx: Tx, group_id: int) -> dict[str, int]:
+    """Count the things that still belong to the group, by sort; ended vclusters and retired templates do not count."""
+    v, c = t.vclusters.c, t.config_templates.c
+    queries = {
+        "vclusters": select(func.count()).where(v.group_id == group_id, v.live_name.is_not(None)),
+        "images": select(func.count()).where(t.images.c.group_id == group_id),
+        "templates": select(func.count(c.name.distinct())).where(c.group_id == group_id, c.retired_at.is_(None)),
+        "open uploads": select(func.count()).where(t.uploads.c.group_id == group_id)}
+    return {what: tx.scalar(query) or 0 for what, query in queries.items()}
+
+
+def remove(tx: Tx, group_id: int, site_id: int) -> None:
+    """Remove a group that owns nothing any more, its members' roles, and links and tokens into it.
+
+    Its ended vclusters and retired templates become those of the group `site_id`, and not the site's own, which
+    everybody may see: nodes' histories go on naming them. The energy that it used becomes that group's, too, and its
+    audit is for administrators: SQLite gives its id to the next group, which must not inherit them.
+    """
+    audit.disown(tx, group_id)
+    energy.fold(tx, group_id, site_id)
+    v, n = t.vclusters.c, t.nodes.c
+    tx.execute(update(t.vclusters).where(v.group_id == group_id).values(group_id=site_id))
+    _disown_templates(tx, group_id, site_id)
+    tx.execute(update(t.nodes).where(n.cached_group_id == group_id).values(cached_group_id=None))
+    for table in (t.captures, t.group_permissions, t.node_permissions, t.invitations, t.api_tokens):
+        tx.execute(delete(table).where(table.c.group_id == group_id))
+    tx.execute(delete(t.groups).where(t.groups.c.id == group_id))
+
+
+def _disown_templates(tx: Tx, group_id: int, site_id: int) -> None:
+    """Give a group's templates to the group `site_id`, `physics/web` as `site/physics.web`: a group that is called
+    `physics` later gets neither their names nor their revisions."""
+    c, group = t.config_templates.c, get(tx, group_id).name
+    for name in tx.scalars(select(c.name).where(c.group_id == group_id).distinct()).all():
+        left = f"{get(tx, site_id).name}/{group}.{name.rpartition('/')[2]}"[:_LONGEST]
+        names = chain([left], (f"{left}.{number}" for number in count(2)))
+        free = next(each for each in names if tx.scalar(select(c.id).where(c.name == each).limit(1)) is None)
+        tx.execute(update(t.config_templates).where(c.name == name).values(name=free, group_id=site_id))

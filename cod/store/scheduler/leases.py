@@ -1,0 +1,66 @@
+"""What becomes of a vcluster whose lease runs out: warned, drained, and its nodes taken back.
+
+Each looks at the row again, locked: a lease may have been extended, or the vcluster deleted, since somebody decided
+that its time had come. Then nothing is done, and the answer is False or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cod import news
+from cod.model import Effect, Node, Policy, Vcluster
+from cod.states import VclusterState
+from cod.store.engine import Tx
+from cod.store.nodes import nodes, steps
+from cod.store.notices import notices, vcm_outbox
+from cod.store.scheduler import reclaims, requests, vclusters
+
+
+def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
+    vcluster = vclusters.get(tx, vcluster_id, lock=True)
+    return vcluster if vcluster is not None and vcluster.state == VclusterState.ACTIVE else None
+
+
+def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
+    """Its lease ends within `seconds`: its group is told, once."""
+    vcluster = _active(tx, vcluster_id)
+    if vcluster is None or vcluster.expires_at is None or not now < vcluster.expires_at <= now + seconds:
+        return False
+    if vcluster.warned is not None and vcluster.warned <= seconds:
+        return False
+    notices.tell(tx, vcluster, news.lease_warning(vcluster, vcluster.expires_at - now), now)
+    vclusters.change(tx, vcluster, now, warned=seconds)
+    vcm_outbox.leased(tx, vcluster, "warning", now)
+    return True
+
+
+def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
+    """Its lease has run out: it has `grace` seconds to save what it needs, or to extend the lease; it gets nothing
+    more.
+    """
+    vcluster = _active(tx, vcluster_id)
+    if vcluster is None or vcluster.drain_until is not None or (vcluster.expires_at or now + 1) > now:
+        return False
+    drained = vclusters.change(tx, vcluster, now, drain_until=now + grace)
+    requests.suspend(tx, vcluster.id, now)
+    notices.tell(tx, drained, news.lease_ended(drained), now)
+    vcm_outbox.leased(tx, drained, "draining", now)
+    return True
+
+
+def expire(
+    tx: Tx, vcluster_id: int, may_keep: Callable[[Node, str], bool], *, now: float, actor: str, policy: Policy
+) -> tuple[Effect, ...] | None:
+    """The grace after its lease is over: its nodes are taken back by power. `may_keep`: as in `steps.release`."""
+    vcluster = _active(tx, vcluster_id)
+    if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
+        return None
+    requests.withdraw(tx, vcluster.id, "the vcluster's lease ran out", now)
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    reclaims.deserted(tx, vcluster.id, held, now)
+    effects = steps.release(tx, held, may_keep, cause="the lease ran out", now=now, actor=actor, policy=policy)
+    vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
+    notices.tell(tx, vcluster, news.drained(vcluster), now)
+    vcm_outbox.leased(tx, vcluster, "ended", now)
+    return effects

@@ -1,0 +1,294 @@
+"""What the resource manager counts: nodes that are alike, never single ones; and which rows such a count means.
+
+Whatever is counted is grouped by columns of the index ix_nodes_census alone, in its order, so that a hundred thousand
+nodes are counted without reading one of their wide rows. Nodes with reservations are few: their rows are read (`kept`),
+and taken off the counts.
+
+In all functions `many` says whether the site has more than one subnet. If not, the subnet of every node is '', whatever
+its row says: they are all on the one. A block of 0 is no block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, and_, case, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from cod.model import Node, Policy
+from cod.states import Disk, NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx, slices
+from cod.store.nodes import nodes
+
+_n = t.nodes.c
+_READY = (NodeState.INACTIVE, NodeState.OFF)
+_ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE)
+_NOT_OURS = (NodeState.NEW, NodeState.REGISTERING, NodeState.RETIRED)
+_NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
+# What no switch can wake stays asleep until somebody presses its button.
+_AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
+_FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND)
+_COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
+_CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
+_ALIKE = (_n.state, _n.type_id, _n.block_id, _n.subnet, _n.disk, _n.cached_template_id, _n.cached_group_id)
+_KIND = (_n.type_id, _n.block_id, _n.subnet)
+
+
+class Kind(NamedTuple):
+    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.Kind`."""
+
+    type: int
+    block: int
+    subnet: str
+
+
+class FreeKey(NamedTuple):
+    """What makes free nodes alike.
+
+    template, group  what a cached disk holds and for whom; None for other disks
+    reserved         the request that they are kept for; 0: none
+    """
+
+    state: str
+    kind: Kind
+    template: int | None
+    group: int | None
+    reserved: int
+
+
+class Free(NamedTuple):
+    """So many free nodes are alike. `idle`: how many of them may be put to sleep (see `free`)."""
+
+    key: FreeKey
+    nodes: int
+    idle: int
+
+
+class Held(NamedTuple):
+    """So many nodes of one kind are held by a vcluster.
+
+    mobile        how many of them are outside their inertia and not chosen by a reclaim
+    immune_until  when the first of those inside leaves it
+    """
+
+    vcluster_id: int
+    kind: Kind
+    nodes: int
+    mobile: int
+    immune_until: float | None
+
+
+def _kind(row: Sequence[Any], many: bool) -> Kind:
+    return Kind(row[0], row[1] or 0, (row[2] or "") if many else "")
+
+
+# ---------------------------------------------------------------- nodes that nobody holds
+
+
+class Kept(NamedTuple):
+    """So many nodes with reservations are alike: of whom, what they are (as `free` and `coming` have it), what kind.
+
+    request_id  for which request; 0 where a vcluster still holds them
+    """
+
+    nodes: int
+    request_id: int
+    vcluster_id: int | None
+    free: bool
+    coming: bool
+    idle: bool
+    soon: bool
+    state: str
+    type: int
+    block: int | None
+    subnet: str | None
+    disk: str
+    template: int | None
+    group: int | None
+
+
+def kept(tx: Tx, idle_since: float) -> list[Kept]:
+    """All nodes with reservations, and a type."""
+    r = t.reservations.c
+    flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
+    columns: tuple[Any, ...] = (
+        case((_n.vcluster_id.is_(None), r.request_id), else_=0), _n.vcluster_id, *flags, *_ALIKE)
+    query = (select(func.count(), *columns).join_from(t.reservations, t.nodes, _n.id == r.node_id)
+             .where(_n.type_id.is_not(None)).group_by(*columns))
+    return [Kept(*row) for row in tx.execute(query).all()]
+
+
+def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float) -> list[Free]:
+    """Nodes that nobody holds and that can be had now.
+
+    kept        all nodes with reservations
+    idle_since  a warm node that has been so since then, and that its switch can wake, is idle
+    """
+    idle = _idle(idle_since)
+    counts: Counter[FreeKey] = Counter()
+    idles: Counter[FreeKey] = Counter()
+    query = select(*_ALIKE, func.count(), func.sum(case((idle, 1), else_=0))).where(_FREE).group_by(*_ALIKE)
+    for row in tx.execute(query).all():
+        key = _free_key(row, many)
+        counts[key] += row[-2]
+        idles[key] += int(row[-1])
+    for one in kept:
+        if one.free:
+            key = _free_key(one[7:], many)
+            own = key._replace(reserved=one.request_id)
+            for part, number in ((counts, one.nodes), (idles, one.nodes * one.idle)):
+                part[key] -= number
+                part[own] += number
+    return [Free(key, count, max(idles[key], 0)) for key, count in counts.items() if count > 0]
+
+
+def _free_key(row: Sequence[Any], many: bool) -> FreeKey:
+    state, type_id, block_id, subnet, disk, template, group = row[:7]
+    cached = disk == Disk.CACHED
+    return FreeKey(state, _kind((type_id, block_id, subnet), many), template if cached else None,
+                   group if cached else None, 0)
+
+
+def _idle(since: float) -> ColumnElement[bool]:
+    return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
+
+
+def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[Kind, int, bool], int]:
+    """Nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which request they
+    are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
+    """
+    counts: Counter[tuple[Kind, int, bool]] = Counter()
+    soon = case((_CLEAN_SOON, 1), else_=0)
+    for released in (_n.released == 0, _n.released > 0):  # two ranges of the index in place of all that nobody holds
+        query = select(*_KIND, soon, func.count()).where(_COMING, released).group_by(*_KIND, soon)
+        for row in tx.execute(query).all():
+            counts[_kind(row, many), 0, bool(row[3])] += row[4]
+    for one in kept:
+        if one.coming:
+            kind = _kind((one.type, one.block, one.subnet), many)
+            counts[kind, 0, bool(one.soon)] -= one.nodes
+            counts[kind, one.request_id, bool(one.soon)] += one.nodes
+    return {key: count for key, count in counts.items() if count > 0}
+
+
+def waking(tx: Tx) -> int:
+    """How many nodes are waking now, whoever wants them."""
+    query = select(func.count()).where(_n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on")
+    return tx.scalar(query) or 0
+
+
+# ---------------------------------------------------------------- nodes that vclusters hold
+
+
+def held_rows(policy: Policy, now: float) -> Select[Any]:
+    """What `held` reads."""
+    start = _immune_since(policy, now)
+    immune = _n.assigned_at > start
+    query = (select(_n.vcluster_id, *_KIND, func.count().label("nodes"),
+                    func.sum(case((immune, 0), else_=1)).label("mobile"),
+                    func.min(case((immune, _n.assigned_at + (now - start)))).label("until"))
+             .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
+             .group_by(_n.vcluster_id, _n.released, _n.state, *_KIND))  # the index's order: nothing is sorted
+    return _with_priority(query) if policy.inertia_by_priority else query
+
+
+def held(tx: Tx, kept: Sequence[Kept], many: bool, policy: Policy, now: float) -> list[Held]:
+    """What vclusters hold, by kind."""
+    found: dict[tuple[int, Kind], Held] = {}
+    for row in tx.execute(held_rows(policy, now)).all():
+        key = row[0], _kind(row[1:4], many)
+        found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
+    chosen: Counter[tuple[int, Kind]] = Counter()
+    for one in kept:
+        if one.vcluster_id is not None:
+            chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many)] += one.nodes
+    for own, there in found.items():
+        if chosen[own]:  # a node that was chosen was mobile, and stays so
+            found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
+    return list(found.values())
+
+
+def _sum(one: Held | None, other: Held) -> Held:
+    if one is None:
+        return other
+    ends = [each.immune_until for each in (one, other) if each.immune_until is not None]
+    return Held(one.vcluster_id, one.kind, one.nodes + other.nodes, one.mobile + other.mobile, min(ends, default=None))
+
+
+def _immune_since(policy: Policy, now: float) -> Any:
+    """A node that was assigned later than that is immune: a number, or a CASE over its holder's priority."""
+    if not policy.inertia_by_priority:
+        return now - policy.inertia
+    starts = {priority: now - seconds for priority, seconds in policy.inertia_by_priority.items()}
+    return case(starts, value=t.groups.c.priority, else_=now - policy.inertia)
+
+
+def _with_priority(query: Select[Any]) -> Select[Any]:
+    return (query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
+            .join(t.groups, t.groups.c.id == t.vclusters.c.group_id))
+
+
+def by_type(tx: Tx) -> dict[int, int]:
+    """How many nodes the site has of each type, whoever holds them; those set aside count, they can be restored."""
+    query = select(_n.type_id, func.count()).where(_n.type_id.is_not(None), _n.state.not_in(_NOT_OURS))
+    return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
+
+
+def by_subnet(tx: Tx) -> dict[str, int]:
+    """How many nodes last reported from which subnet."""
+    query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None)).group_by(_n.subnet)
+    return {row[0]: row[1] for row in tx.execute(query)}
+
+
+# ---------------------------------------------------------------- which nodes a count means
+
+
+def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None) -> list[Node]:
+    """`count` free nodes that are alike as `key` says, those with the lowest ids, locked. `Changed` if there are fewer.
+
+    idle_since  only those that may be put to sleep (see `free`)
+    """
+    query = select(_n.id).where(_FREE, _n.state == key.state, _alike(key, many))
+    if idle_since is not None:
+        query = query.where(_idle(idle_since))
+    ids = list(tx.scalars(query.order_by(_n.id).limit(count)))
+    locked = nodes.lock(tx, ids)
+    # Between picking and locking others may have been quicker: what is locked is looked at once more.
+    still = {one for part in slices(ids) for one in tx.scalars(query.where(_n.id.in_(part)))}
+    if len(still) < count:
+        raise nodes.Changed(f"{count} nodes of a kind were free, {len(still)} are left")
+    return [node for node in locked if node.id in still]
+
+
+def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
+    """How many nodes, alike as `key` says but for their state, came to `state` at that very time and are nobody's."""
+    return tx.scalar(select(func.count()).where(
+        _NOBODYS, _n.released == 0, _n.state == state, _n.since == at, _alike(key, many))) or 0
+
+
+def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
+    cache = and_(_n.disk == Disk.CACHED, _n.cached_template_id == key.template, _n.cached_group_id == key.group)
+    return and_(_of_kind(key.kind, many), _n.disk != Disk.CACHED if key.template is None else cache,
+                _kept_for(key.reserved))
+
+
+def pick_held(tx: Tx, vcluster_id: int, kind: Kind, many: bool, assigned_by: float) -> list[Node]:
+    """The vcluster's nodes of a kind that are kept for nobody and were assigned at `assigned_by` or before, locked."""
+    query = select(_n.id).where(_n.vcluster_id == vcluster_id, _n.assigned_at <= assigned_by, _of_kind(kind, many),
+                                _kept_for(0))
+    return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]
+
+
+def _of_kind(kind: Kind, many: bool) -> ColumnElement[bool]:
+    block = _n.block_id == kind.block if kind.block else _n.block_id.is_(None)
+    subnet = _n.subnet == kind.subnet if kind.subnet else _n.subnet.is_(None)
+    return and_(_n.type_id == kind.type, block, *([subnet] if many else []))
+
+
+def _kept_for(request_id: int) -> ColumnElement[bool]:
+    r = t.reservations.c
+    one = select(r.node_id).where(r.node_id == _n.id)
+    return one.where(r.request_id == request_id).exists() if request_id else ~one.exists()

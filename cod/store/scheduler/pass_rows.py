@@ -1,0 +1,131 @@
+"""All that the manager's pass reads, in one go, as rows: two scenes are equal when a pass would see the same.
+
+`pulse` says beforehand, at the price of a few look-ups, whether somebody has done something since the last pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, func, select
+
+from cod.model import NodeType, Policy, Reclaim
+from cod.states import ReclaimState, RequestState, VclusterState
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import types
+from cod.store.people import groups
+from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from cod.store.scheduler.row_digest import digest
+
+ANEW = 300.0  # seconds
+
+
+class Digests(NamedTuple):
+    """What the longest of lists have been made of: where it is the same again, they are. None: nobody knows.
+
+    latest    when, in periods of `ANEW`; the newest transition, request and vcluster
+    held      of what vclusters hold, with what else plays a part there
+    requests  of vclusters that have not ended, and of pending requests
+    """
+
+    latest: tuple[object, ...]
+    held: tuple[object, ...] | None = None
+    requests: tuple[object, ...] | None = None
+
+
+class Scene(NamedTuple):
+    """The site at one moment.
+
+    priorities  of groups, by id
+    coming      see `census.coming`; `site`: nodes of each type; `pending`: of vclusters that have not ended
+    templates   documents by id, of those that pending requests name
+    deserted    ids of vclusters that can end
+    """
+
+    types: list[NodeType]
+    priorities: dict[int, int]
+    free: list[node_counts.Free]
+    coming: dict[tuple[node_counts.Kind, int, bool], int]
+    held: list[node_counts.Held]
+    site: dict[int, int]
+    live: list[vclusters.Live]
+    pending: list[requests.Pending]
+    reclaims: list[Reclaim]
+    templates: dict[int, str]
+    deserted: list[int]
+    digests: Digests
+
+
+def read(
+    tx: Tx, policy: Policy, *, many: bool, idle_since: float, now: float, before: Scene | None = None
+) -> Scene:
+    """What is there now. `many`, `idle_since`: see `census`; `before`: an earlier scene: what is known to be the same
+    is not read again, nor are requests' tuples."""
+    kept = node_counts.kept(tx, idle_since)
+    digests = _digests(tx, kept, many, policy, now, before)
+    live, pending, named = _requests(tx, digests, before)
+    same = before is not None and digests.held is not None and digests.held == before.digests.held
+    return Scene(
+        types=types.every(tx),
+        priorities={group.id: group.priority for group in groups.every(tx)},
+        free=node_counts.free(tx, kept, many, idle_since),
+        coming=node_counts.coming(tx, kept, many),
+        held=before.held if before and same else node_counts.held(tx, kept, many, policy, now),
+        site=node_counts.by_type(tx),
+        live=live,
+        pending=pending,
+        reclaims=reclaims.open_(tx),
+        templates=templates.for_matching(tx, named),
+        deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
+        digests=digests,
+    )
+
+
+def _digests(
+    tx: Tx, kept: Iterable[node_counts.Kept], many: bool, policy: Policy, now: float, before: Scene | None
+) -> Digests:
+    """Taken before the rows are read, and only where nothing seems to have happened since the last time: in busy times
+    they would be taken in vain. What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds they count
+    for nothing: rows and digest are not read at one moment, and a change undone in between would stay unseen."""
+    ids = (select(func.max(table.c.id)).scalar_subquery() for table in (t.node_history, t.node_requests, t.vclusters))
+    latest = (now // ANEW, *tx.execute(select(*ids)).one())
+    held = digest(tx, node_counts.held_rows(policy, now)) if before and before.digests.latest == latest else None
+    if held is None:
+        return Digests(latest)
+    return Digests(latest, (held, many, frozenset(kept)),
+                   (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())))
+
+
+def _requests(
+    tx: Tx, digests: Digests, before: Scene | None
+) -> tuple[list[vclusters.Live], list[requests.Pending], Iterable[int]]:
+    """Vclusters, their pending requests, and which templates these name."""
+    if before and digests.requests is not None and digests.requests == before.digests.requests:
+        return before.live, before.pending, before.templates
+    live = vclusters.live(tx)
+    there = {one.id for one in live}
+    known = {one.id: one.tuples for one in before.pending} if before else {}
+    pending = [one for one in requests.pending(tx, known) if one.vcluster_id in there]
+    return live, pending, {one.template_id for request in pending for one in request.tuples}
+
+
+def pulse(tx: Tx) -> tuple[object, ...]:
+    """Changes whenever somebody has done something that the manager may have to act on."""
+    v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
+    live = v.live_name.is_not(None)
+    parts: Iterable[Select[Any]] = (
+        select(func.max(t.node_history.c.id)),
+        select(func.max(r.id)),
+        select(func.count()).where(r.state == RequestState.PENDING),
+        select(func.count()).where(live),
+        select(func.count()).where(v.state == VclusterState.RELEASING),
+        select(func.sum(v.expires_at)).where(live),
+        select(func.count(v.drain_until)).where(live),
+        select(func.max(c.id)),
+        select(func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN),
+        select(func.count()).select_from(t.reservations),
+    )
+    return tuple(tx.execute(select(*(part.scalar_subquery() for part in parts))).one())

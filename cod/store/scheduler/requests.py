@@ -1,0 +1,220 @@
+"""Requests for nodes: (count, attributes, template) tuples, satisfied or rejected as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, insert, select, update
+
+from cod import news
+from cod.model import Node, Request, RequestTuple
+from cod.states import RequestState, VclusterState
+from cod.store import tables as t
+from cod.store.engine import Tx, new_id, slices
+from cod.store.notices import notices, vcm_outbox
+from cod.store.scheduler import reclaims, reservations, vclusters
+
+_COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.name != "tuples"]
+
+
+def add(
+    tx: Tx, *, vcluster_id: int, kind: str, priority: int, tuples: Sequence[RequestTuple], now: float,
+    key: str | None = None, may_wait: bool = True, may_spread: bool = False,
+) -> Request:
+    """A new pending request. `kind` is create, grow or replace; `key` is unique (the caller looks first).
+
+    may_wait    False: it is rejected unless it can be met at once; may_spread: a tuple's nodes may be of several blocks
+    """
+    request_id = new_id(tx.execute(insert(t.node_requests).values(
+        key=key, vcluster_id=vcluster_id, kind=kind, state=RequestState.PENDING, priority=priority,
+        submitted_at=now, may_wait=may_wait, may_spread=may_spread)))
+    tx.execute(insert(t.request_tuples), [
+        {"request_id": request_id, "position": position, "count": one.count, "attributes": one.attributes,
+         "template_id": one.template_id} for position, one in enumerate(tuples)])
+    request = get(tx, request_id)
+    assert request is not None
+    return request
+
+
+def replace(tx: Tx, node: Node, now: float) -> Request | None:
+    """Ask for a node in the place of `node`, which its vcluster is losing; call it before `holding.give_back`.
+
+    None when nobody holds the node. Repeated for the same generation, it is the same request.
+    """
+    if node.vcluster_id is None or node.template_id is None:
+        return None
+    key = f"replace {node.id}.{node.generation}"
+    there = by_key(tx, key)
+    if there is not None:
+        return there
+    v, g = t.vclusters.c, t.groups.c
+    attributes, priority = tx.execute(
+        select(v.attributes, g.priority).join_from(t.vclusters, t.groups).where(v.id == node.vcluster_id)).one()
+    granted = get(tx, node.request_id) if node.request_id is not None else None
+    asked = [one.attributes for place, one in enumerate(granted.tuples if granted else ())
+             if place == node.position or (node.position is None and one.template_id == node.template_id)]
+    wanted = RequestTuple(1, asked[0] if asked else attributes, node.template_id)
+    return add(tx, vcluster_id=node.vcluster_id, kind="replace", priority=priority, tuples=[wanted], now=now, key=key)
+
+
+def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
+    """The request with that id; with `lock`, nobody else decides about it until this transaction ends."""
+    return _one(tx, t.node_requests.c.id == request_id, lock)
+
+
+def by_key(tx: Tx, key: str) -> Request | None:
+    """The request that a client gave that key."""
+    return _one(tx, t.node_requests.c.key == key)
+
+
+def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
+    """The keys that clients gave those requests, by id; requests without a key are left out."""
+    r = t.node_requests.c
+    found: dict[int, str] = {}
+    for part in slices(request_ids):
+        query = select(r.id, r.key).where(r.id.in_(part), r.key.is_not(None))
+        found.update({row[0]: row[1] for row in tx.execute(query)})
+    return found
+
+
+def every(
+    tx: Tx, *, states: Iterable[str] = (), vcluster_id: int | None = None, limit: int | None = None
+) -> list[Request]:
+    """Requests in any of `states` (all, if empty) for `vcluster_id` (any, if None), newest last."""
+    query = select(*_COLUMNS).order_by(t.node_requests.c.id.desc()).limit(limit)
+    if states:
+        query = query.where(t.node_requests.c.state.in_(list(states)))
+    if vcluster_id is not None:
+        query = query.where(t.node_requests.c.vcluster_id == vcluster_id)
+    return _with_tuples(tx, list(tx.execute(query))[::-1])
+
+
+class Pending(NamedTuple):
+    """A pending request as the manager's pass wants it. There may be ten thousand, so equal tuples are one object."""
+
+    id: int
+    vcluster_id: int
+    priority: int
+    submitted_at: float
+    may_wait: bool
+    may_spread: bool
+    reason: str
+    tuples: tuple[RequestTuple, ...]
+
+
+def pending_rows() -> Select[Any]:
+    """What `pending` reads anew each time."""
+    r = t.node_requests.c
+    return (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason)
+            .where(r.state == RequestState.PENDING).order_by(r.id))
+
+
+def pending(tx: Tx, known: Mapping[int, tuple[RequestTuple, ...]] | None = None) -> list[Pending]:
+    """All pending requests, by id. `known`: tuples of requests that have been read before; they never change."""
+    rows = tx.execute(pending_rows()).all()
+    tuples = dict(known or {})
+    if any(row[0] not in tuples for row in rows):
+        tuples |= _pending_tuples(tx)
+    return [Pending._make((*row, tuples.get(row[0], ()))) for row in rows]
+
+
+def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
+    r, rt = t.node_requests.c, t.request_tuples.c
+    query = (select(rt.request_id, rt["count"], rt.attributes, rt.template_id)
+             .join_from(t.node_requests, t.request_tuples)
+             .where(r.state == RequestState.PENDING).order_by(rt.request_id, rt.position))
+    same: dict[tuple[int, str, int], RequestTuple] = {}
+    found: dict[int, tuple[RequestTuple, ...]] = {}
+    for request_id, *columns in tx.execute(query).all():
+        count, attributes, template_id = columns
+        one = same.setdefault((count, attributes, template_id), RequestTuple(count, attributes, template_id))
+        found[request_id] = (*found.get(request_id, ()), one)
+    return found
+
+
+def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
+    """End a pending request's wait, and what was being done for it. False when it was not pending any more: nothing was
+    changed.
+    """
+    r = t.node_requests
+    done = tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING)
+                      .values(state=state, reason=reason, decided_at=now))
+    if done.rowcount == 1:
+        _over(tx, [request_id], now)
+    return done.rowcount == 1
+
+
+def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
+    """End its wait for good, and tell its group. A vcluster whose first request is rejected ends; one that is refused a
+    replacement does without. False when it was not pending any more.
+    """
+    if not decide(tx, request_id, RequestState.REJECTED, reason, now):
+        return False
+    request = get(tx, request_id)
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request else None
+    assert request is not None
+    assert vcluster is not None
+    notices.tell(tx, vcluster, news.request_rejected(vcluster, request.id, reason), now)
+    vcm_outbox.refused(tx, request, reason, now)
+    if vcluster.state == VclusterState.PENDING:
+        vclusters.end(tx, vcluster, now)
+    elif request.kind == "replace":
+        vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
+    return True
+
+
+def _over(tx: Tx, ids: Sequence[int], now: float) -> None:
+    """However requests end: nodes are kept for them no longer, and none are taken for them any more."""
+    reclaims.cancel(tx, ids, now)
+    reservations.clear(tx, ids)
+
+
+def explain(tx: Tx, request_id: int, reason: str) -> None:
+    """Say why a pending request waits."""
+    r = t.node_requests
+    tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING).values(reason=reason))
+
+
+def rank(tx: Tx, group_id: int, priority: int) -> None:
+    """The group's priority has changed: what it waits for has the new one."""
+    r, v = t.node_requests, t.vclusters.c
+    own = select(v.id).where(v.group_id == group_id)
+    tx.execute(update(r).where(r.c.state == RequestState.PENDING, r.c.vcluster_id.in_(own)).values(priority=priority))
+
+
+def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> int:
+    """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given); returns how many."""
+    pending = every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
+    return sum(take_back(tx, one, reason, now) for one in pending if kind in (None, one.kind))
+
+
+def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
+    """Withdraw a request, and tell the vcluster's VCM, which counts on it. False: it was not pending any more."""
+    done = decide(tx, request.id, RequestState.WITHDRAWN, reason, now)
+    if done:
+        vcm_outbox.refused(tx, request, reason, now)
+    return done
+
+
+def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
+    """The vcluster gets nothing for the time being: what it asked for waits, and nothing is kept or taken for it."""
+    _over(tx, [one.id for one in every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)], now)
+
+
+def _one(tx: Tx, condition: Any, lock: bool = False) -> Request | None:
+    query = select(*_COLUMNS).where(condition)
+    found = _with_tuples(tx, list(tx.execute(query.with_for_update() if lock else query)))
+    return found[0] if found else None
+
+
+def _with_tuples(tx: Tx, rows: Sequence[Any]) -> list[Request]:
+    r = t.request_tuples.c
+    tuples: dict[int, list[RequestTuple]] = {row.id: [] for row in rows}
+    for ids in slices(list(tuples)):
+        query = select(r.request_id, r["count"], r.attributes, r.template_id).where(r.request_id.in_(ids))
+        for request_id, *columns in tx.execute(query.order_by(r.request_id, r.position)):
+            tuples[request_id].append(RequestTuple(*columns))
+    return [dataclasses.replace(Request(*row), tuples=tuple(tuples[row.id])) for row in rows]
+

@@ -1,0 +1,183 @@
+"""Virtual clusters and their private blocks of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import count, filterfalse
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, exc, func, insert, select, update
+
+from cod.model import Refused, Subnet, Vcluster, ipv4
+from cod.states import NodeState, VclusterState
+from cod.store import tables as t
+from cod.store.engine import Tx, new_id
+from cod.store.notices import vcms
+
+_v = t.vclusters.c
+_COLUMNS = [_v[f.name] for f in fields(Vcluster)]
+_ROUNDS = 5  # another server may take the same block first
+
+
+def _vcluster(row: Sequence[Any]) -> Vcluster:
+    return Vcluster(*row)
+
+
+def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcluster | None:
+    """The vcluster with that id; locked until the transaction ends, if `lock`."""
+    return _one(tx, select(*_COLUMNS).where(_v.id == vcluster_id), lock)
+
+
+def by_name(tx: Tx, name: str, *, lock: bool = False) -> Vcluster | None:
+    """The vcluster of that name that has not ended; locked until the transaction ends, if `lock`."""
+    return _one(tx, select(*_COLUMNS).where(_v.live_name == name), lock)
+
+
+def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
+    """The same, for who wants more nodes for it; raises `Refused` where there is none, or it is not active."""
+    holder = by_name(tx, name, lock=lock)
+    if holder is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
+    if holder.state != VclusterState.ACTIVE:
+        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
+    return holder
+
+
+def _one(tx: Tx, query: Select[Any], lock: bool) -> Vcluster | None:
+    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
+    return _vcluster(row) if row else None
+
+
+def every(tx: Tx, states: Iterable[str] = ()) -> list[Vcluster]:
+    """Vclusters in any of `states` (all that have not ended, if empty), by id."""
+    query = select(*_COLUMNS).order_by(_v.id)
+    query = query.where(_v.state.in_(list(states)) if states else _v.live_name.is_not(None))
+    return [_vcluster(row) for row in tx.execute(query)]
+
+
+class Live(NamedTuple):
+    """What the manager's pass wants to know of a vcluster that has not ended; as in `model.Vcluster`."""
+
+    id: int
+    name: str
+    group_id: int
+    state: str
+    creation_size: int
+    subnet: str | None
+    expires_at: float | None
+    drain_until: float | None
+    warned: float | None
+    lease_time: float
+
+
+def live_rows() -> Select[Any]:
+    """What `live` reads."""
+    return select(*(_v[name] for name in Live._fields)).where(_v.live_name.is_not(None)).order_by(_v.id)
+
+
+def live(tx: Tx) -> list[Live]:
+    """All that have not ended, by id."""
+    return [Live(*row) for row in tx.execute(live_rows()).all()]
+
+
+def add(
+    tx: Tx, *, name: str, group_id: int, template_id: int, size: int, attributes: str, lease_time: float,
+    subnet: Subnet, now: float,
+) -> Vcluster | None:
+    """A new pending vcluster with the lowest free block of `subnet`; None when no block is free.
+
+    The name is unique among those that have not ended; the caller looks first, the database has the last word.
+    """
+    values = {
+        "name": name, "live_name": name, "group_id": group_id, "state": VclusterState.PENDING,
+        "template_id": template_id, "size": size, "creation_size": size, "attributes": attributes,
+        "subnet": subnet.name, "lease_time": lease_time, "created_at": now}
+    for attempt in range(_ROUNDS):
+        first = _free_block(tx, subnet)
+        if first is None:
+            return None
+        try:
+            with tx.begin_nested():
+                block = {"first_address": first, "last_address": first + subnet.block_size - 1}
+                vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values, **block)))
+                made = get(tx, vcluster_id)
+                assert made is not None
+                _note(tx, made, "created", now)
+                return made
+        except exc.IntegrityError:
+            if attempt == _ROUNDS - 1 or by_name(tx, name) is not None:
+                raise
+    return None
+
+
+def _free_block(tx: Tx, subnet: Subnet) -> int | None:
+    first, last = (ipv4(address) for address in subnet.block_pool)
+    used = set(tx.scalars(select(_v.first_address).where(_v.first_address.between(first, last))))
+    starts = range(first, last + 2 - subnet.block_size, subnet.block_size)
+    return next((start for start in starts if start not in used), None)
+
+
+def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
+    """Set columns; returns the vcluster as it is now. What matters to its owners is written to its history."""
+    tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(**columns))
+    changed = replace(vcluster, **columns)
+    for event, column in EVENTS.items():
+        if getattr(changed, column) != getattr(vcluster, column):
+            _note(tx, changed, event, now)
+            break
+    return changed
+
+
+EVENTS = {"state": "state", "draining": "drain_until", "lease": "expires_at", "size": "size", "ready": "ready_at"}
+"""What is written to a vcluster's history, and the column whose change it is; of several the first."""
+
+
+def _note(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
+    tx.execute(insert(t.vcluster_history).values(
+        vcluster_id=vcluster.id, at=now, event=event, state=vcluster.state, size=vcluster.size,
+        expires_at=vcluster.expires_at))
+
+
+def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
+    """It is over: its name and its block of addresses are free, and nobody speaks for it any more."""
+    vcms.revoke(tx, vcluster.id)
+    tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
+    return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now, first_address=None, last_address=None)
+
+
+def deserted(tx: Tx) -> list[Vcluster]:
+    """Releasing vclusters that no node holds to or is on its way back from, by id: they can end.
+
+    A node that was set aside on its way back does not count: it may never come.
+    """
+    n = t.nodes.c
+    aside = (NodeState.QUARANTINED, NodeState.RETIRED)
+    left = select(n.id).where(((n.released == _v.id) & n.state.not_in(aside)) | (n.vcluster_id == _v.id))
+    query = select(*_COLUMNS).where(_v.state == VclusterState.RELEASING, ~left.exists()).order_by(_v.id)
+    return [_vcluster(row) for row in tx.execute(query)]
+
+
+def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
+    """Hostnames that none of its nodes has, without end: n1, n2 …"""
+    taken = set(tx.scalars(select(t.nodes.c.hostname).where(t.nodes.c.vcluster_id == vcluster_id)))
+    return filterfalse(taken.__contains__, (f"n{number}" for number in count(1)))
+
+
+def first_ready(tx: Tx, vcluster_id: int | None, now: float) -> Vcluster | None:
+    """The vcluster, if all its nodes are active and have never been so before: from now on they have.
+
+    To be asked whenever a node has become active. Its row is locked, so that of two servers that see its last two nodes
+    come up, the second sees both.
+    """
+    vcluster = None if vcluster_id is None else get(tx, vcluster_id, lock=True)
+    if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
+        return None
+    n = t.nodes.c
+    active = tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE))
+    return change(tx, vcluster, now, ready_at=now) if active == vcluster.size else None
+
+
+def held(tx: Tx, vcluster_id: int) -> int:
+    """How many nodes it holds."""
+    return tx.scalar(select(func.count()).where(t.nodes.c.vcluster_id == vcluster_id)) or 0
