@@ -1,0 +1,28 @@
+"""What all tables have in common: types of columns, names of constraints, the metadata."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy.dialects import mysql
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must be INTEGER
+Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+Name = String(63)  # a DNS label
+FullName = String(127)  # GROUP/NAME of an image or template, or the site's NAME
+Exact = String(300).with_variant(mysql.VARCHAR(300, collation="utf8mb4_bin"), "mysql", "mariadb")  # 'A' is not 'a'
+Mac = String(17)
+Time: Double[float] = Double()
+
+
+def table(name: str, *columns: Column[object] | Index | UniqueConstraint, comment: str) -> Table:
+    """Return a table of COD's database. `comment`: its theory."""
+    return Table(name, metadata, *columns, comment=comment, mysql_engine="InnoDB", mysql_charset="utf8mb4")

@@ -1,0 +1,141 @@
+"""Users, groups, what they sign in with, and what they did."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, String, Text, UniqueConstraint, false
+
+from cod.store.tables.base import Document, Exact, Id, Name, Time, table
+
+users = table(
+    "users",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True, comment="sign-in name"),
+    Column("full_name", String(200), nullable=False, default=""),
+    Column("email", String(254), nullable=False, default=""),
+    Column("created_at", Time, nullable=False),
+    Column("disabled_at", Time, comment="set: may not sign in"),
+    Column("admin", Boolean, nullable=False, default=False, server_default=false(), comment="a site administrator"),
+    Column("password", String(200), nullable=False, default="", server_default="",
+           comment="argon2id in its own notation; '': none, signs in elsewhere or not yet"),
+    Column("directory", String(16), nullable=False, default="", server_default="",
+           comment="where it signs in: '' here, ldap or oidc"),
+    Column("subject", Exact, unique=True, comment="its name there; null: signs in here"),
+    Column("signed_in_at", Time, comment="when it last came in by showing who it is; null: never"),
+    Column("absent_at", Time, comment="since when its directory does not know it any more; null: it does"),
+    comment="People. Credentials are issued by the site's administrator.",
+)
+
+groups = table(
+    "groups",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    Column("priority", Integer, nullable=False, default=0, comment="set by the administrator; larger goes first"),
+    Column("default_lease", Time, comment="seconds; null: the site's"),
+    Column("max_lease", Time, comment="seconds of a whole lease, with all extensions; null: no limit"),
+    Column("image_quota", BigInteger, comment="bytes that its images and uploads may take; null: the site's"),
+    Column("email", Text, nullable=False, default="", server_default="",
+           comment="whom to tell: addresses, separated by commas"),
+    Column("webhook", Text, nullable=False, default="", server_default="",
+           comment="URL that notices are posted to, or ''"),
+    Column("webhook_events", String(40), nullable=False, default="notices", server_default="notices",
+           comment="what is posted: notices, vclusters, nodes; with spaces between"),
+    Column("webhook_turn", Integer, nullable=False, default=0, server_default="0",
+           comment="how often the webhook's secret was changed; part of what it is derived from"),
+    Column("created_at", Time, nullable=False),
+    comment="Groups own vclusters, images and templates, and give requests their priority.",
+)
+
+group_permissions = table(
+    "group_permissions",
+    Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("role", String(16), nullable=False, comment="owner, member or viewer"),
+    comment="Who may do what in a group's name.",
+)
+
+api_tokens = table(
+    "api_tokens",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    Column("user_id", Id, ForeignKey("users.id"), comment="null: acts as the site's administrator"),
+    Column("scope", String(8), nullable=False, default="admin", comment="admin, or read: may look, not change"),
+    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="only for this group's things; null: no limit"),
+    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the token, hex"),
+    Column("created_at", Time, nullable=False),
+    Column("expires_at", Time, comment="null: never"),
+    comment="Bearer tokens of the REST API. The token itself is shown once and not kept.",
+)
+
+web_sessions = table(
+    "web_sessions",
+    Column("id", Id, primary_key=True, comment="public name of the session"),
+    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the cookie, hex"),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("created_at", Time, nullable=False),
+    Column("last_seen", Time, nullable=False, comment="written once a minute at most"),
+    Column("expires_at", Time, nullable=False, index=True),
+    Column("address", String(45), nullable=False, comment="signed in from"),
+    Column("browser", String(200), nullable=False, default="", comment="what it says it is"),
+    comment="Browsers that are signed in. The cookie itself is not kept.",
+)
+
+sign_ins = table(
+    "sign_ins",
+    Column("key", String(80), primary_key=True, comment="'name:NAME' or 'address:ADDRESS'"),
+    Column("failures", Integer, nullable=False, comment="since the last success, or since they were forgotten"),
+    Column("last_at", Time, nullable=False, index=True),
+    Column("open_at", Time, nullable=False, comment="when the next attempt is listened to"),
+    comment="Failed sign-ins, which make the next one wait.",
+)
+
+invitations = table(
+    "invitations",
+    Column("id", Id, primary_key=True),
+    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the link's secret, hex"),
+    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="null: to the site, into no group"),
+    Column("role", String(16), nullable=False, default="", comment="owner, member or viewer; '': none"),
+    Column("user_id", Id, ForeignKey("users.id"), index=True, comment="set: a new password for that user"),
+    Column("email", String(254), nullable=False, default="", comment="for whom, as the inviter put it"),
+    Column("invited_by", String(80), nullable=False),
+    Column("created_at", Time, nullable=False),
+    Column("expires_at", Time, nullable=False, index=True),
+    Column("used_at", Time, comment="set: it has done its work"),
+    comment="Links that make an account, add one to a group, or set a new password; each works once.",
+)
+
+ssh_keys = table(
+    "ssh_keys",
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("name", String(200), nullable=False, comment="the key's comment"),
+    Column("algorithm", String(63), nullable=False, comment="ssh-ed25519 …"),
+    Column("key", Text, nullable=False, comment="base64, as in an authorized_keys file"),
+    Column("fingerprint", String(63), nullable=False, comment="SHA256:…, as ssh-keygen prints it"),
+    Column("created_at", Time, nullable=False),
+    UniqueConstraint("user_id", "fingerprint"),
+    comment="Public keys of users; those of a vcluster's group reach its nodes.",
+)
+
+audit = table(
+    "audit",
+    Column("id", Id, primary_key=True),
+    Column("at", Time, nullable=False, index=True),
+    Column("actor", String(80), nullable=False, comment="user:NAME, token:NAME, vcm:VCLUSTER …"),
+    Column("address", String(45), nullable=False, default="", comment="from where; '': the server itself"),
+    Column("action", String(40), nullable=False, comment="what was done: 'vcluster create' …"),
+    Column("thing", String(200), nullable=False, default="", comment="to what"),
+    Column("group_id", Id, index=True, comment="whose it is; null: the site's. No key: it outlives the group"),
+    Column("before", Document, nullable=False, default="", comment="JSON of what changed; secrets left out"),
+    Column("after", Document, nullable=False, default="", comment="the same afterwards"),
+    comment="Every change that somebody made.",
+)
+
+replies = table(
+    "replies",
+    Column("key", String(64), primary_key=True, comment="SHA-256 of who asked and the key that they gave"),
+    Column("question", String(64), nullable=False, comment="SHA-256 of method, path, query and body"),
+    Column("status", Integer, nullable=False),
+    Column("body", Document, nullable=False, comment="JSON; '' where it had a secret in it, or nothing"),
+    Column("at", Time, nullable=False, index=True),
+    comment="What was answered to questions that carried an Idempotency-Key; kept for a day.",
+)

@@ -1,0 +1,156 @@
+"""Virtual clusters, what is asked for and taken back, who may act, and what nodes used."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, Integer, String, Text, false, true
+
+from cod.store.tables.base import Document, Id, Name, Time, table
+
+vclusters = table(
+    "vclusters",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, comment="also its DNS subdomain; unique among those not ended"),
+    Column("live_name", Name, unique=True, comment="= name until ended, then null: the unique claim on the name"),
+    Column("group_id", Id, ForeignKey("groups.id"), nullable=False),
+    Column("state", String(16), nullable=False, comment="see states.VclusterState"),
+    Column("template_id", Id, ForeignKey("config_templates.id"), nullable=False, comment="for new nodes"),
+    Column("size", Integer, nullable=False, comment="nodes it should have now"),
+    Column("creation_size", Integer, nullable=False, comment="its floor while its lease is valid"),
+    Column("attributes", Document, nullable=False, default="", comment="requirements for its nodes (XML) or ''"),
+    Column("subnet", Name, comment="the site's subnet that its block is in"),
+    Column("first_address", BigInteger, unique=True, comment="of its private block; the unique claim on the block"),
+    Column("last_address", BigInteger),
+    Column("lease_time", Time, nullable=False, comment="seconds, as granted"),
+    Column("expires_at", Time, comment="null while pending"),
+    Column("drain_until", Time, comment="its lease has run out: when its nodes are seized; null: not draining"),
+    Column("warned", Time, comment="seconds before its end of the last warning given; null: none for this lease"),
+    Column("ready_at", Time, comment="when all its nodes were first active; null: not yet"),
+    Column("created_at", Time, nullable=False),
+    Column("ended_at", Time),
+    Column("leased_at", Time, comment="when its lease began, from which max_lease counts; null while pending"),
+    comment="Virtual clusters.",
+)
+
+node_permissions = table(
+    "node_permissions",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
+    Column("right", String(16), nullable=False, comment="use (its holder's group) or operate"),
+    comment="Which groups have rights on a node now; follows its holder.",
+)
+
+vcluster_history = table(
+    "vcluster_history",
+    Column("id", Id, primary_key=True),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
+    Column("at", Time, nullable=False, index=True),
+    Column("event", String(16), nullable=False, comment="created, or what of it changed: see store.vclusters.EVENTS"),
+    Column("state", String(16), nullable=False, comment="afterwards"),
+    Column("size", Integer, nullable=False, comment="nodes it should have afterwards"),
+    Column("expires_at", Time, comment="end of its lease afterwards"),
+    comment="What became of virtual clusters.",
+)
+
+node_requests = table(
+    "node_requests",
+    Column("id", Id, primary_key=True),
+    Column("key", String(80), unique=True, comment="the client's id for it: repeating a request is harmless"),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
+    Column("kind", String(16), nullable=False, comment="create, grow or replace"),
+    Column("state", String(16), nullable=False, index=True, comment="see states.RequestState"),
+    Column("reason", Text, nullable=False, default="", comment="why it waits or was rejected"),
+    Column("priority", Integer, nullable=False, comment="its group's, when submitted"),
+    Column("submitted_at", Time, nullable=False),
+    Column("decided_at", Time),
+    Column("may_wait", Boolean, nullable=False, default=True, server_default=true(),
+           comment="false: rejected if it cannot be met now"),
+    Column("may_spread", Boolean, nullable=False, default=False, server_default=false(),
+           comment="a tuple's nodes may be of several blocks"),
+    comment="Requests for nodes; satisfied or rejected as a whole.",
+)
+
+request_tuples = table(
+    "request_tuples",
+    Column("request_id", Id, ForeignKey("node_requests.id"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("attributes", Document, nullable=False, default="", comment="requirements (XML) or ''"),
+    Column("template_id", Id, ForeignKey("config_templates.id"), nullable=False),
+    comment="A request's tuples.",
+)
+
+reservations = table(
+    "reservations",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True, comment="one reservation a node"),
+    Column("request_id", Id, ForeignKey("node_requests.id"), nullable=False, index=True),
+    Column("reclaim_id", Id, ForeignKey("reclaims.id"), index=True, comment="by which it is taken; null: it is free"),
+    Column("at", Time, nullable=False),
+    Column("promised_at", Time, comment="by when its vcluster's VCM gives it back, as that says; null: it has not"),
+    comment="Nodes on their way back that were taken for a request.",
+)
+
+reclaims = table(
+    "reclaims",
+    Column("id", Id, primary_key=True),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True, comment="from whom"),
+    Column("request_id", Id, ForeignKey("node_requests.id"), nullable=False, index=True, comment="for whom"),
+    Column("type_id", Id, ForeignKey("node_types.id"), nullable=False, comment="of which nodes"),
+    Column("block_id", Id, ForeignKey("node_blocks.id"), comment="of which block; null: of no block"),
+    Column("subnet", Name, nullable=False, default="", comment="of which subnet; '': any"),
+    Column("attributes", Document, nullable=False, default="", comment="requirements (XML) that its answer must meet"),
+    Column("count", Integer, nullable=False, comment="nodes to give back"),
+    Column("given", Integer, nullable=False, default=0, comment="nodes given back or seized so far"),
+    Column("deadline", Time, nullable=False, comment="what is not given back by then is seized"),
+    Column("state", String(16), nullable=False, comment="see states.ReclaimState"),
+    Column("created_at", Time, nullable=False),
+    Column("ended_at", Time),
+    Index(None, "state", "deadline"),
+    comment="Nodes that are being taken from a vcluster for a request of higher priority.",
+)
+
+pool_states = table(
+    "pool_states",
+    Column("span", Integer, primary_key=True, autoincrement=False, comment="seconds: 300, 3600 or 86400"),
+    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="of the span"),
+    Column("type_id", Id, primary_key=True, autoincrement=False, comment="0: none yet"),
+    Column("state", String(16), primary_key=True),
+    Column("seconds", Double, nullable=False, comment="node-seconds"),
+    comment="Nodes by state and type over time, counted once a minute.",
+)
+
+pool_held = table(
+    "pool_held",
+    Column("span", Integer, primary_key=True, autoincrement=False, comment="seconds: 300, 3600 or 86400"),
+    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="of the span"),
+    Column("vcluster_id", Id, primary_key=True, autoincrement=False),
+    Column("type_id", Id, primary_key=True, autoincrement=False, comment="0: none yet"),
+    Column("seconds", Double, nullable=False, comment="node-seconds"),
+    comment="Who held how many nodes over time, counted once a minute.",
+)
+
+energy_use = table(
+    "energy_use",
+    Column("day", Integer, primary_key=True, autoincrement=False, comment="days since the epoch, UTC"),
+    Column("group_id", Id, primary_key=True, autoincrement=False, comment="who held the nodes; 0: the reserve"),
+    Column("type_id", Id, primary_key=True, autoincrement=False),
+    Column("seconds", Double, nullable=False, default=0.0, comment="node-seconds"),
+    Column("joules", Double, nullable=False, default=0.0, comment="used"),
+    Column("always_on", Double, nullable=False, default=0.0, comment="joules had no node ever slept"),
+    comment="Energy by day, group and type.",
+)
+
+marks = table(
+    "marks",
+    Column("name", String(64), primary_key=True),
+    Column("at", Time, nullable=False),
+    comment="How far work that goes on in time has come: 'energy' …",
+)
+
+claims = table(
+    "claims",
+    Column("name", String(64), primary_key=True, comment="what is claimed: 'manager' …"),
+    Column("owner", String(64), nullable=False),
+    Column("generation", BigInteger, nullable=False, comment="+1 with each new owner; checked in every apply"),
+    Column("expires_at", Time, nullable=False),
+    comment="Who may do what only one may do at a time.",
+)
