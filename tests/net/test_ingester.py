@@ -157,9 +157,9 @@ def test_what_is_stored_has_to_fit_into_the_quota(
     for name in ("large", "small"):
         add(engine, name, tmp_path / name, group="physics")
     ingester.startService()
-    loop.until(lambda: {state(engine, name).state for name in ("large", "small")} == {"failed", "ready"})
-    assert state(engine, "large").state == "failed"
-    assert "its group has left" in state(engine, "large").reason
+    loop.until(lambda: {state(engine, f"physics/{name}").state for name in ("large", "small")} == {"failed", "ready"})
+    assert state(engine, "physics/large").state == "failed"
+    assert "its group has left" in state(engine, "physics/large").reason
     loop.until(lambda: len(list((tmp_path / "images").iterdir())) == 2)  # the small one, and the incoming files
 
 
@@ -182,8 +182,8 @@ def test_a_quota_that_shrank_meanwhile_counts_at_the_end(
     loop.until(lambda: any(len(path.name) == 64 for path in (tmp_path / "images").iterdir()))
     in_transaction(engine, groups.change, owner, image_quota=1 << 20)
     go_on.set()
-    loop.until(lambda: state(engine, "image").state == "failed")
-    assert "too much for group physics" in state(engine, "image").reason
+    loop.until(lambda: state(engine, "physics/image").state == "failed")
+    assert "too much for group physics" in state(engine, "physics/image").reason
     loop.advance(edge.SWEEP + 1)  # type: ignore[no-untyped-call]
     loop.until(lambda: [path.name for path in (tmp_path / "images").iterdir()] == ["incoming"])
 
@@ -200,8 +200,8 @@ def test_groups_take_turns_two_at_a_time(
     ends = {name: threading.Event() for name in ("a1", "a2", "a3", "b1", "c1")}
 
     def slow(self: edge.Ingester, image: Image, *rest: Any) -> Any:
-        begun.append(image.name)
-        ends[image.name].wait(60)
+        begun.append(own := image.name.rpartition("/")[2])
+        ends[own].wait(60)
         raise Refused("invalid", "not today", "file")
 
     monkeypatch.setattr(edge.Ingester, "_ingest", slow)
@@ -213,7 +213,7 @@ def test_groups_take_turns_two_at_a_time(
         loop.until(lambda then=then: begun == then)  # type: ignore[misc]
     for end in ends.values():
         end.set()
-    loop.until(lambda: len(begun) == 5 and state(engine, "a3").state == "failed")
+    loop.until(lambda: len(begun) == 5 and state(engine, "a/a3").state == "failed")
     assert begun[:2] == ["a1", "b1"]
 
 

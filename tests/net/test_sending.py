@@ -76,8 +76,8 @@ def sent(client: Breaking, file: Path, **said: Any) -> tuple[Any, list[float]]:
         return Sender(client, sleep=pause).add("debian", content, **said), pauses
 
 
-def content(served: Served) -> bytes:
-    return Path(served.tx(images.show, name="debian").source).read_bytes()
+def content(served: Served, name: str = "debian") -> bytes:
+    return Path(served.tx(images.show, name=name).source).read_bytes()
 
 
 def test_a_file_is_sent_in_pieces(served: Served, file: Path) -> None:
@@ -192,7 +192,7 @@ def test_image_add_sends_and_goes_on(served: Served, file: Path, monkeypatch: py
     assert "585.9 KiB" in run(served, "image", "uploads").stdout
     monkeypatch.setattr(Client, "send", real)
     assert "physics" in command(served, *words).stdout
-    assert content(served) == DATA
+    assert content(served, "physics/debian") == DATA
 
 
 def test_an_upload_is_cancelled(served: Served) -> None:
