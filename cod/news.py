@@ -33,7 +33,7 @@ KINDS = {
     "node-lost": "a node of the vcluster broke and is replaced",
     "hardware": "a node's hardware is not what it was",
     "architecture": "a machine cannot be booted",
-    "quarantined": "a node was set aside and needs an administrator",
+    "quarantined": "a node was taken out of service and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "a node's disk was to be saved as an image, and was not",
     "vcm-certificate": "the certificate of the vcluster's VCM ends soon, or has ended, and was not renewed",
@@ -192,10 +192,10 @@ def authority_ends(ends_at: float) -> News:
 
 
 def quarantined(node: str, reason: str) -> News:
-    """A node was set aside."""
+    """A node was taken out of service."""
     return _news("quarantined", f"node {node} is quarantined",
-                 f"Node {node} was set aside: {_sentence(reason)} It gets no work until an administrator has looked at "
-                 f"it and brings it back.", _path("nodes", node))
+                 f"Node {node} was taken out of service: {_sentence(reason)} It gets no work until an administrator "
+                 f"has looked at it and brings it back.", _path("nodes", node))
 
 
 def captured(node: str, image: str, template: str) -> News:

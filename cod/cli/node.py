@@ -34,7 +34,7 @@ names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME.
 
 @click.group()
 def node() -> None:
-    """Machines: list, approve, power, set aside.
+    """Machines: list, approve, power, take out of service.
 
     \b
     Example:

@@ -56,15 +56,16 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
     click.echo(f"request {why['request']} of vcluster {why['vcluster']}, {why['state']}: {why['sentence']}")
     if not why["position"]:
         return
-    more = "".join(f", {why[key]} {words}" for key, words in (("own", "its own"), ("aside", "set aside")) if why[key])
-    click.echo(f"{why['wanted']} wanted, {why['fitting']} of the site would do: {why['free']} free, {why['coming']} "
+    besides = (("own", "its own"), ("aside", "out of service"))
+    more = "".join(f", {why[key]} {words}" for key, words in besides if why[key])
+    click.echo(f"{why['wanted']} wanted, {why['fitting']} of the site match: {why['free']} free, {why['coming']} "
                f"coming{more}; place {why['position']} in the queue for these types")
     _part("ahead of it", ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
           [(one["request"], one["vcluster"], str(one["priority"]), one["wanted"]) for one in why["ahead"]], most)
     _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
           [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
             _lacks(one)) for one in why["types"]], most)
-    _part("who holds what would do", ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
+    _part("who holds what matches", ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
           [(one["vcluster"], str(one["priority"]), one["count"], str(one["takeable"]), one["protected"],
             when(one["until"]), one["sentence"]) for one in why["holders"]], most)
     _part("what would free it", ("WHEN", "", "NODES", "HOW"),
@@ -75,7 +76,7 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
 def print_match(found: Mapping[str, Any]) -> None:
     """What would come of a request, for people."""
     click.echo(found["sentence"])
-    click.echo(f"{found['wanted']} wanted, {found['matching']} of the site would do: {found['free']} free, "
+    click.echo(f"{found['wanted']} wanted, {found['matching']} of the site match: {found['free']} free, "
                f"{found['coming']} coming; its vcluster has addresses for {found['room']}")
     if not found["granted"] and found["expected_at"] is not None:
         click.echo(f"as far as leases tell there are enough {when(found['expected_at'])}")

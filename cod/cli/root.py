@@ -24,7 +24,7 @@ COMMANDS = {
     "token": ("cod.cli.token", "token", "Tokens for the REST API."),
     "trampoline": ("cod.cli.trampoline", "trampoline", "What machines boot between their users' systems: build it."),
     "states": ("cod.cli.server", "states", "Show the nodes' lifecycle."),
-    "node": ("cod.cli.node", "node", "Machines: list, approve, power, set aside."),
+    "node": ("cod.cli.node", "node", "Machines: list, approve, power, take out of service."),
     "type": ("cod.cli.type", "type_", "Node types: kinds of machines, their cost and marks."),
     "block": ("cod.cli.block", "block", "Blocks: nodes that are near each other, and what the network suggests."),
     "image": ("cod.cli.image", "image", "Disk and partition images."),

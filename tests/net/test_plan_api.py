@@ -222,7 +222,7 @@ def test_others_ask_for_their_own_groups(served: Served) -> None:
 def test_on_the_command_line(served: Served, tmp_path: Path) -> None:
     said = run(served, "request", "match", "--count", "1", "--group", "rich", "--template", "web")
     assert said.startswith("It is granted in the next pass.")
-    assert "7 of the site would do: 3 free" in said
+    assert "7 of the site match: 3 free" in said
     wants = tmp_path / "wants.xml"
     wants.write_text(WANTS.format(32))
     said = run(served, "request", "match", "--count", "2", "--group", "poor", "--attributes", str(wants), code=1)
@@ -264,7 +264,7 @@ def test_a_reader_may_ask(served: Served) -> None:
 
 def test_the_explanation_for_people(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     said = run(served, "request", "explain", "13")
-    titles = ["ahead of it", "types of nodes", "who holds what would do", "what would free it"]
+    titles = ["ahead of it", "types of nodes", "who holds what matches", "what would free it"]
     assert [line for line in said.splitlines() if line in titles] == titles
     assert re.search(r"^small +1 +2 +2 +0 +0 +memory/mib: at least 32GiB wanted", said, re.MULTILINE)
     assert re.search(r"^low +1 +4 +0 +priority +", said, re.MULTILINE)

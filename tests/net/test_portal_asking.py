@@ -136,7 +136,7 @@ def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None
     browser = browse(there)
     browser.get(NEW).send(SENT, name="fresh", template="debian", size=20, lease="36h", memory="16384 MiB", wait=None)
     request = asked(there, "fresh")[0]
-    there.tx(requests.reject, request.id, "20 nodes wanted in one block, the largest that would do has 12.", NOW)
+    there.tx(requests.reject, request.id, "20 nodes wanted in one block, the largest that matches has 12.", NOW)
     assert vcluster(there, "fresh") is None, "it has ended"
     page = browser.get(f"/requests/{request.id}")
     ways = dict(zip(page.tree.xpath("//p[@class='actions']/a/text()"),

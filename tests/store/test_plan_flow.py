@@ -94,7 +94,7 @@ def test_an_impossible_request_is_rejected_and_its_vcluster_ends(tx: Tx, site: S
     one = create(tx, site)
     assert run_pass(tx, site, 5.0) == ["tell requests why not"]
     request = requests.every(tx)[0]
-    assert (request.state, request.reason) == ("rejected", "2 nodes wanted, the site has 1 that would do")
+    assert (request.state, request.reason) == ("rejected", "2 nodes wanted, the site has 1 matching")
     vcluster = vclusters.get(tx, one)
     assert vcluster is not None
     assert (vcluster.state, vcluster.ended_at, vcluster.first_address) == ("ended", 5.0, None)
@@ -110,8 +110,8 @@ def test_a_request_waits_until_nodes_are_back(tx: Tx, site: Site) -> None:
     two = create(tx, site, "two", size=1, now=4.0)
     run_pass(tx, site, 4.0)
     assert requests.every(tx)[-1].reason == (
-        "waits: 1 node wanted, too few of the 2 that would do are free; the rest is held, kept for others, or set "
-        "aside")
+        "waits: 1 node wanted, too few of the 2 matching are free; the rest is held, kept for others, or out of "
+        "service")
     owner_flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
     run_pass(tx, site, 6.0)
     assert requests.every(tx)[-1].reason == "waits for 1 node on its way back"

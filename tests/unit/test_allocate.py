@@ -99,8 +99,8 @@ def test_of_those_that_ask_at_one_time_as_many_as_possible_are_satisfied() -> No
 def test_all_or_nothing() -> None:
     done = decided(lots=[lot(2)], wishes=[wish(1, 3)], site={SMALL: 3})
     assert sentences(done) == {
-        1: "waits: 3 nodes wanted, too few of the 3 that would do are free; the rest is held, kept for others, or set "
-           "aside"}
+        1: "waits: 3 nodes wanted, too few of the 3 matching are free; the rest is held, kept for others, or out of "
+           "service"}
 
 
 # ---------------------------------------------------------------- which nodes
@@ -125,8 +125,8 @@ def test_a_tuple_stays_in_one_block_unless_it_may_be_spread() -> None:
     lots = [lot(2, ONE), lot(2, TWO)]
     done = decided(lots=lots, wishes=[wish(1, 3)], site={SMALL: 5})
     assert (codes(done), sentences(done)[1]) == ({1: "busy"}, (
-        "waits: 3 nodes wanted, too few of the 5 that would do are free in one block; "
-        "the rest is held, kept for others, or set aside"))
+        "waits: 3 nodes wanted, too few of the 5 matching are free in one block; "
+        "the rest is held, kept for others, or out of service"))
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 3, may_spread=True)]), 1).total() == 3
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, may_spread=True)]), 1) in ({ONE: 2}, {TWO: 2})
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, 2)]), 1) == {ONE: 2, TWO: 2}
@@ -152,7 +152,7 @@ def test_nodes_on_another_subnet_are_not_taken() -> None:
     lots = [lot(1, kind(subnet="far")), lot(1, kind(subnet="lab"))]
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 1)]), 1) == {kind(subnet="lab"): 1}
     done = decided(lots=lots, wishes=[wish(1, 2)])
-    assert sentences(done) == {1: "2 nodes wanted, the site has 1 that would do"}
+    assert sentences(done) == {1: "2 nodes wanted, the site has 1 matching"}
 
 
 # ---------------------------------------------------------------- waiting for what is on its way
@@ -338,9 +338,9 @@ def test_the_impossible_is_rejected_with_the_reason() -> None:
     done = decided(lots=[lot(1)], wishes=[wish(1, RequestTuple(1, LARGER_THAN_ANY, 1))])
     assert done.noes[0].final
     assert done.noes[0].sentence.startswith(
-        "1 node wanted, the site has 0 that would do. small lacks memory/mib: at least 8GiB wanted")
+        "1 node wanted, the site has 0 matching. small lacks memory/mib: at least 8GiB wanted")
     assert sentences(decided(lots=[lot(1, UEFI)], wishes=[wish(1, RequestTuple(1, "", 3))])) == {
-        1: "1 node wanted, the site has 0 that would do. uefi lacks image: one for target disk that fits the hardware "
+        1: "1 node wanted, the site has 0 matching. uefi lacks image: one for target disk that fits the hardware "
            "wanted, none found"}
 
 
@@ -348,7 +348,7 @@ def test_no_block_is_large_enough() -> None:
     done = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)])
     assert done.noes[0].final
     assert done.noes[0].sentence == (
-        "4 nodes wanted in one block, the largest that would do has 3; all blocks together have 5: the request would "
+        "4 nodes wanted in one block, the largest that matches has 3; all blocks together have 5: the request would "
         "have to be spread")
     aside = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)], site={SMALL: 6})
     assert codes(aside) == {1: "busy"}  # the sixth is set aside, and may be of the larger block
@@ -357,12 +357,12 @@ def test_no_block_is_large_enough() -> None:
 def test_a_vclusters_own_nodes_cannot_be_had_again() -> None:
     done = decided(holders=[holder(1, 1)], holdings=[Holding(1, kind(), 1, 1)], lots=[lot(1)],
                    wishes=[wish(1, 2, vcluster_id=1, own={SMALL: 1})])
-    assert sentences(done) == {1: "2 nodes wanted, the site has 1 besides its own that would do"}
+    assert sentences(done) == {1: "2 nodes wanted, the site has 1 matching besides its own"}
 
 
 def test_tuples_that_are_too_many_together() -> None:
     done = decided(lots=[lot(2)], wishes=[wish(1, 1, 2)])
-    assert sentences(done) == {1: "its 2 tuples together want more nodes than the site has that would do"}
+    assert sentences(done) == {1: "its 2 tuples together want more matching nodes than the site has"}
     done = decided(lots=[lot(3, ONE), lot(1, TWO)], wishes=[wish(1, 2, 2)])
     assert sentences(done) == {
         1: "its 2 tuples do not fit into the site's blocks, each in one: the request would have to be spread"}
@@ -372,7 +372,7 @@ def test_who_does_not_wait_is_told_now_and_nothing_is_taken_for_it() -> None:
     done = decided(coming=[Coming(kind(), 2)], holders=[holder(1, 2)], holdings=[Holding(1, kind(), 2, 2)],
                    wishes=[wish(1, 2, priority=5, may_wait=False)])
     assert (codes(done), done.takes, done.noes[0].final) == ({1: "now"}, (), True)
-    assert done.noes[0].sentence == "2 nodes wanted, too few of the 4 that would do are free, and it does not wait"
+    assert done.noes[0].sentence == "2 nodes wanted, too few of the 4 matching are free, and it does not wait"
 
 
 # ---------------------------------------------------------------- the whole plan

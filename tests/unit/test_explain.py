@@ -88,11 +88,11 @@ def test_nodes_that_nobody_has_are_told_of_too() -> None:
                 wishes=[wish(1, 4, priority=2, vcluster_id=1, own={SMALL: 3})])
     why = explain(seen, POLICY, NOW, 1)
     assert (why.fitting, why.free, why.coming, why.own, why.aside) == (9, 1, 0, 3, 2)
-    assert ("Of the 9 nodes that would do 1 are free, 0 on their way, 3 its own, 2 held by others, of which 0 may be "
-            "taken; 2 set aside, or off with nothing to switch them on.") in why.sentence
+    assert ("Of the 9 nodes that match 1 are free, 0 coming, 3 its own, 2 held by others, of which 0 may be "
+            "taken; 2 out of service, or off with nothing to switch them on.") in why.sentence
     plain = explain(replace(seen, site={SMALL: 7}), POLICY, NOW, 1)
     assert plain.aside == 0
-    assert "set aside, or off" not in plain.sentence
+    assert "out of service, or off" not in plain.sentence
 
 
 def test_what_would_free_it_and_when() -> None:
@@ -137,7 +137,7 @@ def test_what_the_next_pass_grants() -> None:
 
 def test_what_can_never_be() -> None:
     why = explain(site(lots=[lot(2)], wishes=[wish(1, 3)]), POLICY, NOW, 1)
-    assert (why.code, why.sentence) == ("impossible", "3 nodes wanted, the site has 2 that would do.")
+    assert (why.code, why.sentence) == ("impossible", "3 nodes wanted, the site has 2 matching.")
 
 
 def test_no_such_request() -> None:

@@ -58,7 +58,7 @@ def test_what_is_free_is_held_for_who_has_waited_long() -> None:
     done = decided(**contended())
     assert done.holds == (Hold(1, ONE, 2, 0, 901.0, NOW + 600),)
     assert (granted(done), codes(done)) == ([], {1: "busy", 2: "busy"})
-    assert done.noes[0].sentence == ("waits: 6 nodes wanted, too few of the 6 that would do are free; it has waited "
+    assert done.noes[0].sentence == ("waits: 6 nodes wanted, too few of the 6 matching are free; it has waited "
                                      "long, so what comes free is held for it")
 
 

@@ -93,7 +93,7 @@ BODIES: list[b.Body] = [
     b.Grant(17, "grow-7", 1763643600.0, (
         b.Member("a", "b", "10.0.0.9", "prime", "t@1", "x", REPORT), MEMBER,
         b.Member("node8", "n2", "", "trampoline", "batch@3"))),
-    b.Refusal(17, "grow-7", "4 nodes wanted, the site has 2 that would do"),
+    b.Refusal(17, "grow-7", "4 nodes wanted, the site has 2 matching"),
     b.NodeState("node7", "n1", "10.0.0.5", "active"),
     b.Progress("node7", "write", 2**31, 2**32),
     b.ReleaseNodes((b.Named("n1"), b.Named("n2")), "idle for 600 s"),

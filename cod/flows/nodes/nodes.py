@@ -80,7 +80,7 @@ def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor:
 
 
 def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
-    """Give a node that was set aside or retired another chance: it boots into the trampoline and is looked at anew.
+    """Give a node that was taken out of service or retired another chance: it boots into the trampoline.
 
     Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote them.
     """

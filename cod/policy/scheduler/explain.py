@@ -274,8 +274,8 @@ def _summary(parts: Explanation) -> Iterator[str]:
     held = sum(held.count for held in parts.holders)
     takeable = sum(held.takeable for held in parts.holders)
     own = f"{parts.own} its own, " if parts.own else ""
-    aside = f"; {parts.aside} set aside, or off with nothing to switch them on" if parts.aside else ""
-    yield (f"Of the {nodes(parts.fitting)} that would do {parts.free} are free, {parts.coming} on their way, {own}"
+    aside = f"; {parts.aside} out of service, or off with nothing to switch them on" if parts.aside else ""
+    yield (f"Of the {nodes(parts.fitting)} that match {parts.free} are free, {parts.coming} coming, {own}"
            f"{held} held by others, of which {takeable} may be taken{aside}.")
     if parts.ahead:
         wanted = sum(one.wanted for one in parts.ahead)

@@ -44,7 +44,7 @@ def run_out(wish: Wish) -> No:
 
 
 def waiting(wish: Wish, coming: int, taking: int) -> No:
-    """Say that a request waits for nodes that are on their way, and for nodes that others lose."""
+    """Say that a request waits for nodes that are coming, and for nodes that others lose."""
     parts = []
     if taking:
         parts.append(f"{nodes(taking)} that vclusters of lower priority give back")
@@ -61,14 +61,14 @@ def why_not(want: Want, fitting: Fitting, held: bool = False) -> No:
     if held:
         return No(want.wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held for it")
     if want.wish.may_wait:
-        return No(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or set aside")
+        return No(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or out of service")
     return No(want.wish.id, "now", f"{_busy(want)}, and it does not wait")
 
 
 def _busy(want: Want) -> str:
     wanted = sum(one.count for one in want.wish.tuples)
     site = sum({type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}.values())
-    return f"{nodes(wanted)} wanted, too few of the {site} that would do are free{_in_one_block(want)}"
+    return f"{nodes(wanted)} wanted, too few of the {site} matching are free{_in_one_block(want)}"
 
 
 def _in_one_block(want: Want) -> str:
@@ -97,7 +97,7 @@ def _impossible_together(want: Want, fitting: Fitting) -> str:
                for one, fit in zip(wish.tuples, want.fits, strict=True)]
     types = {kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()}
     if spread(by_type, types) is None:
-        return f"its {len(want.fits)} tuples together want more nodes than the site has that would do"
+        return f"its {len(want.fits)} tuples together want more matching nodes than the site has"
     if wish.may_spread or _fit_in_blocks(want, fitting):
         return ""
     return (f"its {len(want.fits)} tuples do not fit into the site's blocks, each in one: the request would have to be "
@@ -110,11 +110,11 @@ def _too_few(want: Want, fitting: Fitting, number: int, fit: Fit) -> str:
     besides = " besides its own" if want.wish.own else ""
     have = sum(fitting.other_types(want.wish, fit).values())
     if have < count:
-        return (f"{nodes(count)} wanted{where}, the site has {have}{besides} that would do"
+        return (f"{nodes(count)} wanted{where}, the site has {have} matching{besides}"
                 + _lacks(want.wish.tuples[number], fitting))
     largest = max(fitting.others(want.wish, fit).values(), default=0)
     if largest < count and not want.wish.may_spread:
-        return (f"{nodes(count)} wanted{where} in one block, the largest that would do has {largest}{besides}; all "
+        return (f"{nodes(count)} wanted{where} in one block, the largest that matches has {largest}{besides}; all "
                 f"blocks together have {have}: the request would have to be spread")
     return ""
 

@@ -149,7 +149,7 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
 def deserted(tx: Tx) -> list[Vcluster]:
     """Releasing vclusters that no node holds to or is on its way back from, by id: they can end.
 
-    A node that was set aside on its way back does not count: it may never come.
+    A node that was taken out of service on its way back does not count: it may never come.
     """
     n = t.nodes.c
     aside = (NodeState.QUARANTINED, NodeState.RETIRED)
