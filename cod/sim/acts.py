@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from cod.policy.scheduler import leases
-from cod.policy.scheduler.snapshot import WARM, Ease, Grant, No, Plan, PowerChange, Take
+from cod.policy.scheduler.snapshot import WARM, Grant, Plan, PowerChange, Preempt, PreemptLess, Refusal
 from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
 from cod.sim.world import World
 from cod.states import RequestState, VclusterState
@@ -108,7 +108,7 @@ def _seat(world: World, machine: Machine, ask: Ask, template_id: int) -> None:
     ask.cluster.held[machine] = None
 
 
-def _take(world: World, take: Take) -> None:
+def _take(world: World, take: Preempt) -> None:
     """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
     ask, cluster = world.pending.get(take.request_id), world.clusters[take.vcluster_id]
     if ask is None:
@@ -132,7 +132,7 @@ def _take(world: World, take: Take) -> None:
     cluster.owner.asked_back(reclaim, chosen)
 
 
-def _ease(world: World, ease: Ease) -> None:
+def _ease(world: World, ease: PreemptLess) -> None:
     """Let the last of the chosen machines stay."""
     reclaim = world.reclaims[ease.reclaim_id]
     chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
@@ -142,7 +142,7 @@ def _ease(world: World, ease: Ease) -> None:
         world.spare(machine)
 
 
-def _tell(world: World, no: No) -> None:
+def _tell(world: World, no: Refusal) -> None:
     ask = world.pending[no.request_id]
     if not no.final:
         ask.reason, ask.wish = no.sentence, None

@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
-from cod.policy.scheduler.snapshot import Cache, Holder, Holding, Kind, Wish
+from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, Kind, PendingRequest
 from cod.sim import scenario as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 
@@ -93,7 +93,7 @@ class Cluster:
     held: dict[Machine, None] = field(default_factory=dict)
     pending: dict[int, Ask] = field(default_factory=dict)
     released: int = 0
-    seen: tuple[Holding, ...] | None = None
+    seen: tuple[Allocation, ...] | None = None
     seen_until: float = float("inf")
     holder: Holder | None = None
 
@@ -115,13 +115,13 @@ class Cluster:
                                  self.leaving, self.expires_at, self.drain_until)
         return self.holder
 
-    def holdings(self, policy: Policy, now: float) -> tuple[Holding, ...]:
+    def holdings(self, policy: Policy, now: float) -> tuple[Allocation, ...]:
         """Return the cluster's machines as the manager sees them."""
         if self.seen is None or now >= self.seen_until:
             self.seen, self.seen_until = self._holdings(policy, now)
         return self.seen
 
-    def _holdings(self, policy: Policy, now: float) -> tuple[tuple[Holding, ...], float]:
+    def _holdings(self, policy: Policy, now: float) -> tuple[tuple[Allocation, ...], float]:
         inertia = policy.inertia_by_priority.get(self.group.priority, policy.inertia)
         count: Counter[Kind] = Counter()
         mobile: Counter[Kind] = Counter()
@@ -133,7 +133,7 @@ class Cluster:
                 until[machine.kind] = min(end, until.get(machine.kind, end))
             elif not machine.reclaim:
                 mobile[machine.kind] += 1
-        made = tuple(Holding(self.id, kind, count[kind], mobile[kind], until.get(kind)) for kind in count)
+        made = tuple(Allocation(self.id, kind, count[kind], mobile[kind], until.get(kind)) for kind in count)
         return made, min(until.values(), default=float("inf"))
 
 
@@ -150,13 +150,13 @@ class Ask:
     state: RequestState = RequestState.PENDING
     reason: str = ""
     up: int = 0
-    wish: Wish | None = None
+    wish: PendingRequest | None = None
 
-    def as_wish(self) -> Wish:
+    def as_wish(self) -> PendingRequest:
         """Return the request as the wish that the manager sees."""
         if self.wish is None:
             cluster = self.cluster
-            self.wish = Wish(
+            self.wish = PendingRequest(
                 self.id, cluster.id, cluster.group.priority, self.submitted_at, cluster.group_id, "",
                 (RequestTuple(self.count, cluster.needs, cluster.template_id),), self.may_wait, cluster.may_spread,
                 dict(Counter(machine.kind.type for machine in cluster.held)), self.reason, cluster.lease_time)

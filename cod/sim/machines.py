@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from cod.model import Energy, NodeType
 from cod.policy.scheduler import energy as power
-from cod.policy.scheduler.snapshot import COLD, WARM, Coming, Kind, Lot
+from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, Kind
 from cod.sim import scenario as sc
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine, Spot, Way
@@ -120,19 +120,19 @@ class Hall:
 
     # ------------------------------------------------------------ what the manager sees
 
-    def lots(self, idle_time: float) -> Iterator[Lot]:
+    def lots(self, idle_time: float) -> Iterator[FreeNodes]:
         """The free nodes."""
         long_ago = self._clock.now - idle_time
         for spot, bucket in self.free.items():
             idle = sum(machine.since <= long_ago for machine in bucket) if spot.readiness == WARM else 0
-            yield Lot(spot.kind, spot.readiness, len(bucket), spot.cache, spot.reserved, idle)
+            yield FreeNodes(spot.kind, spot.readiness, len(bucket), spot.cache, spot.reserved, idle)
 
-    def ways(self) -> Iterator[Coming]:
+    def ways(self) -> Iterator[IncomingNodes]:
         """The nodes on their way back."""
         for way, count in self.coming.items():
-            yield Coming(way.kind, count, way.reserved, way.waking)
+            yield IncomingNodes(way.kind, count, way.reserved, way.waking)
 
-    def pick(self, lot: Lot, count: int, idle_time: float | None = None) -> list[Machine]:
+    def pick(self, lot: FreeNodes, count: int, idle_time: float | None = None) -> list[Machine]:
         """`count` nodes of a lot, by id; with `idle_time`, only such as have idled so long. Raises LookupError."""
         bucket = self.free.get(Spot(lot.kind, lot.readiness, lot.cache, lot.reserved), {})
         fit = [one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from cod.model import Policy
 from cod.policy.hardware.match import satisfies
-from cod.policy.scheduler.snapshot import Grant, Kind, Lot, Plan, Snapshot, Take, Wish
+from cod.policy.scheduler.snapshot import FreeNodes, Grant, Kind, PendingRequest, Plan, Preempt, Snapshot
 
 
 def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:
@@ -20,8 +20,8 @@ def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[st
 
 def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
     wishes = {wish.id: wish for wish in seen.wishes}
-    used: Counter[Lot] = Counter()
-    there: Counter[Lot] = Counter(dict.fromkeys(seen.lots, 0))
+    used: Counter[FreeNodes] = Counter()
+    there: Counter[FreeNodes] = Counter(dict.fromkeys(seen.lots, 0))
     for lot in seen.lots:
         there[lot] += lot.count
     for grant in planned.grants:
@@ -38,7 +38,7 @@ def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
     yield from (f"request {request} is decided about twice" for request, count in answered.items() if count > 1)
 
 
-def _whole(grant: Grant, wish: Wish) -> Iterator[str]:
+def _whole(grant: Grant, wish: PendingRequest) -> Iterator[str]:
     """All or nothing."""
     for position, one in enumerate(wish.tuples):
         got = sum(share.count for share in grant.shares if share.position == position)
@@ -48,7 +48,7 @@ def _whole(grant: Grant, wish: Wish) -> Iterator[str]:
         yield f"request {wish.id}: a share of no nodes"
 
 
-def _fitting(grant: Grant, wish: Wish, seen: Snapshot) -> Iterator[str]:
+def _fitting(grant: Grant, wish: PendingRequest, seen: Snapshot) -> Iterator[str]:
     """Constraints are met: attributes, blocks, reservations, templates."""
     blocks: dict[int, set[Kind]] = defaultdict(set)
     for share in grant.shares:
@@ -89,7 +89,7 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
     yield from _no_more_than_short(seen, planned, wishes)
 
 
-def _may_take(take: Take, wishes: Mapping[int, Wish], seen: Snapshot) -> Iterator[str]:
+def _may_take(take: Preempt, wishes: Mapping[int, PendingRequest], seen: Snapshot) -> Iterator[str]:
     wish, holder = wishes[take.request_id], seen.holders[take.vcluster_id]
     if holder.priority >= wish.priority:
         yield f"request {wish.id} of priority {wish.priority} takes from vcluster {holder.id} of {holder.priority}"
@@ -100,7 +100,7 @@ def _may_take(take: Take, wishes: Mapping[int, Wish], seen: Snapshot) -> Iterato
         yield f"request {wish.id}: takes no nodes from vcluster {holder.id}"
 
 
-def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Wish]) -> Iterator[str]:
+def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, PendingRequest]) -> Iterator[str]:
     """With what is reserved for it where nodes are taken, now or since before, it never has more than it wants; nor,
     where it is the only one that waits, with what is free and on its way there.
 
@@ -144,7 +144,7 @@ def _had(seen: Snapshot) -> Counter[tuple[Kind, int]]:
     return had
 
 
-def _would_do(kind: Kind, wish: Wish, seen: Snapshot) -> bool:
+def _would_do(kind: Kind, wish: PendingRequest, seen: Snapshot) -> bool:
     return kind.subnet in ("", wish.subnet) and any(
         not satisfies(one.attributes, seen.types[kind.type].attributes) for one in wish.tuples)
 

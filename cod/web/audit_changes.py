@@ -9,7 +9,7 @@ from typing import Any
 from cod.flows.people.access import Change, Claim
 from cod.model import Right
 from cod.web.conditions import twin
-from cod.web.routes import Ask, Route
+from cod.web.routes import Call, Route
 
 _VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
 
@@ -29,14 +29,14 @@ def action(route: Route) -> str:
     return f"{last.removesuffix('s')} {_VERBS[route.method]}"
 
 
-def change(route: Route, ask: Ask) -> Change:
+def change(route: Route, ask: Call) -> Change:
     """What to put down when the route's flow has run."""
     claims = [each for each in route.claims(ask) if each.kind]
     return Change(action(route), " ".join(ask.names.values()), claims[0] if claims else Claim(Right.ANY),
                   _look(route, ask), _values(ask.body or ask.query), _told(route))
 
 
-def _look(route: Route, ask: Ask) -> Callable[[Any], Mapping[str, Any]] | None:
+def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
     shown = twin(route)
     if shown is None or shown.shape is None:
         return None

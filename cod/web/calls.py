@@ -20,23 +20,23 @@ from cod.web.audit_changes import change
 from cod.web.bodies.wording import sentence
 from cod.web.conditions import Conditions
 from cod.web.context import Context
-from cod.web.errors import READS_ONLY, Wrong
+from cod.web.errors import READS_ONLY, HttpProblem
 from cod.web.locations import tagged
-from cod.web.routes import Ask, Route
+from cod.web.routes import Call, Route
 
 NONE = Conditions()
 
 
 def permit(route: Route, who: Who) -> None:
-    """Raise `Wrong` (403) where what kind of a caller it is rules the route out."""
+    """Raise `HttpProblem` (403) where what kind of a caller it is rules the route out."""
     if (route.changes or route.secret) and not who.writes:
-        raise Wrong(403, "forbidden", READS_ONLY)
+        raise HttpProblem(403, "forbidden", READS_ONLY)
     if route.local and not who.local:
-        raise Wrong(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
+        raise HttpProblem(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
 
 
 def checked(model: type[BaseModel], values: Any) -> BaseModel:
-    """`values` as `model`. Raises `Wrong` (422) that names the first field at fault, and has all of them."""
+    """`values` as `model`. Raises `HttpProblem` (422) that names the first field at fault, and has all of them."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -45,10 +45,10 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
         for each in every:  # of several about one field the first
             faults.setdefault(".".join(map(str, each["loc"])), sentence(each))
         first = ".".join(map(str, every[0]["loc"]))
-        raise Wrong(422, "invalid", faults[first], first or None, faults) from None
+        raise HttpProblem(422, "invalid", faults[first], first or None, faults) from None
 
 
-async def carry_out(context: Context, route: Route, ask: Ask, conditions: Conditions = NONE) -> Any:
+async def carry_out(context: Context, route: Route, ask: Call, conditions: Conditions = NONE) -> Any:
     """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
     was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
     if route.dear:
@@ -71,7 +71,7 @@ async def carry_out(context: Context, route: Route, ask: Ask, conditions: Condit
     return value
 
 
-async def reply(context: Context, route: Route, ask: Ask, value: Any) -> BaseModel | None:
+async def reply(context: Context, route: Route, ask: Call, value: Any) -> BaseModel | None:
     """The reply for the flow's value; None where there is nothing to say."""
     if route.work is not None:
         worked: BaseModel = await in_thread(context, route.work, ask, value)

@@ -23,7 +23,7 @@ MOST, MOST_OF_ONE = 4096, 2048  # connections at once; from one address, which m
 log = logging.getLogger("cod.api")
 
 
-class Crowd:
+class ConnectionCount:
     """The connections that there are. `of_one`: how many one address may have; None: as many as all."""
 
     def __init__(self, of_one: int | None) -> None:

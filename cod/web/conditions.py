@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from cod.flows import replies
 from cod.model import Result, Who
-from cod.web.errors import Wrong
-from cod.web.routes import Ask, Route
+from cod.web.errors import HttpProblem
+from cod.web.routes import Call, Route
 from cod.web.table import ROUTES
 
 Flow = Callable[[Any], Any]
@@ -122,8 +122,8 @@ class Conditions:
     match: frozenset[str] | None = None
     tells: bool = False
 
-    def around(self, route: Route, ask: Ask, flow: Flow) -> Flow:
-        """The route's flow under these conditions. Raises `Wrong` (412) where the thing has no tag."""
+    def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
+        """The route's flow under these conditions. Raises `HttpProblem` (412) where the thing has no tag."""
         if route.changes and self.match is not None and self.match != {"*"}:
             flow = partial(replies.unchanged, flow=flow, current=_current(route, ask), wanted=self.match, now=ask.now)
         if self.key is not None and keyed(route):
@@ -158,10 +158,10 @@ def twin(route: Route) -> Route | None:
     return None
 
 
-def _current(route: Route, ask: Ask) -> Flow:
+def _current(route: Route, ask: Call) -> Flow:
     shown = twin(route)
     if shown is None or shown.shape is None:
-        raise Wrong(412, "changed", "what is changed here has no tag that If-Match could name")
+        raise HttpProblem(412, "changed", "what is changed here has no tag that If-Match could name")
     query = None if shown.query is None else shown.query()
     flow = shown.call(replace(ask, body=None, query=query))
     return lambda tx: tag(encoded(shown.shown(flow(tx), ask.who)))

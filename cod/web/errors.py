@@ -16,7 +16,7 @@ READS_ONLY = "this token may only read"
 log = logging.getLogger("cod.api")
 
 
-class Wrong(Exception):
+class HttpProblem(Exception):
     """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input that is meant; and
     what is wrong with each part, where several are; `wait`: seconds after which it is worth asking again."""
 
@@ -37,20 +37,20 @@ class Wrong(Exception):
         return {"Retry-After": str(self.wait)} | limited
 
 
-def unexpected(error: Exception) -> Wrong:
+def unexpected(error: Exception) -> HttpProblem:
     """What a flow raised, as the client sees it: a rule's sentence; a late event; the database away; a bug."""
     if isinstance(error, SlowDown):
-        return Wrong(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
+        return HttpProblem(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):
-        return Wrong(STATUS.get(error.code, 422), error.code, error.sentence, error.field or None)
+        return HttpProblem(STATUS.get(error.code, 422), error.code, error.sentence, error.field or None)
     if isinstance(error, Changed):
-        return Wrong(412, "changed", "it is not as it was when you saw it: look again")
+        return HttpProblem(412, "changed", "it is not as it was when you saw it: look again")
     if isinstance(error, states.WrongEvent):
-        return Wrong(409, "conflict", str(error))
+        return HttpProblem(409, "conflict", str(error))
     if Pool.is_away(error):
-        return Wrong(503, "unavailable", "the database does not answer; try again")
+        return HttpProblem(503, "unavailable", "the database does not answer; try again")
     if Pool.is_race(error):
         log.warning("two requests at once: %s", error)
-        return Wrong(409, "conflict", "somebody else changed the same thing at this moment; look again")
+        return HttpProblem(409, "conflict", "somebody else changed the same thing at this moment; look again")
     log.error("a bug: %s", error, exc_info=error)
-    return Wrong(500, "internal", "a bug in COD; the server's log has the details")
+    return HttpProblem(500, "internal", "a bug in COD; the server's log has the details")

@@ -22,7 +22,7 @@ from zope.interface import implementer
 from cod.flows import views
 from cod.model import Who
 from cod.pool import Pool
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.event_texts import Following, Groups, Happening, happenings, progress
 
 PERIOD = 0.5
@@ -205,7 +205,7 @@ class EventStream:
     async def _check(self) -> None:
         try:
             self.who = await self._again()
-        except Wrong:
+        except HttpProblem:
             self.stop()
         except Exception as error:
             log.warning("who follows the events cannot be looked up: %s", error)

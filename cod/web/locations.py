@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from cod.model import Refused, Result
 from cod.web.conditions import Tagged, encoded, tag, twin
-from cod.web.routes import Ask, Route, find, unquoted, unquoted_in
+from cod.web.routes import Call, Route, find, unquoted, unquoted_in
 from cod.web.table import ROUTES
 
 Flow = Callable[[Any], Any]
@@ -48,7 +48,7 @@ def place(route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str
     return re.sub(r"\{(\w+)\}", lambda found: quote(values[found[1]], safe="@" + unquoted_in(path)), path)
 
 
-def tagged(route: Route, ask: Ask, flow: Flow) -> Flow:
+def tagged(route: Route, ask: Call, flow: Flow) -> Flow:
     """Return the route's flow, so that its value comes as a `Tagged`: read in the transaction of the change, because
     a later look might see somebody else's change."""
     def with_tag(tx: Any) -> Any:
@@ -60,7 +60,7 @@ def tagged(route: Route, ask: Ask, flow: Flow) -> Flow:
     return with_tag
 
 
-def _tag(tx: Any, route: Route, ask: Ask, value: Any) -> str:
+def _tag(tx: Any, route: Route, ask: Call, value: Any) -> str:
     path = place(route, ask.names, None if route.work else route.shown(value, ask.who))
     shown, names, _ = find(ROUTES, "GET", unquoted(path))
     if not path or shown is None or shown.shape is None or shown.work or shown.secret or shown.upload:

@@ -9,7 +9,7 @@ from twisted.internet.defer import DeferredSemaphore
 
 from cod.model import Who
 from cod.tokenbucket import Bucket
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 
 RATE, BURST = 1.0, 30.0  # dear questions of one person: a second, at once
 
@@ -23,8 +23,8 @@ class Rations:
         self.turn = DeferredSemaphore(1)
 
     def spend(self, who: Who) -> None:
-        """Count a dear question of `who`. Raises `Wrong` (429) where the ration is used up. The local administrator,
-        who could stop the server as well, has no ration."""
+        """Count a dear question of `who`. Raises `HttpProblem` (429) where the ration is used up. The local
+        administrator, who could stop the server as well, has no ration."""
         if who.local:
             return
         now = self._clock()
@@ -32,8 +32,9 @@ class Rations:
             self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
         bucket = self._buckets.setdefault(who.name, Bucket(RATE, BURST, now))
         if not bucket.take(now):
-            raise Wrong(429, "slow_down", f"this costs the server much: at most {BURST:.0f} at once and {RATE:.0f} a "
-                        "second are answered to one person; try again in some seconds", wait=1)
+            raise HttpProblem(429, "slow_down", f"this costs the server much: at most {BURST:.0f} at once and "
+                              f"{RATE:.0f} a "
+                              "second are answered to one person; try again in some seconds", wait=1)
 
     def told(self, who: Who) -> dict[str, str]:
         """Return the headers that say what is left of `who`'s ration; none where there is no ration, or nothing was

@@ -38,14 +38,14 @@ from cod.web.conditions import (
     wants_text,
 )
 from cod.web.context import Context
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.events import EventStream
 from cod.web.locations import place
-from cod.web.portal import visits
-from cod.web.portal.answers import SECURITY, Answer, Asked, check_host, same_origin
+from cod.web.portal import sessions
+from cod.web.portal.answers import SECURITY, Answer, PageRequest, check_host, same_origin
 from cod.web.portal.front import Portal
-from cod.web.receiving import shown
 from cod.web.routes import Route, find, number, unquoted
+from cod.web.streaming import shown
 from cod.web.table import ROUTES
 from cod.web.uploads import tus
 from cod.web.uploads.form import FormRequest
@@ -72,7 +72,7 @@ class ApiRequest(FormRequest):
             if wrong := self._refusal or (self._stranger if not self._is_open() else None):
                 raise wrong
             await self._dispatch(self._who or Who("nobody", address=self.address))
-        except Wrong as wrong:
+        except HttpProblem as wrong:
             self._problem(wrong)
         except Exception as error:
             self._problem(tus.wrong(error, self._upload))
@@ -83,7 +83,7 @@ class ApiRequest(FormRequest):
         path, method = unquoted(self.path.decode("latin-1")), self._verb()
         is_metrics = path == "/metrics"
         if not path.startswith(openapi.PREFIX + "/") and not is_metrics:
-            raise Wrong(404, "not_found", f"there is nothing here; the API is below {openapi.PREFIX}/")
+            raise HttpProblem(404, "not_found", f"there is nothing here; the API is below {openapi.PREFIX}/")
         path = path.removeprefix(openapi.PREFIX)
         route, names, methods = find(ROUTES, method, path)
         if route is not None:
@@ -93,12 +93,12 @@ class ApiRequest(FormRequest):
             return await other()
         allowed = ["GET"] if other is not None else methods
         if not allowed:
-            raise Wrong(404, "not_found", "there is no such resource; see /api/v1/openapi.json")
+            raise HttpProblem(404, "not_found", "there is no such resource; see /api/v1/openapi.json")
         allowed += [*(["HEAD"] if "GET" in allowed else []), "OPTIONS"]
         self._headers["Allow"] = ", ".join(allowed)
         if method == "OPTIONS":
             return self._send(204, b"")
-        raise Wrong(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(allowed)}")
+        raise HttpProblem(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(allowed)}")
 
     def _others(self, who: Who) -> dict[str, Callable[[], Awaitable[None]]]:
         """What can be read and is no route of the table, by path."""
@@ -109,7 +109,7 @@ class ApiRequest(FormRequest):
 
     async def _metrics(self, who: Who) -> None:
         if not who.admin:
-            raise Wrong(403, "forbidden", "only the site's administrators may do that")
+            raise HttpProblem(403, "forbidden", "only the site's administrators may do that")
         self._query(None)
         self._send_text(200, await self.context.metrics(), "text/plain; version=0.0.4; charset=utf-8")
 
@@ -124,12 +124,13 @@ class ApiRequest(FormRequest):
         return route is not None and route.open and self.getHeader("authorization") is None
 
     def _check_script(self) -> None:
-        """Raise `Wrong` unless what a browser asks for by its cookie comes from a page of ours."""
+        """Raise `HttpProblem` unless what a browser asks for by its cookie comes from a page of ours."""
         check_host(self.getHeader("host"), self.context.names)
-        visit = visits.visit(self.session, self.getHeader("cookie"))
+        visit = sessions.visit(self.session, self.getHeader("cookie"))
         genuine = same_origin(self.getHeader) and visit.proves(self.getHeader("x-csrf-token") or "")
         if self._verb() != "GET" and not genuine:
-            raise Wrong(403, "form_expired", "a browser's script should send X-CSRF-Token, from a page of this site")
+            raise HttpProblem(403, "form_expired", "a browser's script should send X-CSRF-Token, from a page of this "
+                              "site")
 
     async def _run(self, route: Route, names: dict[str, str], who: Who) -> None:
         if self._piece is not None:
@@ -197,8 +198,9 @@ class ApiRequest(FormRequest):
     def _repeat(self, route: Route, names: dict[str, str], before: Repeated) -> None:
         self._headers["Idempotency-Replayed"] = "true"
         if route.reply is not None and not before.body:
-            raise Wrong(409, "shown_once", "this was done when it was asked first; what it made was a secret, which is "
-                        "shown once")
+            raise HttpProblem(409, "shown_once", "this was done when it was asked first; what it made was a secret, "
+                              "which is "
+                              "shown once")
         self._locate(route, names, json.loads(before.body) if before.body else None)
         self._send_text(before.status, before.body.encode())
 
@@ -207,17 +209,17 @@ class ApiRequest(FormRequest):
         if self.method == b"HEAD":
             return self._send(200, b"", "text/event-stream")
         if refusal := self.context.hub.refusal(who):
-            raise Wrong(503, "busy", refusal)
+            raise HttpProblem(503, "busy", refusal)
         last = self.getHeader("last-event-id") or ""
         return await EventStream(self.context.hub, self, who, self.caller).start(
             number(last) if query.after is None and last else query.after)
 
     # ------------------------------------------------ pages
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> PageRequest:
         path, _, query = self.uri.decode("latin-1").partition("?")
-        return Asked(self._verb(), unquoted(path), query, self.getHeader, _whole(self.content),
-                     visits.visit(self.session, self.getHeader("cookie")), self.address)
+        return PageRequest(self._verb(), unquoted(path), query, self.getHeader, _whole(self.content),
+                           sessions.visit(self.session, self.getHeader("cookie")), self.address)
 
     def _send_page(self, answer: Answer) -> None:
         self._headers |= SECURITY | answer.headers
@@ -244,26 +246,26 @@ class ApiRequest(FormRequest):
         if self._told_by_headers(route):
             return self._creation(route)
         if (self.getHeader("content-type") or "application/json").partition(";")[0].strip() != "application/json":
-            raise Wrong(415, "unsupported_media_type", "the body should be application/json")
+            raise HttpProblem(415, "unsupported_media_type", "the body should be application/json")
         try:
             values = json.loads(_whole(self.content))
         except (ValueError, RecursionError) as error:
-            raise Wrong(400, "bad_json", f"the body is not JSON: {error}") from None
+            raise HttpProblem(400, "bad_json", f"the body is not JSON: {error}") from None
         return checked(route.body or Nothing, values)
 
     def _query(self, query: type[BaseModel] | None) -> Any:
         try:
             pairs = parse_qsl(self.uri.partition(b"?")[2].decode(), keep_blank_values=True, max_num_fields=50)
         except ValueError:
-            raise Wrong(400, "bad_query", "the query string cannot be read") from None
+            raise HttpProblem(400, "bad_query", "the query string cannot be read") from None
         names = [name for name, _ in pairs]
         if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
-            raise Wrong(422, "invalid", "stands twice", next(iter(twice)), twice)
+            raise HttpProblem(422, "invalid", "stands twice", next(iter(twice)), twice)
         return checked(query or NoQuery, dict(pairs))
 
     # ------------------------------------------------ writing the answer
 
-    def _problem(self, wrong: Wrong) -> None:
+    def _problem(self, wrong: HttpProblem) -> None:
         if wrong.status == 401:
             self._headers["WWW-Authenticate"] = "Bearer"
         self._headers |= wrong.headers()

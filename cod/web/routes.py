@@ -20,7 +20,7 @@ Flow = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Call:
     """A checked question.
 
     names   the path's parameters
@@ -63,15 +63,15 @@ class Ask:
         return self.who.name
 
 
-Claims = Callable[[Ask], Sequence[Claim]]
+Claims = Callable[[Call], Sequence[Claim]]
 
 
-def ANYBODY(ask: Ask) -> Sequence[Claim]:
+def ANYBODY(ask: Call) -> Sequence[Claim]:
     """Everybody who is signed in; a list shows what they may see of it."""
     return (Claim(Right.ANY),)
 
 
-def ADMINS(ask: Ask) -> Sequence[Claim]:
+def ADMINS(ask: Call) -> Sequence[Claim]:
     """The site's administrators."""
     return (Claim(Right.ADMIN),)
 
@@ -92,7 +92,7 @@ def manage(kind: str, part: str = "name") -> Claims:
 
 
 def _wanting(right: Right, kind: str, part: str, about: str) -> Claims:
-    def wants(ask: Ask) -> Sequence[Claim]:
+    def wants(ask: Call) -> Sequence[Claim]:
         return (Claim(right, kind, ask.names[part]),)
 
     wants.__doc__ = about  # shown in the API's document
@@ -128,9 +128,9 @@ class Route:
     path: str
     claims: Claims
     summary: str
-    call: Callable[[Ask], Flow]
+    call: Callable[[Call], Flow]
     shape: Callable[[Any], BaseModel] | None = None
-    work: Callable[[Ask, Any], BaseModel] | None = None
+    work: Callable[[Call, Any], BaseModel] | None = None
     reply: type[BaseModel] | None = None
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
@@ -138,12 +138,12 @@ class Route:
     local: bool = False
     secret: bool = False
     upload: bool = False
-    act: Callable[[Any, Ask], Awaitable[Any]] | None = None
+    act: Callable[[Any, Call], Awaitable[Any]] | None = None
     open: bool = False
-    before: Callable[[Ask], Any] | None = None
+    before: Callable[[Call], Any] | None = None
     dear: bool = False
     quiet: bool = False
-    sketch: Callable[[Ask], Flow] | None = None
+    sketch: Callable[[Call], Flow] | None = None
     makes: str = ""
     action: str = ""
 
@@ -162,7 +162,7 @@ def open_to(reply: BaseModel, who: Who) -> BaseModel:
     return reply.for_others() if isinstance(reply, Reply) and not who.admin else reply
 
 
-def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Ask], Flow], **rest: Any) -> Route:
+def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Call], Flow], **rest: Any) -> Route:
     """A route whose `shape` is its reply model's own constructor unless it is given."""
     reply = rest.get("reply")
     if reply is not None and "act" in rest:

@@ -24,7 +24,7 @@ from cod.ca import Ca
 from cod.model import Site
 from cod.pool import Pool
 from cod.web import metrics
-from cod.web.channel import MOST_OF_ONE, Channel, Crowd
+from cod.web.channel import MOST_OF_ONE, Channel, ConnectionCount
 from cod.web.context import Context
 from cod.web.events import Hub
 from cod.web.portal.front import Portal
@@ -48,7 +48,7 @@ class Api(http.HTTPFactory):
     def __init__(self, context: Context) -> None:
         super().__init__(timeout=60, reactor=context.reactor)
         self.context = context
-        self.crowd = Crowd(None if context.local or context.proxied else MOST_OF_ONE)
+        self.crowd = ConnectionCount(None if context.local or context.proxied else MOST_OF_ONE)
         self.portal = None if context.local else Portal(context, PAGES, ACTIONS)
 
     protocol = Channel  # type: ignore[assignment]

@@ -24,7 +24,7 @@ from scipy.sparse import lil_array
 from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Fitting
-from cod.policy.scheduler.snapshot import WARM, Decision, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.snapshot import WARM, Decision, FreeNodes, Kind, PendingRequest, Snapshot
 
 POLICY = Policy()
 MEMORY = (1, 2, 4, 8)  # GiB
@@ -63,17 +63,17 @@ def random_site(load: Load, dice: random.Random) -> Snapshot:
             types[number] = NodeType(
                 number, f"m{memory}n{nics}", "", f'<node><memory mib="{memory * 1024}"/>' + "<nic/>" * nics + "</node>",
                 float(memory * nics), 0.0)
-    lots = [Lot(Kind(number, block, ""), WARM, dice.randint(2, 12))
+    lots = [FreeNodes(Kind(number, block, ""), WARM, dice.randint(2, 12))
             for number in types for block in range(1, load.blocks + 1)]
     free = sum(lot.count for lot in lots)
-    wishes: list[Wish] = []
+    wishes: list[PendingRequest] = []
     wanted = 0
     while wanted < load.demand * free:
         tuples = tuple(RequestTuple(dice.randint(1, load.most), _attributes(dice), 1)
                        for _ in range(dice.randint(1, load.tuples)))
         wanted += sum(one.count for one in tuples)
-        wishes.append(Wish(len(wishes) + 1, len(wishes) + 1, 0, dice.random(), 1, "", tuples,
-                           may_spread=dice.random() < load.spread))
+        wishes.append(PendingRequest(len(wishes) + 1, len(wishes) + 1, 0, dice.random(), 1, "", tuples,
+                                     may_spread=dice.random() < load.spread))
     site = Counter[int]()
     for lot in lots:
         site[lot.kind.type] += lot.count
@@ -103,7 +103,7 @@ class Program:
     def __init__(self, seen: Snapshot) -> None:
         self._seen = seen
         fitting = Fitting(seen)
-        self.columns: list[tuple[Wish, int, Kind | None, int]] = [(wish, -1, None, 0) for wish in seen.wishes]
+        self.columns: list[tuple[PendingRequest, int, Kind | None, int]] = [(wish, -1, None, 0) for wish in seen.wishes]
         for wish in seen.wishes:
             for position, one in enumerate(wish.tuples):
                 for kind in fitting.fit(one, wish.subnet).kinds:

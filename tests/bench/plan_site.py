@@ -22,16 +22,16 @@ from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
+    Allocation,
     Cache,
-    Coming,
+    FreeNodes,
     Holder,
-    Holding,
+    IncomingNodes,
     Kind,
-    Lot,
     OpenReclaim,
+    PendingRequest,
     Plan,
     Snapshot,
-    Wish,
 )
 
 NOW = 1e6
@@ -45,7 +45,7 @@ def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
     kinds = [Kind(number, block, "") for number in range(1, TYPES + 1) for block in range(1, BLOCKS + 1)]
     each = nodes // len(kinds)
     lots = [lot for kind in kinds for lot in _lots(kind, each * 20 // 100, dice)]
-    coming = [Coming(kind, each * 5 // 100 + 1) for kind in kinds]
+    coming = [IncomingNodes(kind, each * 5 // 100 + 1) for kind in kinds]
     holdings = [one for kind in kinds for one in _holdings(kind, each * 75 // 100, dice)]
     held, site = Counter[int](), Counter[int]()
     for holding in holdings:
@@ -70,26 +70,26 @@ def _template(number: int) -> str:
             f'<when><cpu><cores min="{number}"/></cpu></when></image></template>')
 
 
-def _lots(kind: Kind, nodes: int, dice: random.Random) -> Iterator[Lot]:
+def _lots(kind: Kind, nodes: int, dice: random.Random) -> Iterator[FreeNodes]:
     alike = Counter[tuple[int, Cache | None]]()
     for _ in range(nodes):
         cached = Cache(dice.randint(1, TEMPLATES), dice.randint(1, 20))
         alike[dice.choice([WARM, COLD]), dice.choice([None, None, cached])] += 1
-    return (Lot(kind, readiness, count, cache) for (readiness, cache), count in alike.items())
+    return (FreeNodes(kind, readiness, count, cache) for (readiness, cache), count in alike.items())
 
 
-def _holdings(kind: Kind, nodes: int, dice: random.Random) -> Iterator[Holding]:
+def _holdings(kind: Kind, nodes: int, dice: random.Random) -> Iterator[Allocation]:
     for vcluster in dice.sample(range(1, VCLUSTERS + 1), 12):
         count = min(nodes, max(1, nodes // 12))
         if count:
             nodes -= count
-            yield Holding(vcluster, kind, count, dice.randint(0, count), NOW + 100)
+            yield Allocation(vcluster, kind, count, dice.randint(0, count), NOW + 100)
 
 
-def _wishes(requests: int, dice: random.Random) -> list[Wish]:
+def _wishes(requests: int, dice: random.Random) -> list[PendingRequest]:
     wants = [f'<requires><memory><mib min="{dice.randint(1, 36) * 1024}"/></memory>'
              f'<cpu><cores min="{number % 30 + 2}"/></cpu></requires>' for number in range(DOCUMENTS)]
-    return [Wish(
+    return [PendingRequest(
         number, 1000 + number, dice.randint(0, 9), NOW - dice.randint(0, 20000), dice.randint(1, 20), "lab",
         tuple(RequestTuple(dice.randint(1, 16), dice.choice(wants), dice.randint(1, TEMPLATES))
               for _ in range(dice.choice([1, 1, 1, 2]))), may_spread=number % 10 == 0)
@@ -108,7 +108,7 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
     """The site after the plan, as far as it matters for the next: what was granted is gone, what was taken is told."""
     gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.noes if no.final}
     told = {no.request_id: no.sentence for no in done.noes}
-    given = Counter[Lot]()
+    given = Counter[FreeNodes]()
     held = {wish.id: Counter[Kind]() for wish in seen.wishes}
     for grant in done.grants:
         for share in grant.shares:
@@ -124,7 +124,7 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
         seen,
         lots=[replace(lot, count=lot.count - given[lot]) for lot in seen.lots],
         holdings=[replace(one, mobile=one.mobile - lost[one.vcluster_id, one.kind]) for one in seen.holdings]
-        + [Holding(1000 + one, kind, count, 0, NOW + 300) for one, kinds in held.items()
+        + [Allocation(1000 + one, kind, count, 0, NOW + 300) for one, kinds in held.items()
            for kind, count in kinds.items()],
         holders={one.id: replace(one, leaving=leaving[one.id]) for one in seen.holders.values()},
         reclaims=[OpenReclaim(number, take.vcluster_id, take.request_id, take.kind, take.count, NOW + 300)

@@ -16,14 +16,14 @@ from cod import webcert
 from cod.model import Site
 from cod.pool import Pool
 from cod.web import channel
-from cod.web.channel import Crowd
+from cod.web.channel import ConnectionCount
 from cod.web.tls import WebTls
 from tests.net.apiserver import serving
 from tests.waiting import until
 
 
 def test_one_address_does_not_take_all_places() -> None:
-    crowd = Crowd(2)
+    crowd = ConnectionCount(2)
     assert [crowd.enter("192.0.2.1") for _ in range(3)] == [True, True, False]
     assert crowd.enter("192.0.2.2")
     crowd.leave("192.0.2.1")
@@ -32,7 +32,7 @@ def test_one_address_does_not_take_all_places() -> None:
 
 def test_a_proxy_s_places_are_everybody_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "MOST", 3)
-    crowd = Crowd(None)
+    crowd = ConnectionCount(None)
     assert [crowd.enter("127.0.0.1") for _ in range(4)] == [True, True, True, False]
 
 

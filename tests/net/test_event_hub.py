@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from cod.model import Role, Who
 from cod.store.nodes import nodes
 from cod.web import event_texts, events
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.event_texts import OVERLAP, Following, Happening
 from cod.web.events import Hub
 from tests.net.handpool import HandPool
@@ -198,7 +198,7 @@ def test_whose_session_is_over_is_sent_away(site: Site) -> None:
     stream, request = site.follow()
 
     async def over() -> Who:
-        raise Wrong(401, "unauthorised", "you are not signed in any more")
+        raise HttpProblem(401, "unauthorised", "you are not signed in any more")
 
     stream._again = over
     site.clock.advance(events.CHECKED)

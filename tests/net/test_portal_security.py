@@ -28,7 +28,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups, people
 from cod.web.portal.registry import PAGES
-from cod.web.portal.visits import Visit
+from cod.web.portal.sessions import Visit
 from cod.web.tls import WebTls
 from tests.net.apiserver import ADMIN, NOW, Served, add_node, serving
 from tests.net.portalclient import ANN, Browser, Shown, member, signed_in

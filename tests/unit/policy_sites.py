@@ -13,16 +13,16 @@ from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
+    Allocation,
     Cache,
-    Coming,
     Decision,
+    FreeNodes,
     Holder,
-    Holding,
+    IncomingNodes,
     Kind,
-    Lot,
     OpenReclaim,
+    PendingRequest,
     Snapshot,
-    Wish,
 )
 
 TEMPLATES = {
@@ -48,15 +48,15 @@ def kind(type_id: int = SMALL, block: int = 0, subnet: str = "") -> Kind:
     return Kind(type_id, block, subnet)
 
 
-def lot(count: int, where: Kind | int = SMALL, readiness: int = WARM, **columns: Any) -> Lot:
+def lot(count: int, where: Kind | int = SMALL, readiness: int = WARM, **columns: Any) -> FreeNodes:
     """Free nodes."""
-    return Lot(where if isinstance(where, Kind) else kind(where), readiness, count, **columns)
+    return FreeNodes(where if isinstance(where, Kind) else kind(where), readiness, count, **columns)
 
 
-def wish(number: int, *counts: int | RequestTuple, **columns: Any) -> Wish:
+def wish(number: int, *counts: int | RequestTuple, **columns: Any) -> PendingRequest:
     """A request for so many nodes of any kind (a tuple for each count), of a vcluster of its own."""
     tuples = tuple(one if isinstance(one, RequestTuple) else RequestTuple(one, "", 1) for one in counts)
-    return replace(Wish(number, 1000 + number, 0, float(number), 9, "lab", tuples), **columns)
+    return replace(PendingRequest(number, 1000 + number, 0, float(number), 9, "lab", tuples), **columns)
 
 
 def holder(number: int, held: int, floor: int = 0, priority: int = 0, **columns: Any) -> Holder:
@@ -100,9 +100,10 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
     """
     kinds = st.sampled_from(KINDS)
     reserved = st.sampled_from([0, 0, 0] if settled else [0, 0, 0, OLD, 99])
-    lots = draw(st.lists(st.builds(Lot, kinds, st.sampled_from([WARM, COLD]), st.integers(1, 3), CACHES, reserved),
+    lots = draw(st.lists(st.builds(FreeNodes, kinds, st.sampled_from([WARM, COLD]), st.integers(1, 3), CACHES,
+                                   reserved),
                          max_size=6, unique_by=lambda one: replace(one, count=0)))
-    coming = draw(st.lists(st.builds(Coming, kinds, st.integers(1, 3), reserved, st.booleans()), max_size=3))
+    coming = draw(st.lists(st.builds(IncomingNodes, kinds, st.integers(1, 3), reserved, st.booleans()), max_size=3))
     holders, holdings, reclaims = [], [], []
     for number in range(1, draw(st.integers(0, 4)) + 1):
         own = draw(st.dictionaries(kinds, st.integers(1, 4), max_size=3))
@@ -113,7 +114,7 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
             left += leaving
             mobile = draw(st.integers(0, count - leaving))
             immune = NOW + 50 if mobile + leaving < count else None
-            holdings.append(Holding(number, where, count, mobile, immune))
+            holdings.append(Allocation(number, where, count, mobile, immune))
             if leaving:
                 reclaims.append(OpenReclaim(len(reclaims) + 1, number, OLD, where, leaving,
                                       draw(st.sampled_from([NOW - 1, NOW + 5]))))
@@ -183,7 +184,7 @@ def carried_out(seen: Snapshot, done: Decision, policy: Policy = POLICY, now: fl
 
 def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
     """Nothing is reserved for, or being taken for, requests that wait no longer."""
-    lots: Counter[Lot] = Counter()
+    lots: Counter[FreeNodes] = Counter()
     for one in seen.lots:
         lots[replace(one, count=0, reserved=0 if one.reserved in gone else one.reserved)] += one.count
     for reclaim in seen.reclaims:
@@ -195,7 +196,8 @@ def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
         reclaims=[one for one in seen.reclaims if one.request_id not in gone])
 
 
-def _given(seen: Snapshot, where: Lot, count: int, wanted: Wish, now: float, immune_until: float) -> Snapshot:
+def _given(seen: Snapshot, where: FreeNodes, count: int, wanted: PendingRequest, now: float,
+           immune_until: float) -> Snapshot:
     lots = [replace(one, count=one.count - count) if replace(one, count=0) == replace(where, count=0) else one
             for one in seen.lots]
     assert sum(one.count for one in lots) == sum(one.count for one in seen.lots) - count
@@ -205,7 +207,7 @@ def _given(seen: Snapshot, where: Lot, count: int, wanted: Wish, now: float, imm
     # It counts as its creation size: else what it grew by could be taken from those that it has had for long.
     known = replace(known, held=known.held + count, floor=known.floor + count)
     held = {(one.vcluster_id, one.kind): one for one in seen.holdings}
-    before = held.get((known.id, where.kind), Holding(known.id, where.kind, 0, 0))
+    before = held.get((known.id, where.kind), Allocation(known.id, where.kind, 0, 0))
     held[known.id, where.kind] = replace(before, count=before.count + count, immune_until=immune_until)
     return replace(seen, lots=[one for one in lots if one.count], holders={**seen.holders, known.id: known},
                    holdings=list(held.values()))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from cod.model import Policy
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.snapshot import Decision, Holder, Holding, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.snapshot import Allocation, Decision, FreeNodes, Holder, Kind, PendingRequest, Snapshot
 from tests.unit.policy_sites import SMALL, kind, site, wish
 
 STEP = 60.0
@@ -39,7 +39,7 @@ class Stream:
     now: float = 0.0
     waits: dict[int, float] = field(default_factory=dict)
     used: float = 0.0
-    _pending: dict[int, Wish] = field(default_factory=dict)
+    _pending: dict[int, PendingRequest] = field(default_factory=dict)
     _running: dict[int, tuple[float, float, Counter[Kind]]] = field(default_factory=dict)
 
     def run(self, until: float) -> Iterator[tuple[Snapshot, Decision]]:
@@ -73,10 +73,10 @@ class Stream:
         for *_, held in self._running.values():
             free -= held
         return site(
-            lots=[Lot(one, 0, count) for one, count in free.items()], wishes=list(self._pending.values()),
+            lots=[FreeNodes(one, 0, count) for one, count in free.items()], wishes=list(self._pending.values()),
             holders=[Holder(1000 + one, f"v{one}", 0, held.total(), held.total(), expires_at=ends)
                      for one, (ends, _, held) in self._running.items()],
-            holdings=[Holding(1000 + one, where, count, 0)
+            holdings=[Allocation(1000 + one, where, count, 0)
                       for one, (*_, held) in self._running.items() for where, count in held.items()],
             site={SMALL: sum(self.blocks)})
 

@@ -14,16 +14,16 @@ from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
+    Allocation,
     Cache,
-    Coming,
     Decision,
-    Ease,
-    Holding,
+    FreeNodes,
+    IncomingNodes,
     Kind,
-    Lot,
     OpenReclaim,
+    Preempt,
+    PreemptLess,
     Snapshot,
-    Take,
 )
 from tests.unit.policy_sites import (
     BIG,
@@ -158,7 +158,7 @@ def test_nodes_on_another_subnet_are_not_taken() -> None:
 # ---------------------------------------------------------------- waiting for what is on its way
 
 def test_whoever_waits_for_nodes_on_their_way_keeps_the_free_ones() -> None:
-    done = decided(lots=[lot(1)], coming=[Coming(kind(), 2)],
+    done = decided(lots=[lot(1)], coming=[IncomingNodes(kind(), 2)],
                    wishes=[wish(1, 3), wish(2, 1, submitted_at=50.0)])
     assert codes(done) == {1: "coming", 2: "busy"}
     assert sentences(done)[1] == "waits for 2 nodes on their way back"
@@ -172,18 +172,18 @@ def test_what_cannot_come_keeps_nothing() -> None:
 
 def test_warm_and_waking_nodes_are_kept_before_cold_ones() -> None:
     """Else the next plan would have another one woken."""
-    lots, coming = [lot(1), lot(3, readiness=COLD)], [Coming(kind(), 1, waking=True), Coming(kind(), 3)]
+    lots, coming = [lot(1), lot(3, readiness=COLD)], [IncomingNodes(kind(), 1, waking=True), IncomingNodes(kind(), 3)]
     done = decided(lots=lots, coming=coming, wishes=[wish(1, 6)])
     assert done.kept == {lots[0]: 1, lots[1]: 3}
     assert decided(lots=lots, coming=coming, wishes=[wish(1, 5)]).kept == {lots[0]: 1, lots[1]: 3}
-    fewer = decide(site(lots=[lot(1), lot(1, readiness=COLD)], coming=[Coming(kind(), 2, waking=True)],
+    fewer = decide(site(lots=[lot(1), lot(1, readiness=COLD)], coming=[IncomingNodes(kind(), 2, waking=True)],
                         wishes=[wish(1, 3)]), POLICY, NOW)
     assert fewer.kept == {lot(1): 1}
 
 
 def test_the_nodes_of_vclusters_whose_lease_is_over_are_on_their_way() -> None:
     for ends in ({"drain_until": NOW + 9}, {"expires_at": NOW}):
-        done = decided(holders=[holder(1, 2, **ends)], holdings=[Holding(1, kind(), 2, 2)],
+        done = decided(holders=[holder(1, 2, **ends)], holdings=[Allocation(1, kind(), 2, 2)],
                        wishes=[wish(1, 2, priority=5)])
         assert (codes(done), done.takes) == ({1: "coming"}, ())
 
@@ -197,38 +197,39 @@ def test_reserved_nodes_are_for_their_request_only() -> None:
     lots = [lot(2, reserved=7)]
     assert granted(decided(lots=lots, wishes=[wish(7, 2)])) == [7]
     assert codes(decided(lots=lots, wishes=[wish(1, 2)])) == {1: "busy"}
-    assert codes(decided(coming=[Coming(kind(), 2, reserved=7)], wishes=[wish(1, 2)])) == {1: "busy"}
-    assert codes(decided(coming=[Coming(kind(), 2, reserved=7)], wishes=[wish(7, 2)])) == {7: "coming"}
+    assert codes(decided(coming=[IncomingNodes(kind(), 2, reserved=7)], wishes=[wish(1, 2)])) == {1: "busy"}
+    assert codes(decided(coming=[IncomingNodes(kind(), 2, reserved=7)], wishes=[wish(7, 2)])) == {7: "coming"}
 
 
 # ---------------------------------------------------------------- taking
 
 def test_just_what_is_short_is_taken_from_the_lowest_priority() -> None:
-    done = decided(lots=[lot(1)], coming=[Coming(kind(), 1)],
+    done = decided(lots=[lot(1)], coming=[IncomingNodes(kind(), 1)],
                    holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
-                   holdings=[Holding(1, kind(), 4, 4), Holding(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
-    assert done.takes == (Take(1, 2, kind(), 2),)
+                   holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
+    assert done.takes == (Preempt(1, 2, kind(), 2),)
     assert sentences(done) == {
         1: "waits for 2 nodes that vclusters of lower priority give back and 1 node on its way back"}
 
 
 def test_higher_levels_are_added_when_lower_ones_are_not_enough() -> None:
     done = decided(holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
-                   holdings=[Holding(1, kind(), 4, 4), Holding(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
-    assert Counter(done.takes) == Counter([Take(1, 2, kind(), 2), Take(1, 1, kind(), 2)])
+                   holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
+    assert Counter(done.takes) == Counter([Preempt(1, 2, kind(), 2), Preempt(1, 1, kind(), 2)])
 
 
 def test_a_lower_priority_before_a_cheaper_type() -> None:
     done = decided(holders=[holder(1, 2, priority=1), holder(2, 2, priority=0)],
-                   holdings=[Holding(1, kind(), 2, 2), Holding(2, kind(BIG), 2, 2)], wishes=[wish(1, 2, priority=2)])
-    assert done.takes == (Take(1, 2, kind(BIG), 2),)
+                   holdings=[Allocation(1, kind(), 2, 2), Allocation(2, kind(BIG), 2, 2)], wishes=[wish(1, 2,
+                                                                                                        priority=2)])
+    assert done.takes == (Preempt(1, 2, kind(BIG), 2),)
 
 
 @pytest.mark.parametrize(("columns", "mobile"), [
     ({"priority": 2}, 4), ({"priority": 3}, 4), ({"floor": 3}, 4), ({"leaving": 3}, 1), ({}, 1)])
 def test_what_may_not_be_taken(columns: dict[str, int], mobile: int) -> None:
     own = replace(holder(1, 4), **columns)
-    done = decided(holders=[own], holdings=[Holding(1, kind(), 4, mobile)], wishes=[wish(1, 2, priority=2)])
+    done = decided(holders=[own], holdings=[Allocation(1, kind(), 4, mobile)], wishes=[wish(1, 2, priority=2)])
     assert (codes(done), done.takes) == ({1: "busy"}, ())
 
 
@@ -236,20 +237,20 @@ def test_what_may_not_be_taken(columns: dict[str, int], mobile: int) -> None:
 def test_nothing_is_taken_whose_lease_is_over(columns: dict[str, float]) -> None:
     """It comes anyway: it is waited for. It does not count twice, as coming and as what can be taken."""
     own = replace(holder(1, 4), **columns)
-    seen = {"holders": [own], "holdings": [Holding(1, kind(), 4, 4)], "site": {SMALL: 9}}
+    seen = {"holders": [own], "holdings": [Allocation(1, kind(), 4, 4)], "site": {SMALL: 9}}
     for count, code in ((4, "coming"), (6, "busy")):
         done = decided(**seen, wishes=[wish(1, count, priority=2)])
         assert (codes(done), done.takes) == ({1: code}, ())
 
 
 def test_nothing_is_taken_from_the_vcluster_itself() -> None:
-    seen = {"holders": [holder(1, 4, priority=0)], "holdings": [Holding(1, kind(), 4, 4)], "site": {SMALL: 9}}
+    seen = {"holders": [holder(1, 4, priority=0)], "holdings": [Allocation(1, kind(), 4, 4)], "site": {SMALL: 9}}
     assert decided(**seen, wishes=[wish(1, 2, priority=2, vcluster_id=1, own={SMALL: 4})]).takes == ()
     assert decided(**seen, wishes=[wish(1, 2, priority=2)]).takes != ()
 
 
 def test_a_floor_holds_for_all_kinds_together() -> None:
-    holdings = [Holding(1, ONE, 3, 3), Holding(1, TWO, 3, 3)]
+    holdings = [Allocation(1, ONE, 3, 3), Allocation(1, TWO, 3, 3)]
     wishes = [wish(1, 2, priority=2), wish(2, 2, priority=2, submitted_at=50.0)]
     done = decided(holders=[holder(1, 6, 3)], holdings=holdings, wishes=wishes)
     assert (len(done.takes), codes(done)) == (1, {1: "taking", 2: "busy"})
@@ -259,64 +260,65 @@ def test_a_floor_holds_for_all_kinds_together() -> None:
 
 def test_where_several_blocks_are_needed_each_lends_its_part() -> None:
     done = decided(lots=[lot(1, ONE)], holders=[holder(1, 2), holder(2, 2)],
-                   holdings=[Holding(1, ONE, 2, 2), Holding(2, TWO, 2, 2)],
+                   holdings=[Allocation(1, ONE, 2, 2), Allocation(2, TWO, 2, 2)],
                    wishes=[wish(1, 5, priority=1, may_spread=True)])
-    assert Counter(done.takes) == Counter([Take(1, 1, ONE, 2), Take(1, 2, TWO, 2)])
+    assert Counter(done.takes) == Counter([Preempt(1, 1, ONE, 2), Preempt(1, 2, TWO, 2)])
 
 
 def test_who_may_be_spread_takes_no_more_than_is_short_everywhere() -> None:
-    done = decided(coming=[Coming(ONE, 1, reserved=1)], holders=[holder(1, 3)], holdings=[Holding(1, TWO, 3, 3)],
+    done = decided(coming=[IncomingNodes(ONE, 1, reserved=1)], holders=[holder(1, 3)], holdings=[Allocation(1, TWO, 3,
+                                                                                                            3)],
                    wishes=[wish(1, 2, priority=1, may_spread=True)])
-    assert done.takes == (Take(1, 1, TWO, 1),)  # though two of that block would do for it alone
+    assert done.takes == (Preempt(1, 1, TWO, 1),)  # though two of that block would do for it alone
 
 
 def test_what_is_still_to_be_given_back_is_counted() -> None:
-    seen = site(holders=[holder(1, 4)], holdings=[Holding(1, kind(), 4, 4)], wishes=[wish(1, 2, priority=1)])
+    seen = site(holders=[holder(1, 4)], holdings=[Allocation(1, kind(), 4, 4)], wishes=[wish(1, 2, priority=1)])
     first = decide(seen, POLICY, NOW)
     after = carried_out(seen, first)
     again = decide(after, POLICY, NOW)
-    assert (first.takes, again.takes, codes(again)) == ((Take(1, 1, kind(), 2),), (), {1: "taking"})
+    assert (first.takes, again.takes, codes(again)) == ((Preempt(1, 1, kind(), 2),), (), {1: "taking"})
 
 
 def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> None:
     seen: dict[str, object] = {
-        "holders": [holder(1, 4, leaving=1)], "holdings": [Holding(1, TWO, 4, 3)],
+        "holders": [holder(1, 4, leaving=1)], "holdings": [Allocation(1, TWO, 4, 3)],
         "reclaims": [OpenReclaim(1, 1, 1, TWO, 1, NOW + 9)], "wishes": [wish(1, 2, priority=1)]}
-    waits = decided(**seen, coming=[Coming(ONE, 1)])
-    assert (waits.takes, waits.eases) == ((Take(1, 1, TWO, 1),), ())
+    waits = decided(**seen, coming=[IncomingNodes(ONE, 1)])
+    assert (waits.takes, waits.eases) == ((Preempt(1, 1, TWO, 1),), ())
     assert granted(decided(**seen, lots=[lot(2, ONE)])) == [1]
 
 
-def eased(open_: int = 3, **columns: Any) -> tuple[Ease, ...]:
+def eased(open_: int = 3, **columns: Any) -> tuple[PreemptLess, ...]:
     """What is eased of a reclaim of `open_` nodes in block TWO, for the only request: it wants 4."""
     columns = {"wishes": [wish(1, 4, priority=1)], "holders": [holder(1, 4, 1, leaving=open_)]} | columns
     reclaim = OpenReclaim(1, 1, 1, TWO, open_, NOW + 9)
-    done = decided(holdings=[Holding(1, TWO, 4, 4 - open_)], reclaims=[reclaim], **columns)
+    done = decided(holdings=[Allocation(1, TWO, 4, 4 - open_)], reclaims=[reclaim], **columns)
     assert done.takes == ()
     return done.eases
 
 
 def test_what_is_not_short_any_more_may_stay() -> None:
-    free, coming = lot(1, TWO), Coming(TWO, 1)
+    free, coming = lot(1, TWO), IncomingNodes(TWO, 1)
     assert eased(lots=[free]) == ()
-    assert eased(lots=[free], coming=[coming]) == (Ease(1, 1, 2),)
-    assert eased(lots=[lot(2, TWO)], coming=[coming]) == (Ease(1, 2, 1),)
-    assert eased(coming=[Coming(TWO, 4)]) == (Ease(1, 3, 0),)
+    assert eased(lots=[free], coming=[coming]) == (PreemptLess(1, 1, 2),)
+    assert eased(lots=[lot(2, TWO)], coming=[coming]) == (PreemptLess(1, 2, 1),)
+    assert eased(coming=[IncomingNodes(TWO, 4)]) == (PreemptLess(1, 3, 0),)
     assert eased(lots=[lot(4, TWO)]) == (), "it is granted: its reclaims end with it"
 
 
 def test_it_is_not_taken_where_enough_is_on_its_way_elsewhere() -> None:
-    assert eased(coming=[Coming(ONE, 4)], lots=[lot(1, TWO)]) == (Ease(1, 3, 0),)
+    assert eased(coming=[IncomingNodes(ONE, 4)], lots=[lot(1, TWO)]) == (PreemptLess(1, 3, 0),)
     spread = [wish(1, 4, priority=1, may_spread=True)]
-    assert eased(coming=[Coming(ONE, 2)], lots=[lot(1, TWO)], wishes=spread) == (Ease(1, 2, 1),)
+    assert eased(coming=[IncomingNodes(ONE, 2)], lots=[lot(1, TWO)], wishes=spread) == (PreemptLess(1, 2, 1),)
 
 
 def test_what_would_be_taken_in_vain_may_stay() -> None:
-    assert eased(site={SMALL: 9}) == (Ease(1, 3, 0),), "the fourth is nowhere"
+    assert eased(site={SMALL: 9}) == (PreemptLess(1, 3, 0),), "the fourth is nowhere"
     two = [wish(1, 2, 2, priority=1)]
     assert eased(site={SMALL: 9}, wishes=two) == (), "perhaps the search was only given up"
     over = [holder(1, 4, 1, leaving=3), holder(1001, 1, drain_until=NOW + 5)]
-    assert eased(lots=[lot(1, TWO)], holders=over) == (Ease(1, 3, 0),), "it gets nothing: its lease has run out"
+    assert eased(lots=[lot(1, TWO)], holders=over) == (PreemptLess(1, 3, 0),), "it gets nothing: its lease has run out"
     assert eased(lots=[lot(1, TWO)], wishes=[wish(1, 4, priority=1, may_wait=False)]) == (), "it is rejected"
 
 
@@ -324,9 +326,9 @@ def test_the_highest_priority_is_spared_first_then_what_was_taken_last() -> None
     holders = [holder(1, 3, priority=0, leaving=3), holder(2, 1, priority=1, leaving=1)]
     reclaims = [OpenReclaim(1, 1, 1, ONE, 2, NOW + 9), OpenReclaim(2, 2, 1, ONE, 1, NOW + 5),
                 OpenReclaim(3, 1, 1, ONE, 1, NOW + 20)]
-    holdings = [Holding(1, ONE, 3, 0), Holding(2, ONE, 1, 0)]
-    for free, expected in ((1, (Ease(2, 1, 0),)), (2, (Ease(2, 1, 0), Ease(3, 1, 0))),
-                           (3, (Ease(2, 1, 0), Ease(3, 1, 0), Ease(1, 1, 1)))):
+    holdings = [Allocation(1, ONE, 3, 0), Allocation(2, ONE, 1, 0)]
+    for free, expected in ((1, (PreemptLess(2, 1, 0),)), (2, (PreemptLess(2, 1, 0), PreemptLess(3, 1, 0))),
+                           (3, (PreemptLess(2, 1, 0), PreemptLess(3, 1, 0), PreemptLess(1, 1, 1)))):
         done = decided(lots=[lot(free, ONE)], holders=holders, holdings=holdings, reclaims=reclaims,
                        wishes=[wish(1, 4, priority=2)])
         assert done.eases == expected
@@ -355,7 +357,7 @@ def test_no_block_is_large_enough() -> None:
 
 
 def test_a_vclusters_own_nodes_cannot_be_had_again() -> None:
-    done = decided(holders=[holder(1, 1)], holdings=[Holding(1, kind(), 1, 1)], lots=[lot(1)],
+    done = decided(holders=[holder(1, 1)], holdings=[Allocation(1, kind(), 1, 1)], lots=[lot(1)],
                    wishes=[wish(1, 2, vcluster_id=1, own={SMALL: 1})])
     assert sentences(done) == {1: "2 nodes wanted, the site has 1 matching besides its own"}
 
@@ -369,7 +371,7 @@ def test_tuples_that_are_too_many_together() -> None:
 
 
 def test_who_does_not_wait_is_told_now_and_nothing_is_taken_for_it() -> None:
-    done = decided(coming=[Coming(kind(), 2)], holders=[holder(1, 2)], holdings=[Holding(1, kind(), 2, 2)],
+    done = decided(coming=[IncomingNodes(kind(), 2)], holders=[holder(1, 2)], holdings=[Allocation(1, kind(), 2, 2)],
                    wishes=[wish(1, 2, priority=5, may_wait=False)])
     assert (codes(done), done.takes, done.noes[0].final) == ({1: "now"}, (), True)
     assert done.noes[0].sentence == "2 nodes wanted, too few of the 4 matching are free, and it does not wait"
@@ -388,7 +390,7 @@ def test_a_wait_is_told_once() -> None:
 
 
 def test_kept_cold_nodes_are_woken_and_granted_ones_are_not_spare() -> None:
-    seen = site(lots=[lot(2, readiness=COLD)], coming=[Coming(kind(), 1)], wishes=[wish(1, 3)])
+    seen = site(lots=[lot(2, readiness=COLD)], coming=[IncomingNodes(kind(), 1)], wishes=[wish(1, 3)])
     assert [(one.count, one.sleep) for one in plan(seen, POLICY, Energy(), NOW).power_changes] == [(2, False)]
     seen = site(lots=[lot(2, idle=2)], wishes=[wish(1, 2)])
     assert plan(seen, POLICY, Energy(manage=True, warm_low=0, warm_high=0), NOW).power_changes == ()
@@ -414,7 +416,7 @@ def test_there_is_room_for_many_tuples(count: int) -> None:
 
 def test_a_puzzle_without_a_short_answer_is_given_up() -> None:
     """30 tuples of 3 into 29 blocks of 5: there are more ways than anybody can try, and none that works."""
-    lots = [Lot(Kind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
+    lots = [FreeNodes(Kind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
     seen: Snapshot = site(lots=lots, wishes=[wish(1, *[3] * 30)])
     assert codes(decide(seen, POLICY, NOW)) == {1: "busy"}
 
@@ -423,11 +425,11 @@ def test_the_example_of_the_documentation() -> None:
     small, large, small_only = "", BIG_ONLY, '<requires><memory><mib max="2048"/></memory></requires>'
     done = decided(
         lots=[lot(2, TWO), lot(3, kind(BIG, 3))], holders=[holder(1, 4, 2, priority=1)],
-        holdings=[Holding(1, ONE, 4, 4)],
+        holdings=[Allocation(1, ONE, 4, 4)],
         wishes=[wish(1, RequestTuple(2, small, 1), priority=5), wish(2, RequestTuple(3, large, 1), priority=5),
                 wish(3, 2, priority=3), wish(4, 1, priority=1), wish(5, RequestTuple(5, small_only, 1), priority=1)])
     assert (nodes_of(done, 1), nodes_of(done, 2)) == ({TWO: 2}, {kind(BIG, 3): 3})
-    assert done.takes == (Take(3, 1, ONE, 2),)
+    assert done.takes == (Preempt(3, 1, ONE, 2),)
     assert codes(done) == {3: "taking", 4: "busy", 5: "impossible"}
 
 

@@ -18,7 +18,7 @@ from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler import feasibility, inventory, leases, placement, preemption, priority, reasons
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import Cache, Decision, Holder, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, Holder, Kind, PendingRequest, Snapshot
 from tests.unit.policy_sites import NOW, POLICY, TEMPLATES, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
 
 Property = Callable[[Snapshot], None]
@@ -29,7 +29,7 @@ Property = Callable[[Snapshot], None]
 def each_node_goes_to_one(seen: Snapshot) -> None:
     """No lot is used for more nodes than it has; reserved ones go only to whom they are reserved for."""
     done = decide(seen, POLICY, NOW)
-    used: Counter[Lot] = Counter(done.kept)
+    used: Counter[FreeNodes] = Counter(done.kept)
     for grant in done.grants:
         for share in grant.shares:
             assert share.count > 0
@@ -82,7 +82,7 @@ def nothing_protected_is_taken(seen: Snapshot) -> None:
 def nothing_is_taken_in_vain(seen: Snapshot) -> None:
     """Only for requests that wait for it and that may; no block is taken from while anything in it is free."""
     done = decide(seen, POLICY, NOW)
-    used: Counter[Lot] = Counter(done.kept)
+    used: Counter[FreeNodes] = Counter(done.kept)
     for grant in done.grants:
         for share in grant.shares:
             used[share.lot] += share.count
@@ -112,7 +112,7 @@ def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
         if len(wanted.tuples) > 1 or not after.wishes:
             continue
         for where in {one.kind for one in after.reclaims} | {one.kind for one in after.lots}:
-            done = decide(replace(after, lots=[*after.lots, Lot(where, 0, 1, Cache(3, 3))]), POLICY, NOW)
+            done = decide(replace(after, lots=[*after.lots, FreeNodes(where, 0, 1, Cache(3, 3))]), POLICY, NOW)
             taken = _still_taken(after, done, wanted)
             kinds = set(taken)
             if wanted.may_spread:
@@ -123,13 +123,13 @@ def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
                 assert taken.total() == wanted.tuples[0].count - there
 
 
-def _would_do(where: Kind, wanted: Wish) -> bool:
+def _would_do(where: Kind, wanted: PendingRequest) -> bool:
     one = wanted.tuples[0]
     return (not feasibility.lacking(one.attributes, TEMPLATES[one.template_id], TYPES[where.type].attributes)
             and where.subnet in ("", wanted.subnet))
 
 
-def _still_taken(seen: Snapshot, done: Decision, wanted: Wish) -> Counter[Kind]:
+def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[Kind]:
     """What is being taken for a request when the decision is carried out."""
     taken: Counter[Kind] = Counter()
     for take in done.takes:
@@ -144,7 +144,7 @@ def _still_taken(seen: Snapshot, done: Decision, wanted: Wish) -> Counter[Kind]:
     return +taken
 
 
-def _to_be_had(seen: Snapshot, where: Kind, wanted: Wish) -> int:
+def _to_be_had(seen: Snapshot, where: Kind, wanted: PendingRequest) -> int:
     mine = (0, wanted.id)
     there = sum(one.count for one in seen.lots if one.kind == where and one.reserved in mine)
     there += sum(one.count for one in seen.coming if one.kind == where and one.reserved in mine)
@@ -232,17 +232,17 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
     the same priority and age ask, too, of whom smaller ones may be satisfied instead (docs/allocation.md)."""
     done = decide(seen, POLICY, NOW)
     after = carried_out(seen, done)
-    lots: Counter[Lot] = Counter({replace(one, count=0): one.count for one in after.lots})
+    lots: Counter[FreeNodes] = Counter({replace(one, count=0): one.count for one in after.lots})
     for one in after.coming:
-        lots[Lot(one.kind, 0, 0, None, one.reserved)] += one.count
+        lots[FreeNodes(one.kind, 0, 0, None, one.reserved)] += one.count
     for open_ in after.reclaims:
-        lots[Lot(open_.kind, 0, 0, None, open_.request_id)] += open_.open
+        lots[FreeNodes(open_.kind, 0, 0, None, open_.request_id)] += open_.open
     leaving = Counter({(one.vcluster_id, one.kind): one.open for one in after.reclaims})
     stay = []
     for holding in after.holdings:
         count = leaving[holding.vcluster_id, holding.kind]
         if leases.over(after.holders[holding.vcluster_id], NOW):
-            lots[Lot(holding.kind, 0, 0)] += holding.count - count
+            lots[FreeNodes(holding.kind, 0, 0)] += holding.count - count
         else:
             stay.append(replace(holding, count=holding.count - count))
     there = replace(after, coming=[], reclaims=[], holdings=stay,
@@ -305,7 +305,7 @@ def _mobile_is_all(enter: Any) -> Any:
 
 
 def _forgets_to_count(draw: Any) -> Any:
-    def drawn(self: inventory.Stock, *arguments: Any) -> Any:
+    def drawn(self: inventory.Inventory, *arguments: Any) -> Any:
         left = dict(self.left)
         lots = draw(self, *arguments)
         self.left.update(left)
@@ -326,20 +326,21 @@ def _one_less(take: Any) -> Any:
 
 
 FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
-    (each_node_goes_to_one, _patched(inventory.Stock, "_draw", _forgets_to_count)),
+    (each_node_goes_to_one, _patched(inventory.Inventory, "_draw", _forgets_to_count)),
     (constraints_are_met, _patched(feasibility, "lacking", lambda _: lambda *_: ())),
-    (constraints_are_met, _patched(inventory.Stock, "take", _one_less)),
-    (constraints_are_met, _patched(inventory.Stock, "_count_out", lambda _: lambda *_: None)),
+    (constraints_are_met, _patched(inventory.Inventory, "take", _one_less)),
+    (constraints_are_met, _patched(inventory.Inventory, "_count_out", lambda _: lambda *_: None)),
     (constraints_are_met, _patched(placement, "at_once", lambda once: lambda want, free: once(
         replace(want, wish=replace(want.wish, may_spread=True)), free))),
-    (nothing_protected_is_taken, _patched(preemption.Lenders, "levels", lambda _: lambda self, below: self._levels)),
-    (nothing_protected_is_taken, _patched(preemption.Lenders, "__init__", _mobile_is_all)),
+    (nothing_protected_is_taken, _patched(preemption.Candidates, "levels", lambda _: lambda self, below: self._levels)),
+    (nothing_protected_is_taken, _patched(preemption.Candidates, "__init__", _mobile_is_all)),
     (nothing_protected_is_taken, _patched(Holder, "surplus", lambda _: property(lambda self: self.held))),
-    (nothing_is_taken_in_vain, _patched(inventory.Stock, "keep", lambda _: lambda *_: ([], inventory.Missing(0, 0)))),
+    (nothing_is_taken_in_vain, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0,
+                                                                                                                 0)))),
     (no_more_than_short_is_taken, _patched(placement._Loans, "_borrow", _one_more)),
-    (no_more_than_short_is_taken, _patched(inventory.Stock, "_expect", _no_takings)),
-    (no_more_than_short_is_taken, _patched(inventory.Stock, "unused", lambda _: lambda *_: Counter())),
-    (no_more_than_short_goes_on_being_taken, _patched(inventory.Stock, "unused", lambda _: lambda *_: Counter())),
+    (no_more_than_short_is_taken, _patched(inventory.Inventory, "_expect", _no_takings)),
+    (no_more_than_short_is_taken, _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter())),
+    (no_more_than_short_goes_on_being_taken, _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter())),
     (no_more_than_short_goes_on_being_taken, _patched(placement, "fill", lambda _: lambda demands, _: [
         Counter() for _ in demands])),
     (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, *_: reasons.run_out(
@@ -347,9 +348,10 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     (order_of_rows_means_nothing, _patched(priority, "ordered", lambda _: lambda wishes, *_: list(wishes))),
     (who_comes_later_changes_nothing, _patched(priority, "ordered", lambda first: lambda *rows: first(*rows)[::-1])),
     (only_the_impossible_is_rejected, _patched(reasons, "_impossible", lambda _: lambda *_: "")),
-    (planning_again_decides_nothing, _patched(inventory.Stock, "_expect", _no_takings)),
-    (planning_again_decides_nothing, _patched(inventory.Stock, "keep", lambda _: lambda *_: ([], inventory.Missing(0,
-    0)))), (it_comes_to_rest, _patched(inventory.Stock, "_expect", _no_takings)), (taken_nodes_bring_the_grant,
+    (planning_again_decides_nothing, _patched(inventory.Inventory, "_expect", _no_takings)),
+    (planning_again_decides_nothing, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([],
+                                                                                                 inventory.Missing(0,
+    0)))), (it_comes_to_rest, _patched(inventory.Inventory, "_expect", _no_takings)), (taken_nodes_bring_the_grant,
     _patched(placement._Loans, "_borrow", lambda borrow: lambda self, kind, count: (
         borrow(self, kind, max(1, count - 1))))),
 ]

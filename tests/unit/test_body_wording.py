@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 from cod.web.bodies import wording
 from cod.web.bodies.base import DnsLabel
 from cod.web.calls import checked
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.request import phrase
 from cod.web.table import ROUTES
 
@@ -50,7 +50,7 @@ class Sample(BaseModel):
     ({"odd": "w"}, "odd", "String should match pattern '^[xyz]$'"),  # nobody has said it better yet
 ])
 def test_what_is_said(values: dict[str, Any], field: str, said: str) -> None:
-    with pytest.raises(Wrong) as refused:
+    with pytest.raises(HttpProblem) as refused:
         checked(Sample, values)
     assert (refused.value.status, refused.value.field, refused.value.detail) == (422, field, said)
 
@@ -59,7 +59,7 @@ def test_what_is_missing() -> None:
     class Needs(BaseModel):
         name: str
 
-    with pytest.raises(Wrong, match=r"^is missing$"):
+    with pytest.raises(HttpProblem, match=r"^is missing$"):
         checked(Needs, {})
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cod.model import Energy, NodeType
 from cod.policy.scheduler.energy import CLASSES, marks, power_changes, wake_deadline, watts
-from cod.policy.scheduler.snapshot import COLD, WARM, Cache, Coming, Kind, Lot, PowerChange, Snapshot
+from cod.policy.scheduler.snapshot import COLD, WARM, Cache, FreeNodes, IncomingNodes, Kind, PowerChange, Snapshot
 from cod.states import NODE_RULES, NodeState
 
 SITE = Energy(manage=True, warm_low=2, warm_high=4)
@@ -29,17 +29,17 @@ def node_type(number: int, **columns: object) -> NodeType:
 TYPES = {number: node_type(number) for number in (1, 2, 3)}
 
 
-def lot(readiness: int, count: int, type_id: int = 1, block: int = 0, **columns: object) -> Lot:
-    made = Lot(Kind(type_id, block, ""), readiness, count)
+def lot(readiness: int, count: int, type_id: int = 1, block: int = 0, **columns: object) -> FreeNodes:
+    made = FreeNodes(Kind(type_id, block, ""), readiness, count)
     return replace(made, **columns)  # type: ignore[arg-type]
 
 
-def site(*lots: Lot, coming: tuple[Coming, ...] = (), types: Mapping[int, NodeType] = TYPES) -> Snapshot:
+def site(*lots: FreeNodes, coming: tuple[IncomingNodes, ...] = (), types: Mapping[int, NodeType] = TYPES) -> Snapshot:
     return Snapshot(types=types, lots=lots, coming=coming)
 
 
-def done(snapshot: Snapshot, kept: Mapping[Lot, int] | None = None, energy: Energy = SITE,
-         granted: Mapping[Lot, int] | None = None) -> list[tuple[bool, int, int, int]]:
+def done(snapshot: Snapshot, kept: Mapping[FreeNodes, int] | None = None, energy: Energy = SITE,
+         granted: Mapping[FreeNodes, int] | None = None) -> list[tuple[bool, int, int, int]]:
     """(is it put to sleep, type, block, how many) of each."""
     planned = power_changes(snapshot, kept or {}, energy, granted or {})
     return [(one.sleep, one.lot.kind.type, one.lot.kind.block, one.count) for one in planned]
@@ -64,11 +64,11 @@ def test_the_sentence_says_which_mark() -> None:
 
 def test_waking_nodes_count_for_the_low_mark_and_others_on_their_way_do_not() -> None:
     kind = Kind(1, 0, "")
-    assert done(site(lot(COLD, 9), coming=(Coming(kind, 2, waking=True),))) == []
-    assert done(site(lot(COLD, 9), coming=(Coming(kind, 1, waking=True),))) == [(False, 1, 0, 1)]
-    assert done(site(lot(COLD, 9), coming=(Coming(kind, 2),))) == [(False, 1, 0, 2)]
-    assert done(site(lot(COLD, 9), coming=(Coming(kind, 2, reserved=7, waking=True),))) == [(False, 1, 0, 2)]
-    assert done(site(lot(COLD, 9), coming=(Coming(Kind(2, 0, ""), 2, waking=True),))) == [(False, 1, 0, 2)]
+    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2, waking=True),))) == []
+    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 1, waking=True),))) == [(False, 1, 0, 1)]
+    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2),))) == [(False, 1, 0, 2)]
+    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2, reserved=7, waking=True),))) == [(False, 1, 0, 2)]
+    assert done(site(lot(COLD, 9), coming=(IncomingNodes(Kind(2, 0, ""), 2, waking=True),))) == [(False, 1, 0, 2)]
 
 
 def test_above_the_high_mark_idle_nodes_fall_asleep_down_to_it() -> None:
@@ -136,7 +136,7 @@ def test_no_type_wakes_and_sleeps_at_once() -> None:
     cold = lot(COLD, 3, block=1)
     warm = lot(WARM, 9, idle=9)
     assert done(site(warm, cold), {cold: 2}) == [(False, 1, 1, 2)]
-    waking = (Coming(Kind(1, 1, ""), 2, waking=True),)
+    waking = (IncomingNodes(Kind(1, 1, ""), 2, waking=True),)
     assert done(site(warm, coming=waking)) == []
     assert done(site(warm, lot(WARM, 9, 2, idle=9), coming=waking)) == [(True, 2, 0, 5)], "other types may sleep"
 
@@ -195,7 +195,7 @@ counts = st.integers(0, 8)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]:
+def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy]:
     """A site with what its requests keep and what is granted, and its rules."""
     keys = draw(st.lists(st.tuples(
         st.integers(1, 3), st.integers(0, 1), st.sampled_from((WARM, COLD)),
@@ -204,12 +204,12 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[Lot, int], dict[Lot, int], E
     for type_id, block, readiness, cache, reserved in keys:
         count = draw(st.integers(1, 25))
         idle = draw(st.integers(0, count)) if readiness == WARM else 0
-        one = Lot(Kind(type_id, block, ""), readiness, count, cache, reserved, idle)
+        one = FreeNodes(Kind(type_id, block, ""), readiness, count, cache, reserved, idle)
         lots.append(one)
         granted[one] = draw(st.sampled_from((0, 0, count // 2, count)))
         kept[one] = draw(st.sampled_from((0, 0, (count - granted[one]) // 2, count - granted[one])))
     coming = draw(st.lists(st.builds(
-        Coming, st.builds(Kind, st.integers(1, 3), st.integers(0, 1), st.just("")), st.integers(1, 5),
+        IncomingNodes, st.builds(Kind, st.integers(1, 3), st.integers(0, 1), st.just("")), st.integers(1, 5),
         st.sampled_from((0, 4)), st.booleans()), unique_by=lambda each: (each.kind, each.reserved, each.waking),
         max_size=draw(st.sampled_from((0, 4)))))
     low = draw(counts)
@@ -220,8 +220,9 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[Lot, int], dict[Lot, int], E
     return Snapshot(types=types, lots=lots, coming=coming), kept, granted, energy
 
 
-def applied(snapshot: Snapshot, kept: Mapping[Lot, int], granted: Mapping[Lot, int], planned: tuple[PowerChange, ...]
-            ) -> tuple[Snapshot, dict[Lot, int]]:
+def applied(snapshot: Snapshot, kept: Mapping[FreeNodes, int], granted: Mapping[FreeNodes, int],
+            planned: tuple[PowerChange, ...]
+            ) -> tuple[Snapshot, dict[FreeNodes, int]]:
     """The site, and what requests still keep, once the plan and its grants are carried out and nothing else happens."""
     left: Counter[tuple[Kind, int, Cache | None, int]] = Counter()
     idle: Counter[tuple[Kind, int, Cache | None, int]] = Counter()
@@ -240,17 +241,20 @@ def applied(snapshot: Snapshot, kept: Mapping[Lot, int], granted: Mapping[Lot, i
             waking[kind, reserved] += change.count
             held[key] = max(0, held[key] - change.count)
         assert left[key] >= 0, "more than there are"
-    lots = {key: Lot(key[0], key[1], count, key[2], key[3], max(0, idle[key])) for key, count in left.items() if count}
-    coming = [*snapshot.coming, *(Coming(kind, count, reserved, True) for (kind, reserved), count in waking.items())]
+    lots = {key: FreeNodes(key[0], key[1], count, key[2], key[3], max(0, idle[key])) for key,
+            count in left.items() if count}
+    coming = [*snapshot.coming, *(IncomingNodes(kind, count, reserved, True) for (kind, reserved),
+                                  count in waking.items())]
     return replace(snapshot, lots=list(lots.values()), coming=coming), {one: held[key] for key, one in lots.items()}
 
 
-def _key(one: Lot) -> tuple[Kind, int, Cache | None, int]:
+def _key(one: FreeNodes) -> tuple[Kind, int, Cache | None, int]:
     return one.kind, one.readiness, one.cache, one.reserved
 
 
 @given(worlds())
-def test_a_plan_once_applied_leaves_nothing_to_do(world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]
+def test_a_plan_once_applied_leaves_nothing_to_do(world: tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int],
+                                                               Energy]
                                                   ) -> None:
     snapshot, kept, granted, energy = world
     planned = power_changes(snapshot, kept, energy, granted)
@@ -263,11 +267,11 @@ def test_a_plan_once_applied_leaves_nothing_to_do(world: tuple[Snapshot, dict[Lo
 
 @given(worlds())
 def test_the_marks_are_respected_and_only_idle_ones_sleep(
-        world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy]) -> None:
+        world: tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy]) -> None:
     snapshot, kept, granted, energy = world
     planned = power_changes(snapshot, kept, energy, granted)
 
-    def needed(one: Lot) -> int:
+    def needed(one: FreeNodes) -> int:
         return one.count - granted[one] if one.reserved else kept[one]
 
     assert len({one.lot for one in planned}) == len(planned), "a lot twice"
@@ -301,7 +305,7 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_rows_means_nothing(world: tuple[Snapshot, dict[Lot, int], dict[Lot, int], Energy],
+def test_the_order_of_rows_means_nothing(world: tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
                                          shuffle: random.Random) -> None:
     snapshot, kept, granted, energy = world
     lots, coming, types = list(snapshot.lots), list(snapshot.coming), list(snapshot.types.items())

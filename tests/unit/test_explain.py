@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from cod.model import RequestTuple
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import Ahead, Chance, explain
-from cod.policy.scheduler.snapshot import Coming, Holding, OpenReclaim, Snapshot
+from cod.policy.scheduler.snapshot import Allocation, IncomingNodes, OpenReclaim, Snapshot
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,
@@ -29,7 +29,7 @@ from tests.unit.policy_sites import (
 
 
 def test_what_each_type_lacks() -> None:
-    seen = site(lots=[lot(2)], holders=[holder(1, 1)], holdings=[Holding(1, kind(BIG), 1, 0)],
+    seen = site(lots=[lot(2)], holders=[holder(1, 1)], holdings=[Allocation(1, kind(BIG), 1, 0)],
                 wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))])
     why = explain(seen, POLICY, NOW, 1)
     small, uefi, big = why.types
@@ -50,18 +50,18 @@ def test_who_is_ahead() -> None:
 
 
 @pytest.mark.parametrize(("own", "held", "takeable", "protected", "until", "words"), [
-    (holder(1, 4), Holding(1, kind(), 4, 4), 4, "", None, "v1 holds 4, which may be taken"),
-    (holder(1, 4, priority=2, expires_at=NOW + 7200), Holding(1, kind(), 4, 4), 0, "priority", NOW + 7200,
+    (holder(1, 4), Allocation(1, kind(), 4, 4), 4, "", None, "v1 holds 4, which may be taken"),
+    (holder(1, 4, priority=2, expires_at=NOW + 7200), Allocation(1, kind(), 4, 4), 0, "priority", NOW + 7200,
      "v1 holds 4; its priority 2 is not lower, its lease ends in 2 h"),
-    (holder(1, 4, 3), Holding(1, kind(), 4, 4), 1, "floor", None,
+    (holder(1, 4, 3), Allocation(1, kind(), 4, 4), 1, "floor", None,
      "v1 holds 4, of which 1 may be taken; it keeps the 3 that it was created with"),
-    (holder(1, 4), Holding(1, kind(), 4, 1, NOW + 50), 1, "inertia", NOW + 50,
+    (holder(1, 4), Allocation(1, kind(), 4, 1, NOW + 50), 1, "inertia", NOW + 50,
      "v1 holds 4, of which 1 may be taken; the rest was assigned lately, the first is immune no longer in 50 s"),
-    (holder(1, 4, drain_until=NOW + 150), Holding(1, kind(), 4, 4), 0, "draining", NOW + 150,
+    (holder(1, 4, drain_until=NOW + 150), Allocation(1, kind(), 4, 4), 0, "draining", NOW + 150,
      "v1 holds 4; its lease has run out, they come back in 2.5 min"),
 ])
 def test_who_holds_what_and_what_protects_it(
-    own: object, held: Holding, takeable: int, protected: str, until: float | None, words: str
+    own: object, held: Allocation, takeable: int, protected: str, until: float | None, words: str
 ) -> None:
     seen = site(holders=[own], holdings=[held], wishes=[wish(1, 2, priority=2)])
     one, = explain(seen, POLICY, NOW, 1).holders
@@ -69,14 +69,14 @@ def test_who_holds_what_and_what_protects_it(
 
 
 def test_nodes_that_leave_already() -> None:
-    seen = site(holders=[holder(1, 3, leaving=1)], holdings=[Holding(1, kind(), 3, 2)],
+    seen = site(holders=[holder(1, 3, leaving=1)], holdings=[Allocation(1, kind(), 3, 2)],
                 reclaims=[OpenReclaim(1, 1, 9, kind(), 1, NOW + 30)], wishes=[wish(1, 1, priority=2)])
     one, = explain(seen, POLICY, NOW, 1).holders
     assert (one.takeable, one.protected, one.until) == (2, "leaving", NOW + 30)
 
 
 def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
-    seen = site(holders=[holder(1, 3)], holdings=[Holding(1, kind(), 3, 3)], site={SMALL: 9},
+    seen = site(holders=[holder(1, 3)], holdings=[Allocation(1, kind(), 3, 3)], site={SMALL: 9},
                 wishes=[wish(1, 1, priority=2, vcluster_id=1, own={SMALL: 3})])
     assert explain(seen, POLICY, NOW, 1).holders == ()
 
@@ -84,7 +84,7 @@ def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
 def test_nodes_that_nobody_has_are_told_of_too() -> None:
     """All that would do is accounted for: an administrator sees that some only have to be brought back."""
     seen = site(lots=[lot(1), lot(1, reserved=9)], holders=[holder(1, 3), holder(2, 2, priority=9)],
-                holdings=[Holding(1, kind(), 3, 3), Holding(2, kind(), 2, 2)], site={SMALL: 9},
+                holdings=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)], site={SMALL: 9},
                 wishes=[wish(1, 4, priority=2, vcluster_id=1, own={SMALL: 3})])
     why = explain(seen, POLICY, NOW, 1)
     assert (why.fitting, why.free, why.coming, why.own, why.aside) == (9, 1, 0, 3, 2)
@@ -97,11 +97,11 @@ def test_nodes_that_nobody_has_are_told_of_too() -> None:
 
 def test_what_would_free_it_and_when() -> None:
     seen = site(
-        coming=[Coming(kind(), 2), Coming(kind(), 5, reserved=77)],
+        coming=[IncomingNodes(kind(), 2), IncomingNodes(kind(), 5, reserved=77)],
         holders=[holder(1, 3, leaving=1), holder(2, 2, expires_at=NOW + 100), holder(3, 2, drain_until=NOW + 20),
                  holder(4, 2, 1, priority=0)],
-        holdings=[Holding(1, kind(), 3, 0), Holding(2, kind(), 2, 0), Holding(3, kind(), 2, 0),
-                  Holding(4, kind(), 2, 0, NOW + 40)],
+        holdings=[Allocation(1, kind(), 3, 0), Allocation(2, kind(), 2, 0), Allocation(3, kind(), 2, 0),
+                  Allocation(4, kind(), 2, 0, NOW + 40)],
         reclaims=[OpenReclaim(1, 1, 1, kind(), 1, NOW + 30)], wishes=[wish(1, 9, priority=2)])
     why = explain(seen, POLICY, NOW, 1)
     assert why.chances == (
@@ -115,7 +115,7 @@ def test_what_would_free_it_and_when() -> None:
 
 def test_what_a_vcm_has_promised() -> None:
     """As far as it is still wanted, and not after the deadline: then COD takes it."""
-    seen = site(holders=[holder(1, 9, leaving=3)], holdings=[Holding(1, kind(), 9, 0)],
+    seen = site(holders=[holder(1, 9, leaving=3)], holdings=[Allocation(1, kind(), 9, 0)],
                 reclaims=[OpenReclaim(7, 1, 1, kind(), 3, NOW + 300)], wishes=[wish(1, 9, priority=2)])
 
     def told(count: int, by: float) -> tuple[Chance, ...]:

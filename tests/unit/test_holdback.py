@@ -16,7 +16,16 @@ from cod.policy.scheduler import allocate, backfill, inventory, leases, priority
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import explain
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import Coming, Decision, Hold, Holding, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.snapshot import (
+    Allocation,
+    Decision,
+    FreeNodes,
+    Hold,
+    IncomingNodes,
+    Kind,
+    PendingRequest,
+    Snapshot,
+)
 from cod.policy.scheduler.whatif import masked
 from tests.unit import test_allocate_properties as properties
 from tests.unit.policy_sites import (
@@ -48,7 +57,7 @@ def decided(policy: Policy = PATIENT, **columns: Any) -> Decision:
 def contended(**columns: Any) -> dict[str, Any]:
     """A block of 6: one vcluster holds 4 of it for 500 s more. Request 1 wants all 6, request 2 came late."""
     return {"lots": [lot(2, ONE)], "holders": [holder(1, 4, 4, expires_at=NOW + 500)],
-            "holdings": [Holding(1, ONE, 4, 0)],
+            "holdings": [Allocation(1, ONE, 4, 0)],
             "wishes": [wish(1, 6), wish(2, 1, submitted_at=LATE)], **columns}
 
 
@@ -77,7 +86,7 @@ def test_nothing_is_held_for_what_one_vcluster_would_have_to_lose_twice() -> Non
     """It holds five in each of two blocks, and may lose five altogether; its lease has no end."""
     seen: dict[str, Any] = {
         "lots": [lot(1, ONE), lot(1, BIGS)], "holders": [holder(1, 10, 5)],
-        "holdings": [Holding(1, ONE, 5, 5), Holding(1, BIGS, 5, 5)],
+        "holdings": [Allocation(1, ONE, 5, 5), Allocation(1, BIGS, 5, 5)],
         "wishes": [wish(1, RequestTuple(6, "", 1), RequestTuple(6, BIG_ONLY, 1), priority=1),
                    wish(2, 1, submitted_at=LATE)]}
     done = decided(**seen)
@@ -91,11 +100,11 @@ def test_nothing_is_held_for_what_one_vcluster_would_have_to_lose_twice() -> Non
 
 def test_no_more_than_it_is_short_of() -> None:
     """Of five free ones it lacks three: one is reserved for it, and four of six are there; one is on its way."""
-    seen = contended(lots=[lot(1, ONE, reserved=1), lot(1, ONE)], coming=[Coming(ONE, 1)],
-                     holders=[holder(1, 3, 3, expires_at=NOW + 500)], holdings=[Holding(1, ONE, 3, 0)])
+    seen = contended(lots=[lot(1, ONE, reserved=1), lot(1, ONE)], coming=[IncomingNodes(ONE, 1)],
+                     holders=[holder(1, 3, 3, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 3, 0)])
     assert [(one.free, one.coming) for one in decided(**seen).holds] == [(1, 1)]
     roomy = contended(lots=[lot(5, ONE)], wishes=[wish(1, 3, 3), wish(2, 1, submitted_at=LATE)],
-                      holders=[holder(1, 1, 1, expires_at=NOW + 500)], holdings=[Holding(1, ONE, 1, 0)])
+                      holders=[holder(1, 1, 1, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 1, 0)])
     assert [(one.free, one.coming) for one in decided(**roomy).holds] == [(5, 0)]
 
 
@@ -119,7 +128,7 @@ def test_what_others_wait_for_comes_back_too() -> None:
     seen = site(lots=[lot(1, ONE)], wishes=[wish(1, 4, priority=1), wish(2, 2, priority=2, lease=700.0),
                                             wish(3, 1, submitted_at=LATE)],
                 holders=[holder(1, 1, 1, priority=2, expires_at=NOW + 50), holder(2, 2, 1, expires_at=NOW + 90)],
-                holdings=[Holding(1, ONE, 1, 0), Holding(2, ONE, 2, 1)])
+                holdings=[Allocation(1, ONE, 1, 0), Allocation(2, ONE, 2, 1)])
     done = decide(seen, PATIENT, NOW)
     assert [(one.request_id, one.count) for one in done.takes] == [(2, 1)]
     assert (granted(done), [(one.request_id, one.free, one.until) for one in done.holds]) == ([], [(1, 0, NOW + 800)])
@@ -135,7 +144,7 @@ def test_where_it_can_be_served_first() -> None:
     """The other block's vcluster goes later, though more is free there."""
     seen = site(lots=[lot(1, ONE), lot(3, TWO)], wishes=[wish(1, 5)],
                 holders=[holder(1, 4, 4, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
-                holdings=[Holding(1, ONE, 4, 0), Holding(2, TWO, 3, 0)])
+                holdings=[Allocation(1, ONE, 4, 0), Allocation(2, TWO, 3, 0)])
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [(ONE, 1, NOW + 150)]
     even = replace(seen, holders={1: holder(1, 4, 4, expires_at=NOW + 50), 2: holder(2, 3, 3, expires_at=NOW + 50)})
     assert [one.kind for one in decide(even, PATIENT, NOW).holds] == [TWO]
@@ -144,7 +153,7 @@ def test_where_it_can_be_served_first() -> None:
 def test_each_tuple_where_it_can_be_served() -> None:
     seen = site(lots=[lot(1, ONE), lot(1, BIGS)], wishes=[wish(1, 2, RequestTuple(2, BIG_ONLY, 1))],
                 holders=[holder(1, 2, 2, expires_at=NOW + 50), holder(2, 1, 1, expires_at=NOW + 500)],
-                holdings=[Holding(1, ONE, 2, 0), Holding(2, BIGS, 1, 0)])
+                holdings=[Allocation(1, ONE, 2, 0), Allocation(2, BIGS, 1, 0)])
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
         (ONE, 1, NOW + 600), (BIGS, 1, NOW + 600)]
 
@@ -152,7 +161,7 @@ def test_each_tuple_where_it_can_be_served() -> None:
 def test_who_may_be_spread_holds_what_is_free_anywhere() -> None:
     seen = site(lots=[lot(1, ONE), lot(2, TWO)], wishes=[wish(1, 7, may_spread=True)],
                 holders=[holder(1, 3, 3, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
-                holdings=[Holding(1, ONE, 3, 0), Holding(2, TWO, 3, 0)])
+                holdings=[Allocation(1, ONE, 3, 0), Allocation(2, TWO, 3, 0)])
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
         (ONE, 1, NOW + 5100), (TWO, 2, NOW + 5100)]
 
@@ -161,7 +170,7 @@ def test_what_lower_priorities_can_lose_is_left_to_it() -> None:
     """Two equals hold the rest: the late one must not take from the third either what the first will need."""
     seen = site(lots=[], wishes=[wish(1, 4, priority=2), wish(2, 2, priority=2, submitted_at=LATE)],
                 holders=[holder(1, 2, 2, priority=2, expires_at=NOW + 500), holder(2, 2, 0, expires_at=NOW + 9000)],
-                holdings=[Holding(1, ONE, 2, 0), Holding(2, ONE, 2, 2)])
+                holdings=[Allocation(1, ONE, 2, 0), Allocation(2, ONE, 2, 2)])
     done = decide(seen, PATIENT, NOW)
     assert (done.takes, [one.until for one in done.holds]) == ((), [NOW + 600])
     assert [(one.request_id, one.count) for one in decide(seen, POLICY, NOW).takes] == [(2, 2)]
@@ -185,7 +194,7 @@ def test_only_the_first_of_those_that_could_use_a_type_holds_any_of_it() -> None
     seen = contended(lots=[lot(2, ONE), lot(3, TWO), lot(1, BIGS)], site={SMALL: 11, BIG: 4}, wishes=[
         wish(1, 6), wish(2, 5, submitted_at=20.0), wish(3, RequestTuple(3, BIG_ONLY, 1), submitted_at=30.0)],
         holders=[holder(1, 8, 8, expires_at=NOW + 500)],
-        holdings=[Holding(1, ONE, 4, 0), Holding(1, TWO, 2, 0), Holding(1, BIGS, 2, 0)])
+        holdings=[Allocation(1, ONE, 4, 0), Allocation(1, TWO, 2, 0), Allocation(1, BIGS, 2, 0)])
     assert [(one.request_id, one.kind) for one in decided(**seen).holds] == [(1, ONE), (3, BIGS)]
 
 
@@ -224,7 +233,7 @@ def test_people_are_told() -> None:
     assert explain(seen, PATIENT, NOW, 2).sentence.endswith(
         "2 nodes are held for request 1, for 99 s now; all that request 1 wants is there in 10 min, as far as leases "
         "tell.")
-    none = site(**contended(lots=[], holdings=[Holding(1, ONE, 6, 0)]))
+    none = site(**contended(lots=[], holdings=[Allocation(1, ONE, 6, 0)]))
     assert "What comes free is held for it, for 99 s now; all that" in explain(none, PATIENT, NOW, 1).sentence
     named = replace(seen, holders={**seen.holders, 1001: holder(1001, 0)})
     assert "held for v1001, for 99 s" in explain(named, PATIENT, NOW, 2).sentence
@@ -313,7 +322,7 @@ def nothing_is_held_in_vain(seen: Snapshot) -> None:
     """When all leases that have an end are over, and nobody else asks, it is served, or takes the rest from others."""
     done = decide(seen, SOME, NOW)
     ending = {one.id for one in seen.holders.values() if one.expires_at is not None or one.drain_until is not None}
-    rows: Counter[Lot] = Counter()
+    rows: Counter[FreeNodes] = Counter()
     for lot_ in seen.lots:
         rows[replace(lot_, count=0)] += lot_.count
     for one in seen.holdings:
@@ -431,7 +440,7 @@ def _patched(owner: object, name: str, fault: Callable[[Any], Any]) -> Callable[
 
 def _endless(returns: Any) -> Any:
     """Vclusters without an end are thought to have one."""
-    def made(self: backfill.Holdback) -> Any:
+    def made(self: backfill.Backfill) -> Any:
         ends = {key: replace(one, expires_at=one.expires_at or NOW + 9) for key, one in self._snapshot.holders.items()}
         self._snapshot = replace(self._snapshot, holders=ends)
         return returns(self)
@@ -439,8 +448,8 @@ def _endless(returns: Any) -> Any:
 
 
 def _early(hold: Any) -> Any:
-    def held(self: backfill.Holdback, want: Any) -> bool:
-        wanted: Wish = replace(want.wish, submitted_at=0.0)
+    def held(self: backfill.Backfill, want: Any) -> bool:
+        wanted: PendingRequest = replace(want.wish, submitted_at=0.0)
         return bool(hold(self, replace(want, wish=wanted)))
     return held
 
@@ -453,12 +462,12 @@ def _one_more(hold: Any) -> Any:
 
 
 FAULTS: list[tuple[Callable[[Snapshot], None], Callable[[pytest.MonkeyPatch], None]]] = [
-    (never_more_is_held_than_is_short, _patched(inventory.Stock, "hold", _one_more)),
-    (whoever_is_granted_has_all, _patched(inventory.Stock, "let", lambda _: lambda *_: None)),
-    (never_more_is_held_than_is_short, _patched(backfill.Holdback, "hold", _early)),
-    (only_one_holds_of_a_type, _patched(backfill.Holdback, "_keep", lambda keep: lambda self, *rest: (
+    (never_more_is_held_than_is_short, _patched(inventory.Inventory, "hold", _one_more)),
+    (whoever_is_granted_has_all, _patched(inventory.Inventory, "let", lambda _: lambda *_: None)),
+    (never_more_is_held_than_is_short, _patched(backfill.Backfill, "hold", _early)),
+    (only_one_holds_of_a_type, _patched(backfill.Backfill, "_keep", lambda keep: lambda self, *rest: (
         keep(self, *rest), self._types.clear()))),
-    (nothing_is_held_in_vain, _patched(backfill.Holdback, "_returns", _endless)),
+    (nothing_is_held_in_vain, _patched(backfill.Backfill, "_returns", _endless)),
     (nobody_behind_keeps_what_is_held, _patched(allocate, "back", lambda _: lambda *_: 0.0)),
 ]
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.snapshot import Kind, Lot
+from cod.policy.scheduler.snapshot import FreeNodes, Kind
 from tests.bench.oracle import LOADS, POLICY, Load, Program, Tally, cost, random_site
 from tests.unit.policy_sites import SMALL, kind, site, wish
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 
 def test_the_optimum_of_a_site_that_one_can_count() -> None:
     """Three blocks of 4, 3 and 2: of 4, 3, 3 and 2 nodes three can be had, or four if one may be spread."""
-    lots = [Lot(Kind(SMALL, block, ""), 0, count) for block, count in ((1, 4), (2, 3), (3, 2))]
+    lots = [FreeNodes(Kind(SMALL, block, ""), 0, count) for block, count in ((1, 4), (2, 3), (3, 2))]
     wishes = [wish(number, count) for number, count in ((1, 4), (2, 3), (3, 3), (4, 2))]
     seen = site(lots=lots, wishes=wishes, site={SMALL: 12})
     assert (Program(seen).most(), Program(seen).cheapest(3)) == (3, 8.0)
@@ -25,7 +25,7 @@ def test_the_optimum_of_a_site_that_one_can_count() -> None:
 
 
 def test_a_cheaper_way_is_found() -> None:
-    seen = site(lots=[Lot(kind(SMALL), 0, 2), Lot(kind(2), 0, 2)], wishes=[wish(1, 2)])
+    seen = site(lots=[FreeNodes(kind(SMALL), 0, 2), FreeNodes(kind(2), 0, 2)], wishes=[wish(1, 2)])
     assert Program(seen).cheapest_of({1}) == cost(seen, decide(seen, POLICY, 0.0)) == 2.0
 
 

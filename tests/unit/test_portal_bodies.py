@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.portal.forms import Fields
 from cod.web.portal.groups import amount
 from cod.web.portal.pages import Action
@@ -29,7 +29,7 @@ FIELDS = st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(VALUES
 @given(values=FIELDS)
 def test_what_is_sent_makes_a_body_or_is_wrong(action: Action, values: dict[str, list[str]]) -> None:
     assert action.body is not None
-    with suppress(Wrong):
+    with suppress(HttpProblem):
         action.body(Fields(values))
 
 

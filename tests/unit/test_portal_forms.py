@@ -14,8 +14,8 @@ from cod.model import Who
 from cod.web import bodies as b
 from cod.web.bodies.base import Body
 from cod.web.calls import checked
-from cod.web.errors import Wrong
-from cod.web.portal import links, nav, shown
+from cod.web.errors import HttpProblem
+from cod.web.portal import formatting, links, nav
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of, seconds
 
@@ -66,7 +66,7 @@ def test_fields_become_a_body(text: str, body: dict[str, Any]) -> None:
 
 
 def test_what_the_model_refuses_is_said_for_every_field() -> None:
-    with pytest.raises(Wrong) as caught:
+    with pytest.raises(HttpProblem) as caught:
         checked(Wanted, made("name=&size=0&share=much&parts.0.note=x&colour=red"))
     assert caught.value.faults.keys() == {"name", "size", "share", "parts.0.count", "colour"}
     assert caught.value.field == "name"
@@ -74,7 +74,7 @@ def test_what_the_model_refuses_is_said_for_every_field() -> None:
 
 def test_what_a_field_is_converted_by_says_what_it_should_be() -> None:
     assert made("name=a&size=1h", size=seconds) == {"name": "a", "size": 3600.0}
-    with pytest.raises(Wrong, match="length of time") as caught:
+    with pytest.raises(HttpProblem, match="length of time") as caught:
         made("name=a&size=soon", size=seconds)
     assert caught.value.faults.keys() == {"size"}
 
@@ -83,7 +83,7 @@ def test_what_a_field_is_converted_by_says_what_it_should_be() -> None:
                        st.lists(st.text(max_size=20), min_size=1, max_size=3), max_size=6))
 def test_nothing_that_is_sent_is_a_bug(values: dict[str, list[str]]) -> None:
     for model in (Wanted, b.VclusterCreate, b.RequestSubmit, b.GroupPatch):
-        with suppress(Wrong):
+        with suppress(HttpProblem):
             checked(model, body_of(model, Fields(values), {}))
 
 
@@ -117,17 +117,18 @@ def test_a_form_shows_what_was_typed_and_whatever_no_field_shows() -> None:
 @pytest.mark.parametrize(("off", "text"), [
     (0, "now"), (-5, "5 s ago"), (90, "in 1 min 30 s"), (-3600 * 26, "1 d 2 h ago"), (900.4, "in 15 min")])
 def test_times_are_as_far_as_they_are(off: float, text: str) -> None:
-    assert f">{text}</time>" in shown.when(1e9 + off, 1e9)
+    assert f">{text}</time>" in formatting.when(1e9 + off, 1e9)
 
 
 def test_values() -> None:
-    assert shown.when(None, 0) == shown.duration(None) == shown.NONE
-    assert [shown.duration(each) for each in (0, 59.6, 3600, 93600, 172799)] == ["0 s", "1 min", "1 h", "1 d 2 h",
+    assert formatting.when(None, 0) == formatting.duration(None) == formatting.NONE
+    assert [formatting.duration(each) for each in (0, 59.6, 3600, 93600, 172799)] == ["0 s", "1 min", "1 h", "1 d 2 h",
                                                                                 "1 d 23 h"]
-    assert [shown.size(each) for each in (0, 1023, 1536, 5 * 2**30, 2**60)] == ["0 B", "1023 B", "1.5 KiB", "5.0 GiB",
+    assert [formatting.size(each) for each in (0, 1023, 1536, 5 * 2**30, 2**60)] == ["0 B", "1023 B", "1.5 KiB",
+                                                                                     "5.0 GiB",
                                                                               "1024.0 PiB"]
-    assert [shown.percent(*each) for each in ((0, 0), (1, 3), (5, 3), (-1, 3))] == [0, 33, 100, 0]
-    assert [shown.count(1, "node"), shown.count(12000, "node"), shown.count(2, "entry", "entries")] == [
+    assert [formatting.percent(*each) for each in ((0, 0), (1, 3), (5, 3), (-1, 3))] == [0, 33, 100, 0]
+    assert [formatting.count(1, "node"), formatting.count(12000, "node"), formatting.count(2, "entry", "entries")] == [
         "1 node", "12,000 nodes", "2 entries"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.web.portal import attributes, shown, timeline
+from cod.web.portal import attributes, formatting, timeline
 
 
 @pytest.mark.parametrize(("path", "value", "said"), [
@@ -21,10 +21,10 @@ def test_facts_as_people_say_them(path: str, value: str, said: str) -> None:
 
 
 def test_a_time_as_such_says_that_it_is_utc() -> None:
-    text = str(shown.clock(1e9))
+    text = str(formatting.clock(1e9))
     assert ">2001-09-09 01:46:40 UTC<" in text
     assert 'datetime="2001-09-09T01:46:40Z"' in text
-    assert shown.clock(None) == shown.NONE
+    assert formatting.clock(None) == formatting.NONE
 
 
 @pytest.mark.parametrize(("name", "value", "text"), [
@@ -32,12 +32,12 @@ def test_a_time_as_such_says_that_it_is_utc() -> None:
      "2001-09-09 01:46:40 UTC"), ("size", 4, "4"), ("admin", True, "true"), ("name", "ann", "ann"), ("group", None, ""),
     ("events", ["notices"], '["notices"]'), ("lifetime", None, "")])
 def test_what_the_audit_says(name: str, value: object, text: str) -> None:
-    assert shown.said(name, value) == text
+    assert formatting.said(name, value) == text
 
 
 def test_the_size_of_an_image_is_in_bytes_and_of_a_vcluster_in_nodes() -> None:
-    assert shown.said("size", 4 * 2**30, of_image=True) == "4.0 GiB"
-    assert shown.said("size", 40) == "40"
+    assert formatting.said("size", 4 * 2**30, of_image=True) == "4.0 GiB"
+    assert formatting.said("size", 40) == "40"
 
 
 @pytest.mark.parametrize(("agent", "text"), [
@@ -50,7 +50,7 @@ def test_the_size_of_an_image_is_in_bytes_and_of_a_vcluster_in_nodes() -> None:
     ("Mozilla/5.0 (X11; Linux x86_64; rv:127.0) Gecko/20100101 Firefox/127.0", "Firefox on Linux"),
     ("Lynx/2.9", "Lynx/2.9"), ("", "a browser")])
 def test_browsers_by_their_names(agent: str, text: str) -> None:
-    assert shown.browser(agent) == text
+    assert formatting.browser(agent) == text
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=60).map(sorted), st.floats(0, 1e5))
@@ -63,16 +63,16 @@ def test_what_is_written_below_a_chart_does_not_lie_on_each_other(moments: list[
 
 def test_the_audit_has_times_and_no_epochs() -> None:
     at = 1_763_647_200.0
-    assert shown.said("deadline", at) == shown.said("expires_at", at) == "2025-11-20 14:00:00 UTC"
-    nested = shown.said("lease", {"expires_at": at, "lease_time": 3600.0})
+    assert formatting.said("deadline", at) == formatting.said("expires_at", at) == "2025-11-20 14:00:00 UTC"
+    nested = formatting.said("lease", {"expires_at": at, "lease_time": 3600.0})
     assert nested == "expires_at 2025-11-20 14:00:00 UTC, lease_time 1 h"
-    assert str(int(at)) not in shown.said("changes", [{"since": at}, {"until": at}])
+    assert str(int(at)) not in formatting.said("changes", [{"since": at}, {"until": at}])
 
 
 def test_nodes_are_counted_in_peoples_words() -> None:
-    assert shown.by_word({"boot": 1, "trampoline": 2, "active": 3, "odd": 1, "off": 0}) == [
+    assert formatting.by_word({"boot": 1, "trampoline": 2, "active": 3, "odd": 1, "off": 0}) == [
         ("odd", "busy", 1, ["odd"]), ("in use", "good", 3, ["active"]), ("starting", "busy", 3, ["trampoline", "boot"])]
 
 
 def test_a_length_of_time_without_loss() -> None:
-    assert [shown.exact(each) for each in (259200.0, 129600.0, 5400.0, 1.5)] == ["3d", "36h", "90min", "1.5s"]
+    assert [formatting.exact(each) for each in (259200.0, 129600.0, 5400.0, 1.5)] == ["3d", "36h", "90min", "1.5s"]

@@ -11,21 +11,21 @@ from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
-    Coming,
-    Ease,
+    Allocation,
+    FreeNodes,
     Grant,
     Holder,
-    Holding,
+    IncomingNodes,
     Kind,
-    Lot,
-    No,
     OpenReclaim,
+    PendingRequest,
     Plan,
     PowerChange,
+    Preempt,
+    PreemptLess,
+    Refusal,
     Share,
     Snapshot,
-    Take,
-    Wish,
 )
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
@@ -33,8 +33,8 @@ from cod.sim.tables import load, read
 
 NOW = 1000.0
 HERE, THERE, BIG = Kind(1, 1, ""), Kind(1, 2, ""), Kind(2, 3, "")
-FREE, ASLEEP, ROOMY = Lot(HERE, WARM, 3, idle=1), Lot(THERE, COLD, 2), Lot(BIG, WARM, 2)
-KEPT = Lot(HERE, WARM, 1, reserved=77)
+FREE, ASLEEP, ROOMY = FreeNodes(HERE, WARM, 3, idle=1), FreeNodes(THERE, COLD, 2), FreeNodes(BIG, WARM, 2)
+KEPT = FreeNodes(HERE, WARM, 1, reserved=77)
 TAKING = OpenReclaim(1, 5, 1, HERE, 1, 1200.0)
 ROOM = '<requires><memory><mib min="4GiB"/></memory></requires>'
 TYPES = {1: NodeType(1, "small", "1", '<node><memory mib="1024" /></node>', 1.0, 0.0),
@@ -44,25 +44,25 @@ HIGH = Holder(6, "high", 10, held=2, floor=0, expires_at=900.0)
 DRAINING = Holder(7, "old", 0, held=1, floor=1, expires_at=500.0, drain_until=1100.0)
 
 
-def wish(number: int = 1, count: int = 2, attributes: str = "", **columns: Any) -> Wish:
-    made = Wish(number, number + 100, 10, 10.0, 1, "", (RequestTuple(count, attributes, 4),))
+def wish(number: int = 1, count: int = 2, attributes: str = "", **columns: Any) -> PendingRequest:
+    made = PendingRequest(number, number + 100, 10, 10.0, 1, "", (RequestTuple(count, attributes, 4),))
     return replace(made, **columns)
 
 
-def seen(*wishes: Wish, **columns: Any) -> Snapshot:
+def seen(*wishes: PendingRequest, **columns: Any) -> Snapshot:
     made = Snapshot(
         types=TYPES, lots=(FREE, ASLEEP, ROOMY, KEPT), holders={one.id: one for one in (LOW, HIGH, DRAINING)},
-        holdings=(Holding(5, HERE, 3, 2, 1500.0), Holding(5, THERE, 1, 1), Holding(6, HERE, 2, 2)),
+        holdings=(Allocation(5, HERE, 3, 2, 1500.0), Allocation(5, THERE, 1, 1), Allocation(6, HERE, 2, 2)),
         wishes=wishes or (wish(),))
     return replace(made, **columns)
 
 
-def granted(*shares: tuple[Lot, int], number: int = 1) -> Plan:
+def granted(*shares: tuple[FreeNodes, int], number: int = 1) -> Plan:
     return Plan(grants=(Grant(number, tuple(Share(0, 4, lot, count) for lot, count in shares)),))
 
 
 def taken(vcluster: int, kind: Kind, count: int, number: int = 1) -> Plan:
-    return Plan(takes=(Take(number, vcluster, kind, count),))
+    return Plan(takes=(Preempt(number, vcluster, kind, count),))
 
 
 def check(snapshot: Snapshot, planned: Plan) -> list[str]:
@@ -79,12 +79,12 @@ def check(snapshot: Snapshot, planned: Plan) -> list[str]:
     (seen(lots=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
     (seen(wish(1), wish(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
     (seen(wish(1, 4), reclaims=(TAKING,)), Plan()),
-    (seen(reclaims=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 3, 0),))),
-    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 2, 1),))),
+    (seen(reclaims=(replace(TAKING, open=3),)), Plan(eases=(PreemptLess(1, 3, 0),))),
+    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(PreemptLess(1, 2, 1),))),
     (seen(), Plan(drains=(6,))),
     (seen(lots=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
     (seen(), Plan(power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True)))),
-    (seen(), Plan(noes=(No(1, "busy", "waits"),))),
+    (seen(), Plan(noes=(Refusal(1, "busy", "waits"),))),
 ])
 def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     assert check(snapshot, planned) == []
@@ -99,26 +99,29 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     (seen(), granted((FREE, 1), (ASLEEP, 1)), "tuple 0 comes from 2 blocks"),
     (seen(wish(attributes=ROOM)), granted((FREE, 2)), "which lack what it wants"),
     (seen(wish(count=1)), granted((KEPT, 1)), "reserved for request 77"),
-    (seen(wish(subnet="a"), lots=(Lot(Kind(1, 1, "b"), WARM, 2),)), granted((Lot(Kind(1, 1, "b"), WARM, 2), 2)),
+    (seen(wish(subnet="a"), lots=(FreeNodes(Kind(1, 1, "b"), WARM, 2),)), granted((FreeNodes(Kind(1, 1, "b"), WARM, 2),
+                                                                                   2)),
      "nodes on b, its addresses are on a"),
     (seen(), Plan(grants=(Grant(1, (Share(0, 9, FREE, 2),)),)), "template 9 in place of 4"),
-    (seen(), Plan(grants=granted((FREE, 2)).grants, noes=(No(1, "busy", ""),)), "decided about twice"),
+    (seen(), Plan(grants=granted((FREE, 2)).grants, noes=(Refusal(1, "busy", ""),)), "decided about twice"),
     (seen(), Plan(grants=granted((FREE, 2)).grants, takes=taken(5, HERE, 1).takes), "is granted and takes"),
     (seen(), taken(6, HERE, 1), "of priority 10 takes from vcluster 6 of 10"),
     (seen(wish(count=3)), taken(5, HERE, 3), "3 are taken, 2 are above its creation size"),
-    (seen(holdings=(Holding(5, HERE, 4, 1, 1500.0),)), taken(5, HERE, 2), "2 are taken, 1 are outside their inertia"),
+    (seen(holdings=(Allocation(5, HERE, 4, 1, 1500.0),)), taken(5, HERE, 2),
+     "2 are taken, 1 are outside their inertia"),
     (seen(), taken(5, BIG, 1), "1 are taken, 0 are outside their inertia"),
     (seen(wish(attributes=ROOM)), taken(5, HERE, 1), "takes nodes of type 1, which lack what it wants"),
     (seen(), taken(5, HERE, 0), "takes no nodes"),
     (seen(wish(count=1)), taken(5, HERE, 2), "2 are taken, 3 are there or on their way, 1 wanted"),
     (seen(lots=(), reclaims=(TAKING,)), taken(5, HERE, 2), "3 are taken, 0 are there or on their way, 2 wanted"),
-    (seen(wish(1), wish(2), coming=(Coming(HERE, 1, reserved=1),)), taken(5, HERE, 2),
+    (seen(wish(1), wish(2), coming=(IncomingNodes(HERE, 1, reserved=1),)), taken(5, HERE, 2),
      "2 are taken, 1 are there or on their way, 2 wanted"),
     (seen(reclaims=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
     (seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), reclaims=(replace(TAKING, open=2),)), Plan(),
      "2 are taken, 2 are there or on their way, 3 wanted"),
-    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(Ease(1, 1, 2),)), "2 are taken, 3 are there"),
-    (seen(reclaims=(TAKING,)), Plan(eases=(Ease(1, 1, 1),)), "1 are open, 1 and 1 are not"),
+    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(PreemptLess(1, 1, 2),)),
+     "2 are taken, 3 are there"),
+    (seen(reclaims=(TAKING,)), Plan(eases=(PreemptLess(1, 1, 1),)), "1 are open, 1 and 1 are not"),
     (seen(), Plan(drains=(5,)), "drained before its lease is over"),
     (seen(), Plan(expired=(7,)), "seized before its grace is over"),
     (seen(), Plan(expired=(6,)), "seized before its grace is over"),

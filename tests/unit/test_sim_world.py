@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cod.policy.scheduler.snapshot import Grant, Plan, Share, Snapshot, Take
+from cod.policy.scheduler.snapshot import Grant, Plan, Preempt, Share, Snapshot
 from cod.sim import acts
 from cod.sim.cluster import Cluster, Machine
 from cod.sim.rules import broken
@@ -399,7 +399,7 @@ def test_a_take_of_more_than_may_be_taken_is_not_carried_out() -> None:
     (kind,) = {machine.kind for machine in cluster.held}
     (ask,) = site.pending.values()
     with pytest.raises(acts.Impossible, match="of 0 that may be"):
-        acts.apply(site, Plan(takes=(Take(ask.id, cluster.id, kind, 1),)))
+        acts.apply(site, Plan(takes=(Preempt(ask.id, cluster.id, kind, 1),)))
 
 
 def test_the_lifecycle_is_the_products() -> None:

@@ -16,7 +16,7 @@ from cod.policy.scheduler.feasibility import Fitting
 from cod.policy.scheduler.packed import Placed
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.snapshot import Kind, Lot, Wish
+from cod.policy.scheduler.snapshot import FreeNodes, Kind, PendingRequest
 from tests.unit.policy_sites import BIG, BIG_ONLY, SMALL, UEFI, kind, lot, site, wish
 
 ONE, TWO, THREE = (kind(SMALL, block) for block in (1, 2, 3))
@@ -24,7 +24,7 @@ DEAR = kind(BIG, 9)
 PLENTY = 100_000
 
 
-def wants(lots: Iterable[Lot], *wishes: Wish) -> list[Want]:
+def wants(lots: Iterable[FreeNodes], *wishes: PendingRequest) -> list[Want]:
     """The wishes, with what of a site would do for them."""
     fitting = Fitting(site(lots=list(lots), wishes=list(wishes)))
     return [Want(one, tuple(fitting.fit(each, one.subnet) for each in one.tuples)) for one in wishes]
@@ -181,7 +181,7 @@ Property = Callable[[Mapping[Kind, int], Sequence[Want]], None]
 def any_site(dice: random.Random) -> tuple[dict[Kind, int], list[Want]]:
     """Some blocks, and requests for about as many nodes as they have."""
     room = {one: dice.randint(1, 9) for one in dice.sample(KINDS, dice.randint(2, len(KINDS)))}
-    wishes: list[Wish] = []
+    wishes: list[PendingRequest] = []
     wanted = 0
     while wanted < sum(room.values()):
         tuples = [RequestTuple(dice.randint(1, 6), dice.choice(["", "", "", BIG_ONLY]), 1)

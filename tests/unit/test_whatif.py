@@ -8,16 +8,16 @@ import pytest
 
 from cod.model import RequestTuple
 from cod.policy.scheduler.explain import Chance, Explanation, explain
-from cod.policy.scheduler.snapshot import Holding, Snapshot, Wish
+from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
 from cod.policy.scheduler.whatif import NOBODYS, OTHERS, expected, masked, supposed
 from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, holder, kind, lot, site, wish
 
 
-def asked(count: int, attributes: str = "", template: int = 1, priority: int = 0) -> Wish:
-    return Wish(NOBODYS, NOBODYS, priority, NOW, 1, "", (RequestTuple(count, attributes, template),))
+def asked(count: int, attributes: str = "", template: int = 1, priority: int = 0) -> PendingRequest:
+    return PendingRequest(NOBODYS, NOBODYS, priority, NOW, 1, "", (RequestTuple(count, attributes, template),))
 
 
-def ask(seen: Snapshot, wanted: Wish) -> Explanation:
+def ask(seen: Snapshot, wanted: PendingRequest) -> Explanation:
     return explain(supposed(seen, wanted, 1, {}), POLICY, NOW, NOBODYS)
 
 
@@ -49,7 +49,7 @@ def test_the_snapshot_is_as_it_was() -> None:
 
 
 def test_a_vcluster_that_is_there_keeps_its_holder() -> None:
-    seen = site(lots=[lot(2)], holders=[holder(1, 1)], holdings=[Holding(1, kind(), 1, 1)])
+    seen = site(lots=[lot(2)], holders=[holder(1, 1)], holdings=[Allocation(1, kind(), 1, 1)])
     wanted = replace(asked(1), vcluster_id=1)
     assert supposed(seen, wanted, 9, {}).holders is seen.holders
     assert supposed(seen, asked(1), 9, {7: "<template/>"}).templates[7] == "<template/>"
@@ -57,7 +57,7 @@ def test_a_vcluster_that_is_there_keeps_its_holder() -> None:
 
 def test_leases_tell_when_there_will_be_enough() -> None:
     seen = site(lots=[lot(1)], holders=[holder(1, 2, priority=3, expires_at=NOW + 600)],
-                holdings=[Holding(1, kind(), 2, 2)])
+                holdings=[Allocation(1, kind(), 2, 2)])
     found = ask(seen, asked(3))
     assert found.code == "busy"
     assert expected(found, NOW) == NOW + 600 + POLICY.drain_grace
@@ -83,7 +83,7 @@ def test_nodes_on_their_way_count() -> None:
 def test_names_that_may_not_be_seen_are_nowhere() -> None:
     seen = site(lots=[lot(1)], site={1: 9, 2: 9, 3: 9}, holders=[
         holder(1, 2, priority=3, expires_at=NOW + 600), holder(2, 1, expires_at=NOW + 700, drain_until=NOW + 800)],
-        holdings=[Holding(1, kind(), 2, 2), Holding(2, kind(BIG), 1, 1)])
+        holdings=[Allocation(1, kind(), 2, 2), Allocation(2, kind(BIG), 1, 1)])
     shown = repr(ask(masked(seen, {1}), asked(5)))
     assert "v1" not in shown
     assert "v2" in shown

@@ -1,4 +1,7 @@
-"""'vcluster' is the noun of the API and of what flows say; pages call it a virtual cluster (docs/architecture.md)."""
+"""Words: the field's terms in names, and one noun for a virtual cluster.
+
+'vcluster' is the noun of the API and of what flows say; pages call it a virtual cluster (docs/architecture.md).
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,23 @@ def test_flows_say_vcluster() -> None:
     managers = re.compile("virtual cluster(?!s? manager)", re.IGNORECASE)
     found = [(path.name, text) for path in SAYING for text in sentences(path) if managers.search(text)]
     assert not found
+
+
+# Names that were private metaphors, or meant several things; what they are called now is in docs/architecture.md's rooms.
+OLD_MODULES = {
+    "acts", "apibody", "apicondition", "apirequest", "apirun", "apithing", "census", "departures", "dues", "fitting",
+    "happenings", "holdback", "inside", "ledger", "letters", "marks", "nmpline", "nmptalk", "pace", "places", "scene",
+    "shown", "stock", "thrift", "unsent", "vicinity", "visits", "wants", "world"}
+OLD_CLASSES = {"Arriving", "Asked", "Crowd", "Door", "Ease", "Ground", "Holdback", "Lenders", "Stock", "Wrong"}
+
+
+def test_old_names_stay_away() -> None:
+    there = [path for path in sorted((ROOT / "cod").rglob("*.py")) if "sim" not in path.parts]
+    assert len(there) > 300
+    assert not [path for path in there if path.stem in OLD_MODULES]
+    classes = {node.name: path for path in there for node in ast.walk(ast.parse(path.read_text()))
+               if isinstance(node, ast.ClassDef)}
+    assert not {name: path for name, path in classes.items() if name in OLD_CLASSES}
 
 
 def test_the_eyes_are_open() -> None:

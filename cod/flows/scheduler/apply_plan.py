@@ -16,7 +16,18 @@ from cod import news
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy, leases
-from cod.policy.scheduler.snapshot import WARM, Ease, Grant, Kind, Lot, No, Plan, PowerChange, Share, Take
+from cod.policy.scheduler.snapshot import (
+    WARM,
+    FreeNodes,
+    Grant,
+    Kind,
+    Plan,
+    PowerChange,
+    Preempt,
+    PreemptLess,
+    Refusal,
+    Share,
+)
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
 from cod.store import claims
 from cod.store.engine import Tx
@@ -99,7 +110,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
 
 def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Share]]:
     """Each granted node with its share. Tuples that are served from one lot get different nodes of it."""
-    wanted: Counter[Lot] = Counter()
+    wanted: Counter[FreeNodes] = Counter()
     for share in shares:
         wanted[share.lot] += share.count
     picked = {lot: iter(node_counts.pick_free(tx, _key(lot), count, len(site.subnets) > 1))
@@ -111,7 +122,7 @@ def _gets_nodes(vcluster: Vcluster) -> bool:
     return vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE) and vcluster.drain_until is None
 
 
-def _key(lot: Lot) -> node_counts.FreeKey:
+def _key(lot: FreeNodes) -> node_counts.FreeKey:
     template, group = lot.cache or (None, None)
     state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
     return node_counts.FreeKey(state, node_counts.Kind(*lot.kind), template, group, lot.reserved)
@@ -140,7 +151,7 @@ def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float)
         vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))
 
 
-def tell(tx: Tx, *, noes: Sequence[No], claim: Claim, now: float) -> Result:
+def tell(tx: Tx, *, noes: Sequence[Refusal], claim: Claim, now: float) -> Result:
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected ends."""
     claims.confirm(tx, claim, now)
     for no in noes:
@@ -159,7 +170,7 @@ def waits(tx: Tx, request_id: int, refused: Refused) -> None:
 # ---------------------------------------------------------------- taking nodes
 
 
-def take(tx: Tx, *, taken: Take, claim: Claim, site: Site, now: float) -> Result:
+def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Result:
     """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names others."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, taken.request_id, lock=True)
@@ -193,7 +204,7 @@ def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now
     return leases.victims(held, count)
 
 
-def ease(tx: Tx, *, eased: Ease, claim: Claim, now: float) -> Result:
+def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result:
     """Not all that is open in a reclaim is wanted any more: of the nodes that were chosen the last may stay."""
     claims.confirm(tx, claim, now)
     return Result(reclaims.ease(tx, eased.reclaim_id, eased.count, eased.left, leases.victims, now))

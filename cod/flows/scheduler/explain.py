@@ -15,7 +15,7 @@ from cod.policy.hardware import match
 from cod.policy.people import names
 from cod.policy.scheduler import explain as policy
 from cod.policy.scheduler import leases, whatif
-from cod.policy.scheduler.snapshot import Snapshot, Wish
+from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 from cod.states import RequestState
 from cod.store import views
 from cod.store.engine import Tx
@@ -66,9 +66,9 @@ def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple
     vcluster = vclusters.get(tx, request.vcluster_id)
     assert vcluster is not None
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
-    wish = Wish(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id,
-                (vcluster.subnet or "") if len(site.subnets) > 1 else "", request.tuples,
-                may_spread=request.may_spread, own=own)
+    wish = PendingRequest(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id,
+                          (vcluster.subnet or "") if len(site.subnets) > 1 else "", request.tuples,
+                          may_spread=request.may_spread, own=own)
     documents = templates.documents(tx, {one.template_id for one in request.tuples})
     seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
     return whatif.remedies(seen, wish, _room(None if request.kind == "create" else vcluster, site))
@@ -161,16 +161,17 @@ ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
 
 def _wish(
     tx: Tx, asked: Asked, holder: Vcluster | None, owner: Group, template: Template | None, site: Site, now: float
-) -> Wish:
+) -> PendingRequest:
     wanted = RequestTuple(asked.count, asked.attributes, template.id if template else 0)
     many = len(site.subnets) > 1
     if holder is None:
         subnet = _subnet(tx, site, asked.count) if many else ""
-        return Wish(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
-                    may_spread=asked.spread, lease=leases.length(asked.lease, owner, site.policy))
+        return PendingRequest(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
+                              may_spread=asked.spread, lease=leases.length(asked.lease, owner, site.policy))
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
-    return Wish(whatif.NOBODYS, holder.id, owner.priority, now, owner.id, (holder.subnet or "") if many else "",
-                (wanted,), may_spread=asked.spread, own=own)
+    return PendingRequest(whatif.NOBODYS, holder.id, owner.priority, now, owner.id,
+                          (holder.subnet or "") if many else "",
+                          (wanted,), may_spread=asked.spread, own=own)
 
 
 def _subnet(tx: Tx, site: Site, size: int) -> str:

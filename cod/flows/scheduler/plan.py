@@ -17,16 +17,16 @@ from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
+    Allocation,
     Cache,
-    Coming,
+    FreeNodes,
     Holder,
-    Holding,
+    IncomingNodes,
     Kind,
-    Lot,
     OpenReclaim,
+    PendingRequest,
     Plan,
     Snapshot,
-    Wish,
 )
 from cod.states import NodeState, VclusterState
 from cod.store import claims
@@ -83,9 +83,9 @@ def _snapshot(read: Scene, many: bool) -> Snapshot:
     return Snapshot(
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
-        coming=[Coming(Kind(*kind), count, request_id, waking)
+        coming=[IncomingNodes(Kind(*kind), count, request_id, waking)
                 for (kind, request_id, waking), count in read.coming.items()],
-        holdings=[Holding(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until)
+        holdings=[Allocation(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until)
                   for one in read.held],
         holders=_holders(read),
         reclaims=[_open(one) for one in read.reclaims],
@@ -97,11 +97,11 @@ def _snapshot(read: Scene, many: bool) -> Snapshot:
     )
 
 
-def _lot(one: node_counts.Free) -> Lot:
+def _lot(one: node_counts.Free) -> FreeNodes:
     key = one.key
     cache = None if key.template is None or key.group is None else Cache(key.template, key.group)
-    return Lot(Kind(*key.kind), WARM if key.state == NodeState.INACTIVE else COLD, one.nodes, cache, key.reserved,
-               one.idle)
+    return FreeNodes(Kind(*key.kind), WARM if key.state == NodeState.INACTIVE else COLD, one.nodes, cache, key.reserved,
+                     one.idle)
 
 
 def _holders(read: Scene) -> dict[int, Holder]:
@@ -121,7 +121,7 @@ def _open(one: Reclaim) -> OpenReclaim:
                   one.count - one.given, one.deadline)
 
 
-def _wishes(read: Scene, many: bool) -> list[Wish]:
+def _wishes(read: Scene, many: bool) -> list[PendingRequest]:
     live = {one.id: one for one in read.live}
     own: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for one in read.held:
@@ -130,9 +130,10 @@ def _wishes(read: Scene, many: bool) -> list[Wish]:
     for request in read.pending:
         vcluster = live[request.vcluster_id]
         subnet = (vcluster.subnet or "") if many else ""
-        wishes.append(Wish(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet,
-                           request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
-                           request.reason, vcluster.lease_time))
+        wishes.append(PendingRequest(request.id, vcluster.id, request.priority, request.submitted_at,
+                                     vcluster.group_id, subnet,
+                                     request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
+                                     request.reason, vcluster.lease_time))
     return wishes
 
 
@@ -277,6 +278,6 @@ class _Names:
                        kind.subnet, about)
 
 
-def _readiness(lot: Lot) -> str:
+def _readiness(lot: FreeNodes) -> str:
     ready = "awake" if lot.readiness == WARM else "asleep: to be woken"
     return f"{ready}, with cached software" if lot.cache else ready

@@ -43,25 +43,25 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cod.model import Policy
 from cod.policy.scheduler import placement, priority, reasons
-from cod.policy.scheduler.backfill import Holdback, back
+from cod.policy.scheduler.backfill import Backfill, back
 from cod.policy.scheduler.feasibility import Fit, Fitting
-from cod.policy.scheduler.inventory import Stock
+from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Lenders
+from cod.policy.scheduler.preemption import Candidates
 from cod.policy.scheduler.snapshot import (
     Cache,
     Decision,
-    Ease,
+    FreeNodes,
     Grant,
-    Lot,
-    No,
     OpenReclaim,
+    PendingRequest,
+    Preempt,
+    PreemptLess,
+    Refusal,
     Share,
     Snapshot,
-    Take,
-    Wish,
 )
 
 
@@ -82,25 +82,25 @@ class _Choice:
 
     def __init__(self, snapshot: Snapshot, fitting: Fitting, policy: Policy, now: float) -> None:
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
-        self._stock = Stock(snapshot, fitting.kinds, now)
-        self._lenders = Lenders(snapshot, now)
-        self._holdback = Holdback(snapshot, policy, now, self._stock, self._lenders)
+        self._stock = Inventory(snapshot, fitting.kinds, now)
+        self._lenders = Candidates(snapshot, now)
+        self._holdback = Backfill(snapshot, policy, now, self._stock, self._lenders)
         self._failures = _Failures()
         self._grants: list[Grant] = []
-        self._takes: list[Take] = []
-        self._noes: list[No] = []
-        self._eases: list[Ease] = []
+        self._takes: list[Preempt] = []
+        self._noes: list[Refusal] = []
+        self._eases: list[PreemptLess] = []
         self._reclaims: dict[int, list[OpenReclaim]] = defaultdict(list)
         for reclaim in snapshot.reclaims:
             self._reclaims[reclaim.request_id].append(reclaim)
-        self._kept: Counter[Lot] = Counter()
+        self._kept: Counter[FreeNodes] = Counter()
 
     def decision(self) -> Decision:
         """What has been decided, in the order of the requests."""
         return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
                         dict(self._kept), self._holdback.holds())
 
-    def decide(self, peers: Sequence[Wish]) -> None:
+    def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant wishes of one priority and age, or say why not.
 
         What they get, keep or have taken is gone for those behind them. One that something is reserved for keeps it,
@@ -122,7 +122,7 @@ class _Choice:
             if want.wish.id not in packed and not self._meanwhile(want):
                 self._postpone(want)
 
-    def _run_out(self, wish: Wish) -> bool:
+    def _run_out(self, wish: PendingRequest) -> bool:
         holder = self._snapshot.holders.get(wish.vcluster_id)
         if holder is None or not over(holder, self._now):
             return False
@@ -173,7 +173,7 @@ class _Choice:
         else:
             self._no(want.wish, no)
 
-    def _no(self, wish: Wish, no: No) -> None:
+    def _no(self, wish: PendingRequest, no: Refusal) -> None:
         """What was being taken for it, and it does not count on any more, may stay: last what is taken first."""
         self._noes.append(no)
         unused = Counter() if no.final else self._stock.unused(wish.id)
@@ -181,13 +181,13 @@ class _Choice:
             part = min(reclaim.open, unused[reclaim.kind])
             if part:
                 unused[reclaim.kind] -= part
-                self._eases.append(Ease(reclaim.id, part, reclaim.open - part))
+                self._eases.append(PreemptLess(reclaim.id, part, reclaim.open - part))
 
     def _spared(self, reclaim: OpenReclaim) -> tuple[float, ...]:
         holder = self._snapshot.holders.get(reclaim.vcluster_id)
         return -(holder.priority if holder else 0), -reclaim.deadline, -reclaim.id
 
-    def _want(self, wish: Wish) -> Want:
+    def _want(self, wish: PendingRequest) -> Want:
         own = self._stock.own.get(wish.id)
         fits = tuple(self._fitting.fit(one, wish.subnet) for one in wish.tuples)
         return Want(wish, fits, own.kinds if own else frozenset(),
@@ -214,7 +214,7 @@ class _Choice:
                 for lot, part in self._stock.take(kind, count, want.wish.id, wanted):
                     yield Share(position, one.template_id, lot, part)
 
-    def _wait(self, want: Want, found: Found) -> No:
+    def _wait(self, want: Want, found: Found) -> Refusal:
         """It keeps the free nodes that it would use, and what it is short of is taken."""
         wish, coming = want.wish, 0
         taking = sum(loan.nodes for loan in found.loans)
@@ -226,7 +226,7 @@ class _Choice:
                 self._kept.update(dict(kept))
         self._lenders.lose(found.loans)
         self._holdback.give(wish, found)
-        self._takes += [Take(wish.id, *loan) for loan in found.loans]
+        self._takes += [Preempt(wish.id, *loan) for loan in found.loans]
         return reasons.waiting(wish, coming, taking)
 
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Fit
-from cod.policy.scheduler.inventory import Stock
+from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Lenders
-from cod.policy.scheduler.snapshot import Hold, Kind, Snapshot, Wish
+from cod.policy.scheduler.preemption import Candidates
+from cod.policy.scheduler.snapshot import Hold, Kind, PendingRequest, Snapshot
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, whole
 
 NEVER = float("inf")
@@ -51,10 +51,10 @@ class _Room:
         return NEVER
 
 
-class Holdback:
+class Backfill:
     """Who holds what back; grows while a plan is made."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, stock: Stock, lenders: Lenders) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, stock: Inventory, lenders: Candidates) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._stock, self._lenders = stock, lenders
         self._types: set[int] = set()
@@ -64,7 +64,7 @@ class Holdback:
         self._made: list[Hold] = []
         self._vain: set[tuple[object, ...]] = set()
 
-    def give(self, wish: Wish, found: Found) -> None:
+    def give(self, wish: PendingRequest, found: Found) -> None:
         """It has or will have these nodes, and gives them back when its lease is over; who loses them has them not."""
         if self._policy.hold_after > 0:
             time = back(wish, self._snapshot, self._policy, self._now)
@@ -98,7 +98,7 @@ class Holdback:
             self._keep(want.wish, kind, count, since, until)
         return True
 
-    def _keep(self, wish: Wish, kind: Kind, count: int, since: float, until: float) -> None:
+    def _keep(self, wish: PendingRequest, kind: Kind, count: int, since: float, until: float) -> None:
         self._types.add(kind.type)
         free, coming, short = self._stock.hold(kind, count, wish.id, until)
         self._made.append(Hold(wish.id, kind, free, coming, since, until))
@@ -112,7 +112,7 @@ class Holdback:
         rooms = {kind: self._room(kind, want.wish, level) for fit in set(want.fits) for kind in fit.kinds}
         return rooms, self._spread(want, rooms) if want.wish.may_spread else self._whole(want, rooms)
 
-    def _can_lend(self, wish: Wish, needs: Mapping[Kind, int]) -> bool:
+    def _can_lend(self, wish: PendingRequest, needs: Mapping[Kind, int]) -> bool:
         """Can all that is counted on be taken together? One vcluster may lose so many, of whichever kind."""
         level, soon, loans = self._level(wish), self._stock.soon_for(wish.id), []
         if level is None:
@@ -124,10 +124,10 @@ class Holdback:
         self._lenders.give_back(loans)
         return sum(loan.nodes for loan in loans) == sum(parts.values())
 
-    def _level(self, wish: Wish) -> int | None:
+    def _level(self, wish: PendingRequest) -> int | None:
         return max(self._lenders.levels(wish.priority), default=None)
 
-    def _room(self, kind: Kind, wish: Wish, level: int | None) -> _Room:
+    def _room(self, kind: Kind, wish: PendingRequest, level: int | None) -> _Room:
         """Its own vcluster's nodes it cannot get; those that can be taken for it, from priorities up to `level`, count
         once. None: nothing is to be taken."""
         loans = 0 if level is None else self._lenders.most(kind, level, wish.vcluster_id)
@@ -196,7 +196,7 @@ class Holdback:
         ends[:1] = [(time, count - part)] if count > part else []
 
 
-def back(wish: Wish, snapshot: Snapshot, policy: Policy, now: float) -> float:
+def back(wish: PendingRequest, snapshot: Snapshot, policy: Policy, now: float) -> float:
     """When a request's nodes are back at the latest, if it is granted now and its lease is not extended."""
     holder = snapshot.holders.get(wish.vcluster_id)
     ends = holder.expires_at if holder is not None and holder.expires_at is not None else now + wish.lease

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cod.model import Energy, NodeType
-from cod.policy.scheduler.snapshot import COLD, WARM, Lot, PowerChange, Snapshot
+from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, PowerChange, Snapshot
 from cod.states import NodeState
 
 OFF, IDLE, BUSY = "off", "idle", "busy"
@@ -47,7 +47,7 @@ CLASSES: dict[NodeState, str | None] = {
     NodeState.RETIRED: None,  # the site's no longer
 }
 
-NOTHING: Mapping[Lot, int] = {}
+NOTHING: Mapping[FreeNodes, int] = {}
 
 
 def marks(node_type: NodeType, energy: Energy) -> tuple[int, int]:
@@ -63,7 +63,7 @@ def wake_deadline(energy: Energy, waking: int) -> float:
 
 
 def power_changes(
-    snapshot: Snapshot, kept: Mapping[Lot, int], energy: Energy, granted: Mapping[Lot, int] = NOTHING
+    snapshot: Snapshot, kept: Mapping[FreeNodes, int], energy: Energy, granted: Mapping[FreeNodes, int] = NOTHING
 ) -> tuple[PowerChange, ...]:
     """Which nodes to wake and which to put to sleep now; wakes come first, those of the cheapest types before others.
 
@@ -85,7 +85,7 @@ def power_changes(
 
 def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
     """No lot twice: what is woken of it for a request and for the reserve is woken at once."""
-    by_lot: dict[Lot, PowerChange] = {}
+    by_lot: dict[FreeNodes, PowerChange] = {}
     for one in wakes:
         first = by_lot.get(one.lot)
         by_lot[one.lot] = one if first is None else replace(
@@ -93,14 +93,14 @@ def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
     return by_lot.values()
 
 
-def _by_type(lots: Iterable[Lot]) -> list[tuple[int, list[Lot]]]:
-    by_type: dict[int, list[Lot]] = defaultdict(list)
+def _by_type(lots: Iterable[FreeNodes]) -> list[tuple[int, list[FreeNodes]]]:
+    by_type: dict[int, list[FreeNodes]] = defaultdict(list)
     for lot in lots:
         by_type[lot.kind.type].append(lot)
     return [(type_id, sorted(own, key=_order)) for type_id, own in by_type.items()]
 
 
-def _order(lot: Lot) -> tuple[object, ...]:
+def _order(lot: FreeNodes) -> tuple[object, ...]:
     """In which order lots are woken and put to sleep: such as hold nobody's software first."""
     return lot.cache is not None, lot.kind, lot.cache or (), lot.readiness, lot.reserved
 
@@ -109,8 +109,8 @@ class _Type:
     """The free nodes of one type."""
 
     def __init__(
-        self, snapshot: Snapshot, type_id: int, lots: Sequence[Lot], kept: Mapping[Lot, int],
-        granted: Mapping[Lot, int], energy: Energy,
+        self, snapshot: Snapshot, type_id: int, lots: Sequence[FreeNodes], kept: Mapping[FreeNodes, int],
+        granted: Mapping[FreeNodes, int], energy: Energy,
     ) -> None:
         self.node_type, self._lots, self._kept, self._granted = snapshot.types[type_id], lots, kept, granted
         self.low, self.high = marks(self.node_type, energy)
@@ -121,10 +121,10 @@ class _Type:
         self._warm = sum(self._spare(lot) for lot in lots if lot.readiness == WARM)
         self.needed = list(self._needed())
 
-    def _left(self, lot: Lot) -> int:
+    def _left(self, lot: FreeNodes) -> int:
         return lot.count - self._granted.get(lot, 0)
 
-    def _spare(self, lot: Lot) -> int:
+    def _spare(self, lot: FreeNodes) -> int:
         return 0 if lot.reserved else self._left(lot) - self._kept.get(lot, 0)
 
     def _needed(self) -> Iterator[PowerChange]:
@@ -149,7 +149,7 @@ class _Type:
         return [PowerChange(lot, count, why, sleep=True) for lot, count in _deal(self._warm - self.high, idle)]
 
 
-def _deal(wanted: int, stock: Iterable[tuple[Lot, int]]) -> Iterator[tuple[Lot, int]]:
+def _deal(wanted: int, stock: Iterable[tuple[FreeNodes, int]]) -> Iterator[tuple[FreeNodes, int]]:
     """`wanted` nodes, out of the lots in their order, of each at most as many as it says."""
     for lot, most in stock:
         if (count := min(wanted, most)) > 0:

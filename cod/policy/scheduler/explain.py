@@ -17,7 +17,17 @@ from cod.policy.scheduler.holdings import Sum, sums
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.priority import ordered
 from cod.policy.scheduler.reasons import held, in_, nodes
-from cod.policy.scheduler.snapshot import Coming, Decision, Holder, Holding, Kind, Lot, OpenReclaim, Snapshot, Wish
+from cod.policy.scheduler.snapshot import (
+    Allocation,
+    Decision,
+    FreeNodes,
+    Holder,
+    IncomingNodes,
+    Kind,
+    OpenReclaim,
+    PendingRequest,
+    Snapshot,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +152,7 @@ def explain(
     return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
 
 
-def _name(wish: Wish, snapshot: Snapshot) -> str:
+def _name(wish: PendingRequest, snapshot: Snapshot) -> str:
     holder = snapshot.holders.get(wish.vcluster_id)
     return holder.name if holder else f"request {wish.id}"
 
@@ -155,17 +165,17 @@ def _outcome(decision: Decision, request_id: int) -> tuple[str, str]:
     return "granted", "It is granted in the next pass."
 
 
-def _mine(rows: Iterable[Lot | Coming], kinds: Set[Kind], request_id: int) -> int:
+def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[Kind], request_id: int) -> int:
     return sum(row.count for row in rows if row.kind in kinds and row.reserved in (0, request_id))
 
 
-def _ahead(order: Iterable[Wish], types: Set[int], fitting: Fitting) -> Iterator[Ahead]:
+def _ahead(order: Iterable[PendingRequest], types: Set[int], fitting: Fitting) -> Iterator[Ahead]:
     for wish in order:
         if any(not types.isdisjoint(fitting.fit(one, wish.subnet).site_of) for one in wish.tuples):
             yield Ahead(wish.id, wish.vcluster_id, wish.priority, sum(one.count for one in wish.tuples))
 
 
-def _types(snapshot: Snapshot, wish: Wish, fitting: Fitting) -> Iterator[Fit]:
+def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Fitting) -> Iterator[Fit]:
     """The types of the site, cheapest first."""
     counts = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
     for type_id, node_type in sorted(snapshot.types.items(), key=lambda item: (item[1].cost, item[0])):
@@ -175,7 +185,7 @@ def _types(snapshot: Snapshot, wish: Wish, fitting: Fitting) -> Iterator[Fit]:
                   tuple((position, phrases) for position, phrases in lacks if phrases))
 
 
-def _by_type(rows: Iterable[Lot | Coming | Holding]) -> Counter[int]:
+def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[int]:
     sums: Counter[int] = Counter()
     for row in rows:
         sums[row.kind.type] += row.count
@@ -185,7 +195,7 @@ def _by_type(rows: Iterable[Lot | Coming | Holding]) -> Counter[int]:
 # ---------------------------------------------------------------- who holds what
 
 
-def _holders(snapshot: Snapshot, wish: Wish, kinds: Set[Kind], now: float) -> Iterator[Held]:
+def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[Kind], now: float) -> Iterator[Held]:
     for one in sums(snapshot, wish, kinds):
         holder = one.holder
         takeable = min(one.mobile, holder.surplus)
@@ -223,7 +233,7 @@ def _keeps(why: str, holder: Holder, takeable: int, until: float | None, now: fl
 
 
 def _chances(
-    snapshot: Snapshot, policy: Policy, wish: Wish, kinds: Set[Kind], now: float, promises: Promises
+    snapshot: Snapshot, policy: Policy, wish: PendingRequest, kinds: Set[Kind], now: float, promises: Promises
 ) -> Iterator[Chance]:
     coming = _mine(snapshot.coming, kinds, wish.id)
     if coming:
@@ -247,7 +257,7 @@ def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) 
                      f"{loser} gives back {nodes(one.open - count)}, at the latest {in_(one.deadline, now)}")
 
 
-def _from_holder(one: Sum, policy: Policy, wish: Wish, now: float) -> Iterator[Chance]:
+def _from_holder(one: Sum, policy: Policy, wish: PendingRequest, now: float) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:
         yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {in_(holder.drain_until, now)}")

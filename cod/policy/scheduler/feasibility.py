@@ -18,7 +18,7 @@ from cod.model import RequestTuple
 from cod.policy.hardware import needs
 from cod.policy.hardware.match import Mismatch, satisfies
 from cod.policy.nodes import template
-from cod.policy.scheduler.snapshot import Coming, Holding, Kind, Lot, Snapshot, Wish
+from cod.policy.scheduler.snapshot import Allocation, FreeNodes, IncomingNodes, Kind, PendingRequest, Snapshot
 
 Lacking = tuple[Mismatch, ...]
 
@@ -75,7 +75,8 @@ class Fitting:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.sizes: Counter[Kind] = Counter()
-        parts: tuple[Sequence[Lot | Coming | Holding], ...] = (snapshot.lots, snapshot.coming, snapshot.holdings)
+        parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (snapshot.lots, snapshot.coming,
+                                                                               snapshot.holdings)
         for part in itertools.chain(*parts):
             self.sizes[part.kind] += part.count
         seen: Counter[int] = Counter()
@@ -143,16 +144,16 @@ class Fitting:
 
     # ------------------------------------------------------------ what a vcluster could ever get
 
-    def others(self, wish: Wish, fit: Fit) -> dict[Kind, int]:
+    def others(self, wish: PendingRequest, fit: Fit) -> dict[Kind, int]:
         """How many nodes each eligible block would have for the wish if nobody else held any."""
         own = self._holdings.get(wish.vcluster_id, Counter[Kind]())
         return {kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
                 for kind, size in fit.blocks.items()}
 
-    def other_types(self, wish: Wish, fit: Fit) -> dict[int, int]:
+    def other_types(self, wish: PendingRequest, fit: Fit) -> dict[int, int]:
         """Count by type what fits, all blocks of a type on the wish's subnet together."""
         return {type_id: max(0, min(count - wish.own.get(type_id, 0), self._of_type(type_id, wish)))
                 for type_id, count in fit.site_of.items()}
 
-    def _of_type(self, type_id: int, wish: Wish) -> int:
+    def _of_type(self, type_id: int, wish: PendingRequest) -> int:
         return self._known[type_id] - wish.own.get(type_id, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import WARM, Cache, Kind, Lot, Snapshot
+from cod.policy.scheduler.snapshot import WARM, Cache, FreeNodes, Kind, Snapshot
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Held:
     until: float
 
 
-class Stock:
+class Inventory:
     """What is to be had; shrinks while it is given out.
 
     free  unreserved nodes to be had now, by kind
@@ -57,10 +57,10 @@ class Stock:
         self.free: dict[Kind, int] = dict.fromkeys(kinds, 0)
         self.soon: dict[Kind, int] = dict(self.free)
         self.held: dict[Kind, Held] = {}
-        self.left: dict[Lot, int] = {}
+        self.left: dict[FreeNodes, int] = {}
         self.own: dict[int, Own] = defaultdict(Own)
         self._waking: Counter[Kind] = Counter()
-        self._lots: dict[tuple[Kind, int], list[Lot]] = defaultdict(list)
+        self._lots: dict[tuple[Kind, int], list[FreeNodes]] = defaultdict(list)
         self._shelve(snapshot)
         self._expect(snapshot, now)
 
@@ -109,12 +109,13 @@ class Stock:
 
     # ------------------------------------------------------------ giving out
 
-    def take(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> list[tuple[Lot, int]]:
+    def take(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> list[tuple[FreeNodes, int]]:
         """The `count` best free nodes of `kind` for a request that wants what `wanted` names."""
         reserved = self._draw(kind, request_id, count, wanted)
         return reserved + self._draw(kind, 0, count - _count(reserved), wanted)
 
-    def keep(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> tuple[list[tuple[Lot, int]], Missing]:
+    def keep(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> tuple[list[tuple[FreeNodes, int]],
+                                                                                    Missing]:
         """Set up to `count` nodes aside for a request that waits: the free ones of them, and how many are missing.
 
         What is reserved for it counts first. Then nodes that are awake, then those that are waking and only then those
@@ -173,7 +174,7 @@ class Stock:
 
     def _draw(
         self, kind: Kind, reserved: int, count: int, wanted: Cache, warm_only: bool = False
-    ) -> list[tuple[Lot, int]]:
+    ) -> list[tuple[FreeNodes, int]]:
         drawn = []
         if not reserved:
             count = min(count, self.free[kind])  # the rest is held back
@@ -196,13 +197,13 @@ class Stock:
             self.soon[kind] -= count
 
 
-def _rank(lot: Lot, wanted: Cache) -> tuple[object, ...]:
+def _rank(lot: FreeNodes, wanted: Cache) -> tuple[object, ...]:
     """Nodes that hold what is wanted first, then those awake; last come those that hold software of others, who may
     want it again."""
     return lot.cache != wanted, lot.readiness, lot.cache is not None, lot.cache or ()
 
 
-def _count(drawn: Iterable[tuple[Lot, int]]) -> int:
+def _count(drawn: Iterable[tuple[FreeNodes, int]]) -> int:
     return sum(count for _, count in drawn)
 
 

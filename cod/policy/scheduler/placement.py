@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cod.policy.scheduler.feasibility import Fit
-from cod.policy.scheduler.preemption import Lenders, Loan
-from cod.policy.scheduler.snapshot import Kind, Wish
+from cod.policy.scheduler.preemption import Candidates, Loan
+from cod.policy.scheduler.snapshot import Kind, PendingRequest
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
 
 Place = Mapping[Kind, int]
@@ -35,7 +35,7 @@ class Want:
     special  it can have what others cannot, or cannot have what others can
     """
 
-    wish: Wish
+    wish: PendingRequest
     fits: tuple[Fit, ...]
     anchors: frozenset[Kind] = frozenset()
     special: bool = False
@@ -85,7 +85,7 @@ def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
     return demands
 
 
-def later(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int], lenders: Lenders) -> Found | None:
+def later(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int], lenders: Candidates) -> Found | None:
     """In what is on its way too; else with what is `taking`, still to be given back for it; else with what may be taken
     beside that, from as low priorities as will do.
 
@@ -133,7 +133,7 @@ def _given_back(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int]
     return _first(want, _expecting(want, _sum(soon, taking)))
 
 
-def _borrowing(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Iterator[Found]:
+def _borrowing(want: Want, soon: Mapping[Kind, int], lenders: Candidates) -> Iterator[Found]:
     levels = lenders.levels(want.wish.priority)
     if not levels or not _each_alone(want, with_loans(want, soon, lenders)):
         return
@@ -176,7 +176,7 @@ def most(fit: Fit, room: Mapping[Kind, int], may_spread: bool) -> int:
     return sum(rooms) if may_spread else max(rooms, default=0)
 
 
-def with_loans(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Mapping[Kind, int]:
+def with_loans(want: Want, soon: Mapping[Kind, int], lenders: Candidates) -> Mapping[Kind, int]:
     """What there is when all that may be taken is taken, of the kinds that would do."""
     levels = lenders.levels(want.wish.priority)
     if not levels:
@@ -188,7 +188,7 @@ def with_loans(want: Want, soon: Mapping[Kind, int], lenders: Lenders) -> Mappin
 class _Loans:
     """What is borrowed for one way, from lenders of one priority and all lower ones."""
 
-    def __init__(self, lenders: Lenders, level: int, but: int) -> None:
+    def __init__(self, lenders: Candidates, level: int, but: int) -> None:
         self._lenders, self._level, self._but = lenders, level, but
         self._made: list[list[Loan]] = []
 

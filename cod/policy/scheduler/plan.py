@@ -13,7 +13,7 @@ from cod.model import Energy, Policy
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.energy import power_changes
-from cod.policy.scheduler.snapshot import Lot, Plan, Snapshot
+from cod.policy.scheduler.snapshot import FreeNodes, Plan, Snapshot
 
 
 def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan:
@@ -23,7 +23,7 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
     """
     decision = decide(snapshot, policy, now)
     told = {wish.id: wish.reason for wish in snapshot.wishes}
-    granted: Counter[Lot] = Counter()
+    granted: Counter[FreeNodes] = Counter()
     for grant in decision.grants:
         for share in grant.shares:
             granted[share.lot] += share.count

@@ -24,7 +24,7 @@ class Loan(NamedTuple):
     nodes: int
 
 
-class Lenders:
+class Candidates:
     """What vclusters can still lose; shrinks while it is taken."""
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:

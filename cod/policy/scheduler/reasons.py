@@ -14,7 +14,7 @@ from cod.model import RequestTuple
 from cod.policy.hardware.quantity import span
 from cod.policy.scheduler.feasibility import Fit, Fitting
 from cod.policy.scheduler.placement import Want
-from cod.policy.scheduler.snapshot import Hold, Kind, No, Wish
+from cod.policy.scheduler.snapshot import Hold, Kind, PendingRequest, Refusal
 from cod.policy.scheduler.spread import Demand, Exhausted, spread, whole
 
 
@@ -37,32 +37,34 @@ def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterato
                f"there {in_(own[0].until, now)}, as far as leases tell.")
 
 
-def run_out(wish: Wish) -> No:
+def run_out(wish: PendingRequest) -> Refusal:
     """The lease of its vcluster has run out: it gets no more nodes, unless the lease is extended."""
     why = "the lease of its vcluster has run out"
-    return No(wish.id, "busy", f"waits: {why}") if wish.may_wait else No(wish.id, "now", why)
+    return Refusal(wish.id, "busy", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
 
 
-def waiting(wish: Wish, coming: int, taking: int) -> No:
+def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
     """Say that a request waits for nodes that are coming, and for nodes that others lose."""
     parts = []
     if taking:
         parts.append(f"{nodes(taking)} that vclusters of lower priority give back")
     if coming:
         parts.append(f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way back")
-    return No(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+    return Refusal(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
 
 
-def why_not(want: Want, fitting: Fitting, held: bool = False) -> No:
+def why_not(want: Want, fitting: Fitting, held: bool = False) -> Refusal:
     """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back for it."""
     impossible = _impossible(want, fitting)
     if impossible:
-        return No(want.wish.id, "impossible", impossible)
+        return Refusal(want.wish.id, "impossible", impossible)
     if held:
-        return No(want.wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held for it")
+        return Refusal(want.wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held "
+                       f"for it")
     if want.wish.may_wait:
-        return No(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or out of service")
-    return No(want.wish.id, "now", f"{_busy(want)}, and it does not wait")
+        return Refusal(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or out of "
+                       f"service")
+    return Refusal(want.wish.id, "now", f"{_busy(want)}, and it does not wait")
 
 
 def _busy(want: Want) -> str:

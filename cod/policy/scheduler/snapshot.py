@@ -38,7 +38,7 @@ class Cache(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class FreeNodes:
     """Free nodes that are alike. `readiness` WARM (inactive) or COLD (off).
 
     reserved  id of the request that they are kept for; 0: none
@@ -54,7 +54,7 @@ class Lot:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class IncomingNodes:
     """Nodes that nobody holds and that are on their way to the reserve.
 
     waking  they are being woken from the cold reserve (they come clean, and soon)
@@ -67,7 +67,7 @@ class Coming:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Allocation:
     """Nodes of one kind that a vcluster holds, all of them.
 
     mobile      how many are outside their inertia, and not on their way out by a reclaim already
@@ -117,7 +117,7 @@ class OpenReclaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PendingRequest:
     """A pending request, with what the plan needs to know of its vcluster.
 
     subnet  the vcluster's block of addresses is in it, so its nodes must be on it
@@ -156,13 +156,13 @@ class Snapshot:
     """
 
     types: Mapping[int, NodeType]
-    lots: Sequence[Lot] = ()
-    coming: Sequence[Coming] = ()
-    holdings: Sequence[Holding] = ()
+    lots: Sequence[FreeNodes] = ()
+    coming: Sequence[IncomingNodes] = ()
+    holdings: Sequence[Allocation] = ()
     holders: Mapping[int, Holder] = field(default_factory=dict)
     reclaims: Sequence[OpenReclaim] = ()
     site: Mapping[int, int] = field(default_factory=dict)
-    wishes: Sequence[Wish] = ()
+    wishes: Sequence[PendingRequest] = ()
     templates: Mapping[int, str] = field(default_factory=dict)
     deserted: Sequence[int] = ()
     warned: Mapping[int, float] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class Share:
 
     position: int
     template_id: int
-    lot: Lot
+    lot: FreeNodes
     count: int
 
 
@@ -190,7 +190,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Preempt:
     """Nodes to be reclaimed from a vcluster for a request: exactly what is short."""
 
     request_id: int
@@ -200,7 +200,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Ease:
+class PreemptLess:
     """Nodes that an open reclaim need not bring any more: `count` of what was open in it, so that `left` stay open."""
 
     reclaim_id: int
@@ -209,7 +209,7 @@ class Ease:
 
 
 @dataclass(frozen=True, slots=True)
-class No:
+class Refusal:
     """A request that is not satisfied now.
 
     code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy' (others hold what it
@@ -253,10 +253,10 @@ class Decision:
     """
 
     grants: tuple[Grant, ...] = ()
-    takes: tuple[Take, ...] = ()
-    noes: tuple[No, ...] = ()
-    eases: tuple[Ease, ...] = ()
-    kept: Mapping[Lot, int] = field(default_factory=dict)
+    takes: tuple[Preempt, ...] = ()
+    noes: tuple[Refusal, ...] = ()
+    eases: tuple[PreemptLess, ...] = ()
+    kept: Mapping[FreeNodes, int] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
 
 
@@ -264,7 +264,7 @@ class Decision:
 class PowerChange:
     """`count` cold nodes of a lot to be woken, or (with `sleep`) warm ones to be put to sleep; `why` is for people."""
 
-    lot: Lot
+    lot: FreeNodes
     count: int
     why: str
     sleep: bool = False
@@ -288,9 +288,9 @@ class Plan:
     deserted: tuple[int, ...] = ()
     overdue: tuple[int, ...] = ()
     grants: tuple[Grant, ...] = ()
-    eases: tuple[Ease, ...] = ()
-    takes: tuple[Take, ...] = ()
-    noes: tuple[No, ...] = ()
+    eases: tuple[PreemptLess, ...] = ()
+    takes: tuple[Preempt, ...] = ()
+    noes: tuple[Refusal, ...] = ()
     power_changes: tuple[PowerChange, ...] = ()
     holds: tuple[Hold, ...] = ()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cod.policy.scheduler.explain import Explanation
 from cod.policy.scheduler.feasibility import Fitting
-from cod.policy.scheduler.snapshot import Holder, Snapshot, Wish
+from cod.policy.scheduler.snapshot import Holder, PendingRequest, Snapshot
 
 NOBODYS = -1
 """The id of the request, and of the vcluster that it is for where there is none yet: no row has it."""
@@ -19,7 +19,7 @@ OTHERS = "a vcluster of another group"
 """What a vcluster is called to those who may not see it."""
 
 
-def supposed(snapshot: Snapshot, wish: Wish, floor: int, documents: Mapping[int, str]) -> Snapshot:
+def supposed(snapshot: Snapshot, wish: PendingRequest, floor: int, documents: Mapping[int, str]) -> Snapshot:
     """The site, if `wish` waited in it, too. `floor`: the size of its vcluster; `documents` of its templates, by id."""
     holders = snapshot.holders
     if wish.vcluster_id not in holders:
@@ -46,7 +46,7 @@ class Remedy:
     spread: bool
 
 
-def remedies(snapshot: Snapshot, wish: Wish, room: int) -> tuple[Remedy, ...]:
+def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remedy, ...]:
     """Return what would help the pending request `wish` of `snapshot`, the largest number of nodes first; nothing where
     only other requirements would, or for a request of several kinds.
 

@@ -6,22 +6,22 @@ from functools import partial
 from typing import Any
 
 from cod.flows.people import people, signin, sshkeys, tokens
+from cod.web.portal.formatting import count
 from cod.web.portal.forms import seconds
 from cod.web.portal.pages import Action, Page, api, to, together
-from cod.web.portal.shown import count
-from cod.web.routes import Ask, Flow
+from cod.web.routes import Call, Flow
 
 PATH = "/account"
 
 
-def _account(ask: Ask) -> Flow:
+def _account(ask: Call) -> Flow:
     return together(
         myself=partial(people.me, who=ask.who), keys=partial(sshkeys.mine, who=ask.who),
         sessions=partial(signin.every, who=ask.who, rules=ask.site.signin, now=ask.now),
         tokens=partial(tokens.mine, who=ask.who))
 
 
-def _ended(ask: Ask, reply: Any) -> str:
+def _ended(ask: Call, reply: Any) -> str:
     return "The new password is set" + (
         f"; {count(reply.ended, 'other browser')} signed out." if reply.ended else ".")
 

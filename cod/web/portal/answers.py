@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from cod.web.errors import Wrong
-from cod.web.portal.visits import Visit
+from cod.web.errors import HttpProblem
+from cod.web.portal.sessions import Visit
 
 HTML = "text/html; charset=utf-8"
 POLICY = ("default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -27,7 +27,7 @@ WORTH_PACKING = 1000  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """A request for a page. `path` begins with '/', its segments are unquoted; `query` is as it was sent."""
 
     method: str
@@ -76,7 +76,7 @@ def same_origin(header: Callable[[str], str | None]) -> bool:
 
 
 def check_host(host: str | None, names: frozenset[str]) -> None:
-    """Raise `Wrong` (421) unless the Host header names this server: one of its names, localhost or an address.
+    """Raise `HttpProblem` (421) unless the Host header names this server: one of its names, localhost or an address.
 
     A page of somebody else's whose name is made to lead here by DNS could else read ours as if they were its own.
     """
@@ -87,5 +87,6 @@ def check_host(host: str | None, names: frozenset[str]) -> None:
     try:
         ip_address(name)
     except ValueError:
-        raise Wrong(421, "misdirected", "this server has no such name; its administrator can give it one ([api] names)"
-                    ) from None
+        raise HttpProblem(421, "misdirected", "this server has no such name; its administrator can give it one "
+                          "([api] names)"
+                          ) from None

@@ -7,12 +7,12 @@ from typing import Any
 
 from cod.flows.people import audit
 from cod.web.bodies import AuditQuery, AuditReply
+from cod.web.portal.formatting import said
 from cod.web.portal.pages import Page
-from cod.web.portal.shown import said
-from cod.web.routes import Ask, Flow
+from cod.web.routes import Call, Flow
 
 
-def _audit(ask: Ask) -> Flow:
+def _audit(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         rows = audit.every(tx, page=ask.query.page, groups=ask.who.owns, **ask.query.filters)
         return {"rows": rows.each(lambda row: (found := AuditReply.of(row), differences(found)))}

@@ -13,7 +13,7 @@ from cod.web import bodies as b
 from cod.web.portal.forms import Fields, body_of
 from cod.web.portal.pages import Action, Page, api, to
 from cod.web.portal.wizard import own_groups
-from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.routes import ANYBODY, Call, Flow, see
 from cod.web.table.captures import CAPTURES
 
 NODE = "/nodes/{name}"
@@ -22,12 +22,12 @@ _OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _CAN = (NodeState.ACTIVE, NodeState.INACTIVE, NodeState.OFF)
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     whole = CAPTURES[0].call(ask)
     return lambda tx: {"found": whole(tx)}
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         name = ask.names["name"]
         view = views.node(tx, name, ask.site.policy)
@@ -43,7 +43,7 @@ def _one(ask: Ask) -> Flow:
     return load
 
 
-def _last(tx: Any, name: str, ask: Ask) -> CaptureView | None:
+def _last(tx: Any, name: str, ask: Call) -> CaptureView | None:
     """The node's newest capture, where there is one that who asks may see."""
     try:
         return captures.show(tx, name=name, groups=ask.who.groups)

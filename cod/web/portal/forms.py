@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel
 
 from cod.web.calls import checked
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 
 OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
@@ -27,14 +27,15 @@ class Fields:
 
     @classmethod
     def read(cls, content: bytes, kind: str) -> Fields:
-        """From the body of a POST. Raises `Wrong`."""
+        """From the body of a POST. Raises `HttpProblem`."""
         if kind.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-            raise Wrong(415, "unsupported_media_type", "the form should be sent as application/x-www-form-urlencoded")
+            raise HttpProblem(415, "unsupported_media_type", "the form should be sent as "
+                              "application/x-www-form-urlencoded")
         try:
             pairs = parse_qsl(content.decode("ascii"), keep_blank_values=True, errors="strict",
                               max_num_fields=MOST_FIELDS)
         except ValueError:
-            raise Wrong(400, "bad_form", "the form cannot be read: it should be UTF-8") from None
+            raise HttpProblem(400, "bad_form", "the form cannot be read: it should be UTF-8") from None
         values: dict[str, list[str]] = {}
         for name, value in pairs:
             values.setdefault(name, []).append(value.replace("\r\n", "\n"))
@@ -42,7 +43,7 @@ class Fields:
 
     @classmethod
     def of(cls, query: str) -> Fields:
-        """From a query string. Raises `Wrong`."""
+        """From a query string. Raises `HttpProblem`."""
         return cls.read(query.encode(errors="replace"), "application/x-www-form-urlencoded")
 
     def one(self, name: str, default: str = "") -> str:
@@ -118,7 +119,7 @@ def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callab
     """The fields as the values of `model`, which has yet to check them.
 
     A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a number, something with
-    a default that cannot be empty), null where the model allows that, else ''. Raises `Wrong` for what `convert`
+    a default that cannot be empty), null where the model allows that, else ''. Raises `HttpProblem` for what `convert`
     refuses, with all that `model` refuses as well.
     """
     schema = _schema(model)
@@ -138,9 +139,9 @@ def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callab
     if faults:  # all that is wrong is told at once: what the model finds, too
         try:
             checked(model, made)
-        except Wrong as wrong:
+        except HttpProblem as wrong:
             faults = {name: text for name, text in wrong.faults.items() if name not in faults} | faults
-        raise Wrong(422, "invalid", next(iter(faults.values())), next(iter(faults)), faults)
+        raise HttpProblem(422, "invalid", next(iter(faults.values())), next(iter(faults)), faults)
     return made
 
 

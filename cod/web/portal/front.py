@@ -21,14 +21,14 @@ from cod.web import calls, routes
 from cod.web.calls import NONE
 from cod.web.conditions import Conditions
 from cod.web.context import Context
-from cod.web.errors import Wrong, unexpected
-from cod.web.portal import links, nav, visits
-from cod.web.portal.answers import Answer, Asked, check_host, packed, redirect, same_origin
+from cod.web.errors import HttpProblem, unexpected
+from cod.web.portal import links, nav, sessions
+from cod.web.portal.answers import Answer, PageRequest, check_host, packed, redirect, same_origin
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
-from cod.web.portal.pages import Action, Door, Page
+from cod.web.portal.pages import Action, Page, SessionAction
 from cod.web.portal.render import Templates
-from cod.web.routes import Ask, Flow, Route
+from cod.web.routes import Call, Flow, Route
 
 # Statuses with which a form is shown again. 404: what a field names is not there; where the page itself is not to be
 # seen, that is found out when it is loaded.
@@ -41,29 +41,29 @@ log = logging.getLogger("cod.portal")
 class Portal:
     """Pages and actions on `context`."""
 
-    def __init__(self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | Door, ...]) -> None:
+    def __init__(self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | SessionAction, ...]) -> None:
         self.context, self.pages = context, pages
-        self.doors = [each for each in actions if isinstance(each, Door) and each.get]
+        self.doors = [each for each in actions if isinstance(each, SessionAction) and each.get]
         self.actions = tuple(each for each in actions if each not in self.doors)
         web = data.path("web")
         self.assets = Assets(web / "assets")
         self.templates = Templates(web / "templates", self.assets)
         self._served = frozenset(page.path for page in pages)
 
-    async def answer(self, asked: Asked, refused: Wrong | None = None) -> Answer:
+    async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:
         """The answer to any request that is not the API's. `refused`: it has been, on its way here."""
         try:
             if refused:
                 raise refused
             check_host(asked.header("host"), self.context.names)
             answer = await self._found(asked)
-        except Wrong as wrong:
+        except HttpProblem as wrong:
             answer = self._problem(asked, wrong)
         except Exception as error:
             answer = self._problem(asked, unexpected(error))
         return packed(answer, asked.header("accept-encoding"))
 
-    async def _found(self, asked: Asked) -> Answer:
+    async def _found(self, asked: PageRequest) -> Answer:
         if asked.path.startswith("/assets/") and asked.method == "GET":
             return self._asset(asked)
         if asked.method == "POST":
@@ -73,9 +73,9 @@ class Portal:
             return await door.opened(self, asked, Fields.of(asked.query))
         page, names = self._page(asked.path)
         if page is None:
-            raise Wrong(404, "not_found", "There is no such page.")
+            raise HttpProblem(404, "not_found", "There is no such page.")
         if asked.method != "GET":
-            raise Wrong(405, "method_not_allowed", f"{asked.method} is not possible here.")
+            raise HttpProblem(405, "method_not_allowed", f"{asked.method} is not possible here.")
         if asked.visit.who is None and not page.public:
             return self._to_sign_in(asked)
         return await self._shown(asked, page, names)
@@ -87,10 +87,10 @@ class Portal:
                 return page, names
         return None, {}
 
-    def _asset(self, asked: Asked) -> Answer:
+    def _asset(self, asked: PageRequest) -> Answer:
         found = self.assets.get(asked.path.removeprefix("/assets/"))
         if found is None:
-            raise Wrong(404, "not_found", "There is no such file.")
+            raise HttpProblem(404, "not_found", "There is no such file.")
         headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found.tag}"',
                    "Vary": "Accept-Encoding"}
         if asked.header("if-none-match") == f'"{found.tag}"':
@@ -99,14 +99,14 @@ class Portal:
             return Answer(200, found.packed, found.kind, headers | {"Content-Encoding": "gzip"})
         return Answer(200, found.content, found.kind, headers)
 
-    def _to_sign_in(self, asked: Asked) -> Answer:
+    def _to_sign_in(self, asked: PageRequest) -> Answer:
         back = links.changed(asked.path, asked.query)
         return redirect(links.url("sign-in", back=None if back == "/" else back))
 
     # ------------------------------------------------ pages
 
     async def _shown(
-        self, asked: Asked, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None,
+        self, asked: PageRequest, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None,
         **more: Any,
     ) -> Answer:
         pairs = _pairs(asked.query)
@@ -124,21 +124,22 @@ class Portal:
         return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
 
     def _parts(self, page: Page, wanted: list[str], values: dict[str, Any], status: int) -> Answer:
-        """Blocks of a page alone: one as it is, several each in a `template` element. Raises `Wrong`."""
+        """Blocks of a page alone: one as it is, several each in a `template` element. Raises `HttpProblem`."""
         found = {name: self.templates.part(page.template, name, values | {"part": name}) for name in wanted}
         if None in found.values():
-            raise Wrong(404, "not_found", "This page has no such part.")
+            raise HttpProblem(404, "not_found", "This page has no such part.")
         text = "".join(f'<template data-of="{name}">{text}</template>' for name, text in found.items())
         return Answer(status, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
                       headers={"X-Live-Apart": str(values["apart"])})
 
-    def _ask(self, asked: Asked, names: Mapping[str, str], body: Any = None, query: Any = None, key: str = "") -> Ask:
+    def _ask(self, asked: PageRequest, names: Mapping[str, str], body: Any = None, query: Any = None,
+             key: str = "") -> Call:
         context = self.context
-        return Ask(context.site, context.clock(), asked.visit.who or NOBODY, context.images, names, body, query,
-                   key or secrets.token_hex(16), context.webhook_key, context.authority,
-                   context.consoles, asked.header("host") or "", context.fingerprint())
+        return Call(context.site, context.clock(), asked.visit.who or NOBODY, context.images, names, body, query,
+                    key or secrets.token_hex(16), context.webhook_key, context.authority,
+                    context.consoles, asked.header("host") or "", context.fingerprint())
 
-    def _context(self, asked: Asked, place: str, form: Form | None = None) -> dict[str, Any]:
+    def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
         """What every template is given; see `web.portal`."""
         visit = asked.visit
 
@@ -155,21 +156,22 @@ class Portal:
             "can": partial(_can, visit.who), "reply": None,
         }
 
-    def _with_cookies(self, asked: Asked, answer: Answer) -> Answer:
+    def _with_cookies(self, asked: PageRequest, answer: Answer) -> Answer:
         if asked.visit.fresh:
-            answer.cookies.append(visits.cookie(visits.VISIT, asked.visit.token))
+            answer.cookies.append(sessions.cookie(sessions.VISIT, asked.visit.token))
         if asked.visit.flash:
-            answer.cookies.append(visits.flash(""))
+            answer.cookies.append(sessions.flash(""))
         return answer
 
     def rendered(
-        self, asked: Asked, template: str, place: str = "", form: Form | None = None, status: int = 200, **values: Any
+        self, asked: PageRequest, template: str, place: str = "", form: Form | None = None, status: int = 200,
+        **values: Any
     ) -> Answer:
         """A template with values, as the answer to a POST: for what is shown once, such as secrets."""
         text = self.templates.page(template, self._context(asked, place, form) | values)
         return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
 
-    async def page_with(self, asked: Asked, path: str, form: Form, status: int = 200) -> Answer:
+    async def page_with(self, asked: PageRequest, path: str, form: Form, status: int = 200) -> Answer:
         """The page at `path` with that form filled in, as the answer to a POST."""
         page, names = self._page(path)
         assert page is not None
@@ -177,23 +179,23 @@ class Portal:
 
     # ------------------------------------------------ actions
 
-    async def _post(self, asked: Asked) -> Answer:
+    async def _post(self, asked: PageRequest) -> Answer:
         action, names = self._action(asked.path)
         if action is None:
             known = self._page(asked.path)[0] is not None
-            raise (Wrong(405, "method_not_allowed", "Nothing can be sent to this page.") if known else
-                   Wrong(404, "not_found", "There is no such page."))
+            raise (HttpProblem(405, "method_not_allowed", "Nothing can be sent to this page.") if known else
+                   HttpProblem(404, "not_found", "There is no such page."))
         fields = Fields.read(asked.body, asked.header("content-type") or "")
         self._genuine(asked, fields)
-        if asked.visit.who is None and not (isinstance(action, Door) and action.public):
+        if asked.visit.who is None and not (isinstance(action, SessionAction) and action.public):
             return self._to_sign_in(asked)
         if isinstance(action, Action):
             fields = action.edit(fields)
         try:
-            if isinstance(action, Door):
+            if isinstance(action, SessionAction):
                 return await action.opened(self, asked, fields)
             return await self._done(asked, action, names, fields)
-        except Wrong as wrong:
+        except HttpProblem as wrong:
             refused = wrong
         except Exception as error:
             refused = unexpected(error)
@@ -201,20 +203,21 @@ class Portal:
             return await self._again(asked, action, names, fields, refused)
         raise refused
 
-    def _action(self, path: str) -> tuple[Action | Door | None, dict[str, str]]:
+    def _action(self, path: str) -> tuple[Action | SessionAction | None, dict[str, str]]:
         for action in self.actions:
             names = routes.matched(action.path, path)
             if names is not None:
                 return action, names
         return None, {}
 
-    def _genuine(self, asked: Asked, fields: Fields) -> None:
-        """Raise `Wrong` (403) unless the form comes from a page of ours, shown to this browser."""
+    def _genuine(self, asked: PageRequest, fields: Fields) -> None:
+        """Raise `HttpProblem` (403) unless the form comes from a page of ours, shown to this browser."""
         if not same_origin(asked.header) or not asked.visit.proves(fields.one("csrf")):
-            raise Wrong(403, "form_expired", "This form is too old, or does not come from this site. Go back, load the "
+            raise HttpProblem(403, "form_expired", "This form is too old, or does not come from this site. Go back, "
+                              "load the "
                                              "page again and repeat what you did.")
 
-    async def _done(self, asked: Asked, action: Action, names: Mapping[str, str], fields: Fields) -> Answer:
+    async def _done(self, asked: PageRequest, action: Action, names: Mapping[str, str], fields: Fields) -> Answer:
         route, who = action.route, asked.visit.who
         assert who is not None
         calls.permit(route, who)
@@ -234,17 +237,18 @@ class Portal:
         if action.shows:
             return self.rendered(asked, action.shows, action.page, ask=ask, reply=reply)
         said = action.said(ask, reply)
-        return redirect(action.then(ask, reply), *([visits.flash(said)] if said else []))
+        return redirect(action.then(ask, reply), *([sessions.flash(said)] if said else []))
 
     async def _again(
-        self, asked: Asked, action: Action | Door, names: Mapping[str, str], fields: Fields, wrong: Wrong | None,
+        self, asked: PageRequest, action: Action | SessionAction, names: Mapping[str, str], fields: Fields,
+        wrong: HttpProblem | None,
         **more: Any,
     ) -> Answer:
         """The page with the form, with what was typed, and what is wrong with it or what a look at it has shown."""
         path = links.fill(action.page, names)
         page, page_names = self._page(routes.unquoted(path))
         if page is None:
-            raise wrong or Wrong(404, "not_found", "There is no such page.")
+            raise wrong or HttpProblem(404, "not_found", "There is no such page.")
         hides = action.hides if isinstance(action, Action) else ()
         kept = {name: [] if name in hides and "PRIVATE KEY" in "".join(texts) else texts
                 for name, texts in fields.values.items()}
@@ -255,7 +259,7 @@ class Portal:
 
     # ------------------------------------------------ what went wrong
 
-    def _problem(self, asked: Asked, wrong: Wrong) -> Answer:
+    def _problem(self, asked: PageRequest, wrong: HttpProblem) -> Answer:
         title = responses.get(wrong.status, "Error")
         values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
         return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
@@ -271,18 +275,19 @@ def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
     return who is not None and offered(who, Right(right), group_id)
 
 
-def filled(asked: Asked, fields: Fields, wrong: Wrong | None) -> Form:
+def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> Form:
     """The form that was sent, to be shown again."""
     errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
     return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, errors)
 
 
 def _pairs(query: str) -> dict[str, str]:
-    """A query string's parameters; those that are empty are as if they were not there. Raises `Wrong`."""
+    """A query string's parameters; those that are empty are as if they were not there. Raises `HttpProblem`."""
     try:
         return dict(parse_qsl(query, errors="strict", max_num_fields=50))
     except ValueError:
-        raise Wrong(400, "bad_query", "The address cannot be read: what follows its question mark should be UTF-8, and "
+        raise HttpProblem(400, "bad_query", "The address cannot be read: what follows its question mark should be "
+                          "UTF-8, and "
                                       "at most 50 parameters.") from None
 
 
@@ -297,6 +302,7 @@ def _before(route: Route, value: Repeated) -> Any:
     if route.reply is None:
         return None
     if not value.body:
-        raise Wrong(409, "shown_once", "This was done when the form was sent first; what it made was a secret, which "
+        raise HttpProblem(409, "shown_once", "This was done when the form was sent first; what it made was a secret, "
+                          "which "
                                        "is shown once.")
     return route.reply.model_validate_json(value.body)

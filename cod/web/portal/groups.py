@@ -14,11 +14,11 @@ from cod.flows.people.access import offered
 from cod.model import Page as Part
 from cod.model import Right
 from cod.web import bodies as b
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
 from cod.web.portal.pages import Action, Page, api, to
-from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.routes import ANYBODY, Call, Flow, see
 from cod.web.table.groups import GROUPS
 
 SHOWN = "/groups/{name}"
@@ -29,7 +29,7 @@ ROLES = {"owner": "works with everything, says who may, and how it is told thing
 _BYTES = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     whole = GROUPS[0].call(ask)
 
     def load(tx: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def _list(ask: Ask) -> Flow:
     return load
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         group = groups.one(tx, ask.names["name"])
         only = frozenset({group.id})
@@ -67,7 +67,7 @@ def _deliveries(tx: Any, group: str, page: Part, **filters: Any) -> Any:
     return notices.deliveries(tx, group=group, page=page, **filters).each(b.DeliveryReply.of_pair)
 
 
-def _log(ask: Ask) -> Flow:
+def _log(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         group = groups.one(tx, ask.names["name"])
         return {"g": group, "owns": offered(ask.who, Right.MANAGE, group.id),
@@ -111,23 +111,23 @@ def _limited(fields: Fields) -> dict[str, Any]:
 
 
 def _converted(fields: Fields, name: str, convert: Any) -> Any:
-    """The field's value; None where it is empty. Raises `Wrong`."""
+    """The field's value; None where it is empty. Raises `HttpProblem`."""
     text = fields.one(name).strip()
     try:
         return convert(text) if text else None
     except ValueError as error:
-        raise Wrong(422, "invalid", str(error), name) from None
+        raise HttpProblem(422, "invalid", str(error), name) from None
 
 
 def _role(fields: Fields) -> dict[str, Any]:
     return {"role": fields.one("role")}
 
 
-def _role_said(ask: Ask, reply: Any) -> str:
+def _role_said(ask: Call, reply: Any) -> str:
     return f"{reply.user} is {reply.role} of {reply.group}."
 
 
-def _left(ask: Ask, reply: Any) -> str:
+def _left(ask: Call, reply: Any) -> str:
     """Whoever leaves a group does not see it any more."""
     gone = not ask.who.admin and ask.names["user"] == ask.who.name.partition(":")[2]
     return "/groups" if gone else f"/groups/{ask.names['name']}"

@@ -8,14 +8,14 @@ from typing import Any
 from cod.flows.nodes import blocks, types
 from cod.web.portal import attributes
 from cod.web.portal.pages import Action, Page, api, to, together
-from cod.web.routes import ADMINS, Ask, Flow
+from cod.web.routes import ADMINS, Call, Flow
 
 
-def _types(ask: Ask) -> Flow:
+def _types(ask: Call) -> Flow:
     return together(types=types.every, spoken=lambda tx: attributes.spoken)
 
 
-def _type(ask: Ask) -> Flow:
+def _type(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         view, members = types.show(tx, name=ask.names["name"], site=ask.site, groups=ask.who.groups)
         return {"view": view, "type": view.type, "members": members, "energy": ask.site.energy}
@@ -23,7 +23,7 @@ def _type(ask: Ask) -> Flow:
     return load
 
 
-def _blocks(ask: Ask) -> Flow:
+def _blocks(ask: Call) -> Flow:
     return together(blocks=blocks.every, proposal=blocks.proposal)
 
 

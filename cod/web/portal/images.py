@@ -9,13 +9,13 @@ from cod.flows.people import groups
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, api, to
 from cod.web.portal.wizard import own_groups
-from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.routes import ANYBODY, Call, Flow, see
 from cod.web.table.software import IMAGES
 
 SHOWN, NEW = "/images/{name}", "/images/new"
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     whole = IMAGES[0].call(ask)
 
     def load(tx: Any) -> dict[str, Any]:
@@ -25,13 +25,13 @@ def _list(ask: Ask) -> Flow:
     return load
 
 
-def _rooms(tx: Any, ask: Ask) -> list[tuple[str, int, int | None]]:
+def _rooms(tx: Any, ask: Call) -> list[tuple[str, int, int | None]]:
     """(group, bytes that its images have, bytes that they may have) of one's own groups."""
     own = [] if ask.who.admin else groups.every(tx, ask.who.groups)
     return [(one.name, *images.room(tx, group_id=one.id, rules=ask.site.images)) for one in own]
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         found = images.show(tx, name=ask.names["name"], groups=ask.who.groups)
         return {"image": found, "owner": found.group if found.group_id is not None else "the site"}
@@ -39,7 +39,7 @@ def _one(ask: Ask) -> Flow:
     return load
 
 
-def _new(ask: Ask) -> Flow:
+def _new(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         owners = [("", "the site")] if ask.who.admin else []
         owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
@@ -56,7 +56,7 @@ PAGES = (
 )
 
 
-def _verified(ask: Ask, reply: b.Verified) -> str:
+def _verified(ask: Call, reply: b.Verified) -> str:
     if reply.ok:
         return f"It is as it was: {reply.chunks} chunks have been read and compared."
     return f"It is damaged: {len(reply.bad)} of {reply.chunks} chunks are not what they were. Send it again."

@@ -13,16 +13,16 @@ from cod.model import Page as ListPage
 from cod.model import Right
 from cod.web import bodies as b
 from cod.web import console
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.portal.forms import Fields
 from cod.web.portal.pages import Action, Page, api, to, together
 from cod.web.portal.timeline import life
-from cod.web.routes import Ask, Flow, see
+from cod.web.routes import Call, Flow, see
 
 STATES = [str(state) for state in states.NodeState]
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     names: dict[str, Flow] = {}
     if ask.who.admin:
         unfit = partial(views.conflict_list, page=ListPage(limit=UNFIT), kind="architecture")
@@ -33,7 +33,7 @@ def _list(ask: Ask) -> Flow:
         states=lambda tx: STATES, **names)
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names["name"]))
         view, bindings, history, conflicts = views.node_in_full(
@@ -52,7 +52,7 @@ def _one(ask: Ask) -> Flow:
     return load
 
 
-def _console(tx: Any, ask: Ask) -> b.ConsoleReply:
+def _console(tx: Any, ask: Call) -> b.ConsoleReply:
     """The last lines of the console."""
     found = consoles.readable(tx, name=ask.names["name"], rules=ask.site.consoles, everything=ask.who.admin,
                               now=ask.now)
@@ -83,7 +83,7 @@ def _aside(fields: Fields) -> dict[str, Any]:
     if fields.one("holder") and fields.one("sure") != fields.one("holder"):
         wrong["sure"] = f"tick this: the work of {fields.one('holder')} on it stops"
     if wrong:
-        raise Wrong(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
+        raise HttpProblem(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
     return {"reason": fields.one("reason")}
 
 

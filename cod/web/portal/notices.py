@@ -10,17 +10,17 @@ from cod.flows.notices import notices
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, together
 from cod.web.portal.wizard import own_groups
-from cod.web.routes import ANYBODY, Ask, Flow, number, see
+from cod.web.routes import ANYBODY, Call, Flow, number, see
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     return together(
         found=partial(notices.every, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
         groups=partial(own_groups, who=ask.who), kinds=lambda tx: news.KINDS,
         remedies=lambda tx: news.REMEDIES)
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         found = notices.one(tx, notice_id=number(ask.names["id"]))
         return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries, "kinds": news.KINDS,

@@ -11,15 +11,15 @@ from cod.flows.notices import notices
 from cod.flows.scheduler import overview
 from cod.model import Page as Part
 from cod.states import NodeState
+from cod.web.portal.formatting import by_word
 from cod.web.portal.pages import Action, Page, together
-from cod.web.portal.shown import by_word
-from cod.web.routes import Ask, Flow
+from cod.web.routes import Call, Flow
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)
 
 
-def _overview(ask: Ask) -> Flow:
+def _overview(ask: Call) -> Flow:
     groups = ask.who.groups
     mine = together(
         vclusters=partial(views.vcluster_list, page=SOONEST, groups=groups),

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cod.web.portal.answers import Answer, Asked
+from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.forms import Fields
 from cod.web.portal.links import fill
-from cod.web.routes import ANYBODY, Ask, Claims, Flow, Route
+from cod.web.routes import ANYBODY, Call, Claims, Flow, Route
 from cod.web.table import ROUTES
 
 
@@ -30,7 +30,7 @@ class Page:
 
     path: str
     template: str
-    load: Callable[[Ask], Flow]
+    load: Callable[[Call], Flow]
     claims: Claims = ANYBODY
     query: type[BaseModel] | None = None
     nav: str = ""
@@ -59,8 +59,8 @@ class Action:
     path: str
     route: Route
     page: str
-    then: Callable[[Ask, Any], str]
-    said: Callable[[Ask, Any], str] = lambda ask, reply: ""
+    then: Callable[[Call, Any], str]
+    said: Callable[[Call, Any], str] = lambda ask, reply: ""
     convert: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     body: Callable[[Fields], Any] | None = None
     names: Callable[[Mapping[str, str], Fields], Mapping[str, str]] = lambda names, fields: names
@@ -71,7 +71,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class SessionAction:
     """What is no route of the API, by POST: what makes, changes or ends a browser's session.
 
     opened  answers, from the portal, the question and the form's fields; what it refuses is shown at the form
@@ -82,7 +82,7 @@ class Door:
 
     path: str
     page: str
-    opened: Callable[[Any, Asked, Fields], Awaitable[Answer]]
+    opened: Callable[[Any, PageRequest, Fields], Awaitable[Answer]]
     public: bool = False
     get: bool = False
 
@@ -104,11 +104,11 @@ def together(**flows: Flow) -> Flow:
     return every
 
 
-def nothing(ask: Ask) -> Flow:
+def nothing(ask: Call) -> Flow:
     """For a page that loads nothing."""
     return lambda tx: {}
 
 
-def to(path: str) -> Callable[[Ask, Any], str]:
+def to(path: str) -> Callable[[Call, Any], str]:
     """To that page, whatever was asked; {names} are those of the question's path."""
     return lambda ask, reply: fill(path, ask.names)

@@ -10,17 +10,17 @@ from cod.flows.people import invitations, people
 from cod.web.bodies import UserQuery
 from cod.web.portal.forms import seconds
 from cod.web.portal.pages import Action, Page, api, to, together
-from cod.web.routes import ADMINS, Ask, Flow, in_parts
+from cod.web.routes import ADMINS, Call, Flow, in_parts
 
 
-def _users(ask: Ask) -> Flow:
+def _users(ask: Call) -> Flow:
     return together(
         users=in_parts(people.every, ask.query.page, lambda one: (one.name, one.full_name, one.email),
                        name=attrgetter("name"), created_at=attrgetter("created_at")),
         links=partial(invitations.every, groups=None, now=ask.now))
 
 
-def _user(ask: Ask) -> Flow:
+def _user(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         user, roles = people.one(tx, ask.names["name"])
         return {"user": user, "roles": roles}

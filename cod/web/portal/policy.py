@@ -6,10 +6,10 @@ from functools import partial
 
 from cod.flows.scheduler import plan
 from cod.web.portal.pages import Page, together
-from cod.web.routes import ADMINS, Ask, Flow
+from cod.web.routes import ADMINS, Call, Flow
 
 
-def _policy(ask: Ask) -> Flow:
+def _policy(ask: Call) -> Flow:
     return together(planned=partial(plan.preview, site=ask.site, now=ask.now), rules=lambda tx: ask.site.policy,
                     reserve=lambda tx: ask.site.energy, kinds=lambda tx: ask.site.types)
 

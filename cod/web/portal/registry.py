@@ -88,7 +88,7 @@ from cod.web.portal import (
     vclusters,
     wizard,
 )
-from cod.web.portal.pages import Action, Door, Page
+from cod.web.portal.pages import Action, Page, SessionAction
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
@@ -96,5 +96,5 @@ _MODULES: tuple[ModuleType, ...] = (
     reserve, policy, people, audit, account, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
-ACTIONS: tuple[Action | Door, ...] = tuple(
+ACTIONS: tuple[Action | SessionAction, ...] = tuple(
     action for module in _MODULES for action in getattr(module, "ACTIONS", ()))

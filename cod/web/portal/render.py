@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cod import states
-from cod.web.portal import links, shown
+from cod.web.portal import formatting, links
 from cod.web.portal.assets import Assets
 
 
@@ -22,9 +22,9 @@ class Templates:
             lstrip_blocks=True, auto_reload=False, cache_size=-1)
         for name in ("browser", "when", "clock", "duration", "size", "count", "percent", "dotted", "node_word",
                      "by_word", "phase", "remedy", "colons"):
-            self._env.filters[name] = getattr(shown, name)
+            self._env.filters[name] = getattr(formatting, name)
         self._env.tests["at_work"] = states.WORKING.__contains__
-        self._env.globals |= {"url": links.url, "asset": assets.path, "node_words": shown.NODE_WORDS,
+        self._env.globals |= {"url": links.url, "asset": assets.path, "node_words": formatting.NODE_WORDS,
                               "phases": states.PHASES}
         self._env.globals["m"] = self._env.get_template("_macros.html").module
 

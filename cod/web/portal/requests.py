@@ -11,18 +11,18 @@ from cod.states import RequestState
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, api, together
 from cod.web.portal.wizard import own_groups
-from cod.web.routes import ANYBODY, Ask, Flow, number, see
+from cod.web.routes import ANYBODY, Call, Flow, number, see
 
 SHOWN = "/requests/{id}"
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     return together(
         found=partial(views.request_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
         groups=partial(own_groups, who=ask.who), states=lambda tx: [str(state) for state in RequestState])
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         seen = plan.look(tx, ask.site, ask.now)
         found = explain.waits(tx, request_id=number(ask.names["id"]), scene=seen.scene, snapshot=seen.site,

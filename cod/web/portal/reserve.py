@@ -13,13 +13,13 @@ from cod.flows.nodes import energy, types
 from cod.model import TypeView
 from cod.web.bodies import EnergyReport
 from cod.web.portal.pages import Page
-from cod.web.routes import ADMINS, Ask, Flow
+from cod.web.routes import ADMINS, Call, Flow
 
 TICKS = 8  # dates below the chart, about
 AWAKE, ASLEEP = "inactive", "off"
 
 
-def _reserve(ask: Ask) -> Flow:
+def _reserve(ask: Call) -> Flow:
     report = partial(energy.report, since=None, until=None, now=ask.now)
 
     def load(tx: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def _reserve(ask: Ask) -> Flow:
     return load
 
 
-def _type(view: TypeView, ask: Ask) -> dict[str, Any]:
+def _type(view: TypeView, ask: Call) -> dict[str, Any]:
     """A type's free nodes, and the marks that hold for it."""
     rules, own = ask.site.energy, view.type
     return {"name": own.name, "awake": view.states.get(AWAKE, 0), "asleep": view.states.get(ASLEEP, 0),

@@ -9,13 +9,13 @@ from pydantic import Field
 from cod.model import Refused
 from cod.web.bodies.base import Query
 from cod.web.errors import unexpected
-from cod.web.portal import visits
-from cod.web.portal.answers import Answer, Asked, redirect
+from cod.web.portal import sessions
+from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields
 from cod.web.portal.front import filled
 from cod.web.portal.links import is_local
-from cod.web.portal.pages import Action, Door, Page, nothing
-from cod.web.routes import Ask, Flow
+from cod.web.portal.pages import Action, Page, SessionAction, nothing
+from cod.web.routes import Call, Flow
 
 SIGNED_OUT = "You are signed out."
 
@@ -26,61 +26,61 @@ class SignInQuery(Query):
     back: str = Field(default="/", max_length=2000)
 
 
-def _sign_in_page(ask: Ask) -> Flow:
+def _sign_in_page(ask: Call) -> Flow:
     return lambda tx: {"back": ask.query.back if is_local(ask.query.back) else "/"}
 
 
-async def _sign_in(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _sign_in(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     cookie = await portal.context.signin.sign_in(
         fields.one("name").strip(), fields.one("password"), address=asked.address, browser=_browser(asked))
     back = fields.one("back", "/")
     return _begun(cookie, back if is_local(back) else "/", "")
 
 
-async def _sign_out(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _sign_out(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     await portal.context.signin.sign_out(asked.visit.cookie, address=asked.address)
-    return _without_session(redirect("/sign-in", visits.flash(SIGNED_OUT)))
+    return _without_session(redirect("/sign-in", sessions.flash(SIGNED_OUT)))
 
 
 # ---------------------------------------------------------------- another site's word
 
 
-async def _leave(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _leave(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     """To the provider. What is to be the same when the browser is back is in a cookie that comes along then."""
     back = fields.one("back", "/")
     url, visit = await portal.context.signin.oidc_begin(back if is_local(back) else "/")
-    return redirect(url, visits.cookie(visits.AWAY, visit, 600, strict=False))
+    return redirect(url, sessions.cookie(sessions.AWAY, visit, 600, strict=False))
 
 
-async def _return(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _return(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     """Back from the provider. The next page is our own page's doing, not the redirect's: else the new cookie, which is
     strict, would stay behind."""
-    found = visits.cookies(asked.header("cookie")).get(visits.AWAY, "")
+    found = sessions.cookies(asked.header("cookie")).get(sessions.AWAY, "")
     query = {name: values[0] for name, values in fields.values.items()}
     cookie, back = await portal.context.signin.oidc_finish(
         query, found, address=asked.address, browser=_browser(asked))
     answer = _shown(portal, asked, "signed-in.html", back=back if is_local(back) else "/")
-    answer.cookies += [visits.cookie(visits.SESSION, cookie), visits.cookie(visits.VISIT, "", 0),
-                       visits.cookie(visits.AWAY, "", 0, strict=False)]
+    answer.cookies += [sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0),
+                       sessions.cookie(sessions.AWAY, "", 0, strict=False)]
     return answer
 
 
 # ---------------------------------------------------------------- links
 
 
-async def _look(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _look(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     """The code of a link, typed or put in by the script from the address's fragment, which is never sent."""
     code = fields.one("code").strip().rpartition("#")[2]
     link = await portal.context.signin.invitation(code)
     return _shown(portal, asked, "invited.html", link=link, code=code)
 
 
-def _shown(portal: Any, asked: Asked, template: str, **values: Any) -> Answer:
+def _shown(portal: Any, asked: PageRequest, template: str, **values: Any) -> Answer:
     answer: Answer = portal.rendered(asked, template, **values)
     return answer
 
 
-async def _accept(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _accept(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     """Make the account, or set the new password; what is wrong is shown on the same page, with what was typed."""
     code = fields.one("code")
     link = await portal.context.signin.invitation(code)
@@ -96,28 +96,28 @@ async def _accept(portal: Any, asked: Asked, fields: Fields) -> Answer:
     return _begun(cookie, "/", "Your new password is set." if link.user else "Welcome.")
 
 
-async def _join(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _join(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     link = await portal.context.signin.join(fields.one("code"), asked.visit.who)
-    return redirect("/", visits.flash(f"You are now {link.role} of {link.group}."))
+    return redirect("/", sessions.flash(f"You are now {link.role} of {link.group}."))
 
 
 # ---------------------------------------------------------------- sessions
 
 
-def _browser(asked: Asked) -> str:
+def _browser(asked: PageRequest) -> str:
     return (asked.header("user-agent") or "")[:200]
 
 
 def _begun(cookie: str, path: str, said: str) -> Answer:
     """A new session: its cookie is never one that the browser had before."""
-    answer = redirect(path, visits.cookie(visits.SESSION, cookie), visits.cookie(visits.VISIT, "", 0))
+    answer = redirect(path, sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0))
     if said:
-        answer.cookies.append(visits.flash(said))
+        answer.cookies.append(sessions.flash(said))
     return answer
 
 
 def _without_session(answer: Answer) -> Answer:
-    answer.cookies.append(visits.cookie(visits.SESSION, "", 0))
+    answer.cookies.append(sessions.cookie(sessions.SESSION, "", 0))
     answer.headers["Clear-Site-Data"] = '"cache", "storage"'
     return answer
 
@@ -126,12 +126,12 @@ PAGES = (
     Page("/sign-in", "sign-in.html", _sign_in_page, query=SignInQuery, public=True),
     Page("/invitation", "invitation.html", nothing, public=True),
 )
-ACTIONS: tuple[Action | Door, ...] = (
-    Door("/sign-in", "/sign-in", _sign_in, public=True),
-    Door("/sign-in/oidc/begin", "/sign-in", _leave, public=True, get=True),
-    Door("/sign-in/oidc", "/sign-in", _return, public=True, get=True),
-    Door("/sign-out", "/", _sign_out),
-    Door("/invitation", "/invitation", _look, public=True),
-    Door("/invitation/accept", "/invitation", _accept, public=True),
-    Door("/invitation/join", "/invitation", _join),
+ACTIONS: tuple[Action | SessionAction, ...] = (
+    SessionAction("/sign-in", "/sign-in", _sign_in, public=True),
+    SessionAction("/sign-in/oidc/begin", "/sign-in", _leave, public=True, get=True),
+    SessionAction("/sign-in/oidc", "/sign-in", _return, public=True, get=True),
+    SessionAction("/sign-out", "/", _sign_out),
+    SessionAction("/invitation", "/invitation", _look, public=True),
+    SessionAction("/invitation/accept", "/invitation", _accept, public=True),
+    SessionAction("/invitation/join", "/invitation", _join),
 )

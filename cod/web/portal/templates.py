@@ -17,14 +17,14 @@ from cod.flows.people.access import Claim
 from cod.model import ImageView, Right, Template, owner_of
 from cod.web import bodies as b
 from cod.web.bodies.base import FULL, REVISION, Query
-from cod.web.errors import Wrong
+from cod.web.errors import HttpProblem
 from cod.web.portal import attributes, templateform
-from cod.web.portal.answers import Answer, Asked
+from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described
 from cod.web.portal.forms import Fields, Form
-from cod.web.portal.pages import Action, Door, Page, api, to
+from cod.web.portal.pages import Action, Page, SessionAction, api, to
 from cod.web.portal.wizard import own_groups
-from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.routes import ANYBODY, Call, Flow, see
 from cod.web.table.software import TEMPLATES
 
 MOST_COMPARED = 600  # lines of a document
@@ -45,7 +45,7 @@ class OneQuery(Query):
     since: int = Field(default=0, ge=0, le=2**31, description="0: the one before")
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     """The newest revision of each, as the API's route lists them."""
     whole = TEMPLATES[0].call(ask)
 
@@ -62,7 +62,7 @@ def _names(tx: Any) -> dict[int | None, str]:
     return {None: "the site", **{one.id: one.name for one in groups.every(tx)}}
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         found = templates.resolve(tx, name=ask.names["name"])
         revisions = sorted(templates.every(tx, name=found.name), key=lambda one: -one.revision)
@@ -77,7 +77,7 @@ def _one(ask: Ask) -> Flow:
     return load
 
 
-def _users(tx: Any, name: str, ask: Ask) -> list[Any]:
+def _users(tx: Any, name: str, ask: Call) -> list[Any]:
     """The vclusters whose nodes run it, as far as who asks may see them."""
     every = views.vcluster_list(tx, groups=ask.who.groups)
     return [one for one in every if one.template.partition("@")[0] == name]
@@ -95,11 +95,11 @@ def changes(before: Template, after: Template) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- the editor
 
 
-def _begun(ask: Ask) -> list[Claim]:
+def _begun(ask: Call) -> list[Claim]:
     return [Claim(Right.SEE, "template", ask.query.like)] if ask.query.like else [Claim(Right.ANY)]
 
 
-def _new(ask: Ask) -> Flow:
+def _new(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         like = templates.resolve(tx, name=ask.query.like) if ask.query.like else None
         text = like.document if like else ""
@@ -137,7 +137,7 @@ PAGES = (
 
 def _from_form(fields: Fields) -> dict[str, Any]:
     if wrong := templateform.missing(fields):
-        raise Wrong(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
+        raise HttpProblem(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
     return {"document": templateform.document(fields), "group": fields.one("group")}
 
 
@@ -145,13 +145,13 @@ def _from_xml(fields: Fields) -> dict[str, Any]:
     return {"document": fields.one("document"), "group": fields.one("group")}
 
 
-async def _to_xml(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _to_xml(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     """Show the form's template as XML."""
     typed = {"document": [templateform.document(fields)], "group": [fields.one("group")]}
     return await _viewed(portal, asked, AS_XML, Fields(typed))
 
 
-async def _to_form(portal: Any, asked: Asked, fields: Fields) -> Answer:
+async def _to_form(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     """Show the XML's template as a form."""
     found = templateform.fields_of(fields.one("document"))
     if found is None:
@@ -159,17 +159,17 @@ async def _to_form(portal: Any, asked: Asked, fields: Fields) -> Answer:
     return await _viewed(portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]}))
 
 
-async def _viewed(portal: Any, asked: Asked, path: str, typed: Fields, wrong: str = "") -> Answer:
+async def _viewed(portal: Any, asked: PageRequest, path: str, typed: Fields, wrong: str = "") -> Answer:
     form = Form(path, asked.visit.csrf(), secrets.token_hex(16), typed, {"": wrong} if wrong else {})
     answer: Answer = await portal.page_with(asked, NEW, form, 422 if wrong else 200)
     return answer
 
 
-def _saved(ask: Ask, reply: b.TemplateReply) -> str:
+def _saved(ask: Call, reply: b.TemplateReply) -> str:
     return f"{reply.name} is saved as revision {reply.revision}."
 
 
-def _there(ask: Ask, reply: b.TemplateReply) -> str:
+def _there(ask: Call, reply: b.TemplateReply) -> str:
     return f"/templates/{reply.name}"
 
 
@@ -180,8 +180,8 @@ ACTIONS = (
     Action(AS_FORM, _ADD, NEW, _there, _saved, body=_from_form),
     Action("/templates/check", _CHECK, NEW, to(NEW), body=_from_xml, again=AS_XML),
     Action("/templates/form/check", _CHECK, NEW, to(NEW), body=_from_form, again=AS_FORM),
-    Door("/templates/as-xml", NEW, _to_xml),
-    Door("/templates/as-form", NEW, _to_form),
+    SessionAction("/templates/as-xml", NEW, _to_xml),
+    SessionAction("/templates/as-form", NEW, _to_form),
     Action(SHOWN + "/retire", api("DELETE", SHOWN), SHOWN, to("/templates"),
            lambda ask, reply: f"{ask.names['name']} is retired: nothing new can run it."),
 )

@@ -16,7 +16,7 @@ from cod.flows.scheduler.usage import Chart
 from cod.web.bodies.base import Query
 from cod.web.portal import links
 from cod.web.portal.pages import Page, api
-from cod.web.routes import Ask, Flow
+from cod.web.routes import Call, Flow
 
 DAY = 86400.0
 WINDOWS = {"day": 1, "week": 7, "month": 30, "year": 365}
@@ -38,7 +38,7 @@ class TimelineQuery(Query):
         return {"group": self.group, "vcluster": self.vcluster}
 
 
-def _timeline(ask: Ask) -> Flow:
+def _timeline(ask: Call) -> Flow:
     since = ask.now - WINDOWS[ask.query.window] * DAY
 
     def load(tx: Any) -> dict[str, Any]:

@@ -15,15 +15,15 @@ from cod.flows.scheduler import reclaims
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.web import bodies as b
-from cod.web.portal import documents, forms, shown
+from cod.web.portal import documents, formatting, forms
 from cod.web.portal.pages import Action, Page, api, to, together
-from cod.web.routes import ANYBODY, Ask, Flow, see
+from cod.web.routes import ANYBODY, Call, Flow, see
 
 FEW = Part(limit=10)
 SHOWN = "/vclusters/{name}"
 
 
-def _list(ask: Ask) -> Flow:
+def _list(ask: Call) -> Flow:
     return together(
         found=partial(views.vcluster_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
         groups=partial(group_names, ask.who))
@@ -34,7 +34,7 @@ def group_names(who: Who, tx: Any, right: Right = Right.SEE) -> list[str]:
     return [one.name for one in groups.every(tx, who.groups) if right is Right.SEE or offered(who, right, one.id)]
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     name, seen = ask.names["name"], ask.who.groups
     others = together(
         requests=partial(views.request_list, vcluster=name, page=FEW, groups=seen),
@@ -81,7 +81,7 @@ def locked(
     return found
 
 
-def _history(ask: Ask) -> Flow:
+def _history(ask: Call) -> Flow:
     return together(found=partial(views.vcluster_history, name=ask.names["name"], page=ask.query.page,
                                   groups=ask.who.groups))
 
@@ -103,11 +103,11 @@ PAGES = (
 )
 
 
-def _resized(ask: Ask, reply: b.VclusterInFull) -> str:
-    return f"{reply.name} shall have {shown.count(ask.body.size, 'node')}."
+def _resized(ask: Call, reply: b.VclusterInFull) -> str:
+    return f"{reply.name} shall have {formatting.count(ask.body.size, 'node')}."
 
 
-def _released(ask: Ask, reply: b.VclusterInFull) -> str:
+def _released(ask: Call, reply: b.VclusterInFull) -> str:
     return f"Given back: {', '.join(ask.body.nodes)}."
 
 

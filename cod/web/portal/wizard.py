@@ -16,11 +16,11 @@ from cod.flows.people.access import Claim, offered
 from cod.model import Group, Refused, Right, Who
 from cod.web import bodies as b
 from cod.web.bodies.base import REVISION, Query
-from cod.web.portal import attributes, forms, shown
+from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described
 from cod.web.portal.forms import Fields
 from cod.web.portal.pages import Action, Page, api, to
-from cod.web.routes import Ask, Flow, use
+from cod.web.routes import Call, Flow, use
 
 MOST_KINDS = 5  # kinds of nodes that one form asks for
 NEW, MORE = "/vclusters/new", "/vclusters/{name}/ask"
@@ -52,7 +52,7 @@ def own_groups(tx: Any, who: Who, right: Right = Right.USE) -> list[Group]:
     return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id)]
 
 
-def _choices(tx: Any, ask: Ask) -> dict[str, Any]:
+def _choices(tx: Any, ask: Call) -> dict[str, Any]:
     found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
     images = templates.image_names(tx, found)
     return {"templates": [described(one, images[one.id]) for one in found],
@@ -76,13 +76,14 @@ def _before(tx: Any, changed: Changed) -> dict[str, str]:
     return found
 
 
-def _new(ask: Ask) -> Flow:
+def _new(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         was = _before(tx, ask.query)
         if was:
             request = views.request(tx, ask.query.request)
             made = views.vcluster_alone(tx, f"{request.vcluster}@{request.request.vcluster_id}")
-            was |= {"name": made.vcluster.name, "group": made.group, "lease": shown.exact(made.vcluster.lease_time)}
+            was |= {"name": made.vcluster.name, "group": made.group,
+                    "lease": formatting.exact(made.vcluster.lease_time)}
             was |= {name: was[f"tuples.0.{old}"] for name, old in (
                 ("size", "count"), ("template", "template"), ("xml", "xml"))}
         return _choices(tx, ask) | {
@@ -91,7 +92,7 @@ def _new(ask: Ask) -> Flow:
     return load
 
 
-def _more(ask: Ask) -> Flow:
+def _more(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         view, was = views.vcluster_alone(tx, ask.names["name"]), _before(tx, ask.query)
         if view.vcluster.ended_at is not None:
@@ -102,7 +103,7 @@ def _more(ask: Ask) -> Flow:
     return load
 
 
-def _seen(ask: Ask) -> list[Claim]:
+def _seen(ask: Call) -> list[Claim]:
     """Who may see the request that the form begins with."""
     return [Claim(Right.SEE, "request", str(ask.query.request)) if ask.query.request else Claim(Right.ANY)]
 
@@ -158,7 +159,7 @@ def _helped(count: str) -> Callable[[Fields], Fields]:
     return helped
 
 
-def _came(ask: Ask, reply: b.VclusterInFull) -> str:
+def _came(ask: Call, reply: b.VclusterInFull) -> str:
     return f"{reply.name} is asked for. Its nodes come as soon as they are free."
 
 

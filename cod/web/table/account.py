@@ -10,27 +10,27 @@ from typing import Any
 from cod.flows.people import audit, people, signin, sshkeys, tokens
 from cod.model import Refused
 from cod.web import bodies as b
-from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, listed, number, route
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, listed, number, route
 from cod.web.table.people import said
 
 # ---------------------------------------------------------------- oneself
 
 
-def _me(ask: Ask) -> Flow:
+def _me(ask: Call) -> Flow:
     return lambda tx: b.Myself.of_who(ask.who, *people.me(tx, ask.who))
 
 
-def _changed(ask: Ask) -> Flow:
+def _changed(ask: Call) -> Flow:
     return lambda tx: b.Myself.of_who(ask.who, *people.set_profile(tx, ask.who, said(ask.body)))
 
 
-async def _new_password(door: Any, ask: Ask) -> b.SessionsEnded:
+async def _new_password(door: Any, ask: Call) -> b.SessionsEnded:
     ended = await door.change_password(ask.who, ask.body.old.get_secret_value(), ask.body.new.get_secret_value(),
                                        keep=ask.who.session)
     return b.SessionsEnded(ended=ended)
 
 
-def _made(ask: Ask, make: Any, **wanted: Any) -> Flow:
+def _made(ask: Call, make: Any, **wanted: Any) -> Flow:
     """A flow that makes a token; its value is what is shown once."""
     secret = f"cod_{secrets.token_urlsafe(32)}"
 
@@ -81,14 +81,14 @@ def _by_act(tx: Any) -> None:
     raise Refused("conflict", "this is not done in one transaction")  # such routes have an `act`
 
 
-async def _token(door: Any, ask: Ask) -> b.TokenMade:
+async def _token(door: Any, ask: Call) -> b.TokenMade:
     wanted = {"name": ask.body.token, "scope": ask.body.scope, "group": ask.body.group, "lifetime": ask.body.lifetime}
     name, secret = await door.token(ask.body.name, ask.body.password.get_secret_value(), wanted,
                                     address=ask.who.address)
     return b.TokenMade(name=name, token=secret)
 
 
-async def _accepted(door: Any, ask: Ask) -> b.Accepted:
+async def _accepted(door: Any, ask: Call) -> b.Accepted:
     user = await door.accepted(
         ask.body.secret.get_secret_value(), password=ask.body.password.get_secret_value(), name=ask.body.name,
         full_name=ask.body.full_name, email=ask.body.email, address=ask.who.address)

@@ -11,10 +11,10 @@ from cod.flows.nodes import captures
 from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
-from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, route, see, use
+from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, route, see, use
 
 
-def _wants(ask: Ask) -> Sequence[Claim]:
+def _wants(ask: Call) -> Sequence[Claim]:
     """Who works with the node, and with the things of the group that shall have the image."""
     node = Claim(Right.USE, "node", ask.names["name"])
     if ask.body.group is None:
@@ -22,7 +22,7 @@ def _wants(ask: Ask) -> Sequence[Claim]:
     return (node, Claim(Right.USE, "group", ask.body.group) if ask.body.group else Claim(Right.ADMIN))
 
 
-def _want(ask: Ask) -> Flow:
+def _want(ask: Call) -> Flow:
     return partial(captures.want, name=ask.names["name"], image=ask.body.image, template=ask.body.template,
                    group=ask.body.group, secret=os.urandom(32).hex(), site=ask.site, now=ask.now, actor=ask.actor)
 

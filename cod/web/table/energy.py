@@ -8,10 +8,10 @@ from cod.flows.nodes import energy
 from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
-from cod.web.routes import Ask, route
+from cod.web.routes import Call, route
 
 
-def _reads(ask: Ask) -> list[Claim]:
+def _reads(ask: Call) -> list[Claim]:
     """Everybody who is signed in, of the groups that they are in; the reserve's is the administrators' to see."""
     return [Claim(Right.SEE, "group", ask.query.group) if ask.query.group else Claim(Right.ANY)]
 

@@ -12,7 +12,7 @@ from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import Claim, offered
 from cod.model import Group, Right
 from cod.web import bodies as b
-from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, manage, number, route, see
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, manage, number, route, see
 from cod.wire import webhook
 
 
@@ -22,14 +22,14 @@ def _secret(key: bytes, name: str, tx: Any, new: bool = False) -> b.WebhookSecre
     return b.WebhookSecret(group=name, secret=webhook.secret(own))
 
 
-def _changes(ask: Ask) -> list[Claim]:
+def _changes(ask: Call) -> list[Claim]:
     """How a group is told things its owners may say; its priority and its leases are the administrators' to give."""
     own = {"email", "webhook", "events", "default_lease"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
     return [Claim(right, "group", ask.names["name"])]
 
 
-def _shown(ask: Ask, flow: Flow) -> Flow:
+def _shown(ask: Call, flow: Flow) -> Flow:
     """One group of `flow`, or a list of them, as who asks may see them: a webhook's path and query often are a secret,
     which is its owners'."""
     def one(group: Group) -> Group:
@@ -43,7 +43,7 @@ def _shown(ask: Ask, flow: Flow) -> Flow:
     return shown
 
 
-def _counted(ask: Ask, flow: Flow) -> Flow:
+def _counted(ask: Call, flow: Flow) -> Flow:
     """A flow that has something sent to an address that its group's owners have chosen: so often in an hour."""
     def counted(tx: Any) -> Any:
         invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)

@@ -8,10 +8,10 @@ from typing import Any
 
 from cod.flows.nodes import blocks, types
 from cod.web import bodies as b
-from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, route
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, route
 
 
-def _type_changes(ask: Ask) -> Flow:
+def _type_changes(ask: Call) -> Flow:
     said = ask.body.model_dump(exclude_unset=True)
     said = {"new_name" if key == "name" else key: value for key, value in said.items()}
     return partial(types.change, name=ask.names["name"], site=ask.site, **said)

@@ -9,10 +9,10 @@ from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.web import bodies as b
 from cod.web import console
-from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, listed, route, see, use
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, listed, route, see, use
 
 
-def _on_node(flow: Flow, ask: Ask) -> Flow:
+def _on_node(flow: Flow, ask: Call) -> Flow:
     """An administrator's word about a node: the flow with what every such flow wants."""
     said = {} if ask.body is None else ask.body.model_dump()
     return partial(flow, name=ask.names["name"], site=ask.site, now=ask.now, actor=ask.actor, **said)

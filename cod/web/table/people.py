@@ -14,7 +14,7 @@ from cod.flows.people.signin import digest
 from cod.model import Invitation, Right
 from cod.net.notify.invitation_mail import send_link
 from cod.web import bodies as b
-from cod.web.routes import ADMINS, ANYBODY, Ask, Flow, in_parts, listed, manage, number, route, see
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, manage, number, route, see
 
 INVITATION_PAGE = "/invitation"
 _LETTER = """\
@@ -35,7 +35,7 @@ If you did not expect this, tell an administrator.
 # ---------------------------------------------------------------- links
 
 
-def _linked(make: Any, ask: Ask, **wanted: Any) -> Flow:
+def _linked(make: Any, ask: Call, **wanted: Any) -> Flow:
     """A flow that makes an invitation; its value is (the row, the link)."""
     secret = secrets.token_urlsafe(32)
     link = f"{_reached(ask)}{INVITATION_PAGE}#{secret}"
@@ -49,7 +49,7 @@ def _linked(make: Any, ask: Ask, **wanted: Any) -> Flow:
     return linked
 
 
-def _reached(ask: Ask) -> str:
+def _reached(ask: Call) -> str:
     """Return where others reach the portal: as the site file says, else as the browser of who invites has reached it.
     The host's own name, which nobody else may know, is the last resort.
 
@@ -63,7 +63,7 @@ def _reached(ask: Ask) -> str:
     return f"https://{ask.host}"
 
 
-def _told(ask: Ask, made: tuple[Invitation, str]) -> b.Invited:
+def _told(ask: Call, made: tuple[Invitation, str]) -> b.Invited:
     """In a thread: the link, sent by mail where that is wanted."""
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
@@ -71,7 +71,7 @@ def _told(ask: Ask, made: tuple[Invitation, str]) -> b.Invited:
                      mailed=ask.body.mail and not unsent, unsent=unsent, fingerprint=ask.fingerprint)
 
 
-def _mailed(ask: Ask, row: Invitation, link: str) -> str:
+def _mailed(ask: Call, row: Invitation, link: str) -> str:
     site = ask.site.name
     if not ask.site.signin.url:
         return "it is not known where browsers reach this site: see signin.url in the site file"
@@ -83,7 +83,7 @@ def _mailed(ask: Ask, row: Invitation, link: str) -> str:
     return send_link(ask.site, row.email, "an invitation", about, ask.now)
 
 
-def _added(ask: Ask) -> Flow:
+def _added(ask: Call) -> Flow:
     """A new user, and the link by which they set their password."""
     told = ask.body.model_dump(exclude={"mail"})
     link = _linked(invitations.renew, ask, user=ask.body.name)
@@ -120,18 +120,18 @@ def said(body: Any) -> dict[str, Any]:
     return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
 
 
-def _in_group(ask: Ask) -> Sequence[Claim]:
+def _in_group(ask: Call) -> Sequence[Claim]:
     """A member, for those who may see the group."""
     return (Claim(Right.SEE, "group", ask.names["name"]),)
 
 
-def _sets(ask: Ask) -> Sequence[Claim]:
+def _sets(ask: Call) -> Sequence[Claim]:
     """The owners of the group; that it may be without one is an administrator's word."""
     forced = (Claim(Right.ADMIN),) if ask.body.force else ()
     return (Claim(Right.MANAGE, "group", ask.names["name"]), *forced)
 
 
-def _removes(ask: Ask) -> Sequence[Claim]:
+def _removes(ask: Call) -> Sequence[Claim]:
     """The owners of the group; whoever is in it may leave."""
     leaves = ask.who.person == ask.names["user"] and ask.who.only is None
     return (Claim(Right.SEE if leaves else Right.MANAGE, "group", ask.names["name"]),)

@@ -9,7 +9,7 @@ from cod.flows.people.access import Claim
 from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
 from cod.web import bodies as b
-from cod.web.routes import ADMINS, Ask, listed, number, route, see
+from cod.web.routes import ADMINS, Call, listed, number, route, see
 from cod.web.table.documents import checked
 
 
@@ -24,12 +24,12 @@ def _matched(tx: Any, *, asked: explain.Asked, site: Site, groups: frozenset[int
     return explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=groups, now=now)
 
 
-def _supposed(ask: Ask) -> explain.Asked:
+def _supposed(ask: Call) -> explain.Asked:
     checked(ask.body.attributes, "requires", "attributes")
     return explain.Asked(**ask.body.model_dump())
 
 
-def _asks(ask: Ask) -> list[Claim]:
+def _asks(ask: Call) -> list[Claim]:
     """Who may look at the group, or the vcluster; the template is one of that group's, or the site's."""
     whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
     return [Claim(Right.SEE, *whose)]

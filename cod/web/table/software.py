@@ -14,14 +14,14 @@ from cod.flows.people.access import Claim
 from cod.images.verify import verify
 from cod.model import Right
 from cod.web import bodies as b
-from cod.web.routes import ADMINS, ANYBODY, Ask, in_parts, listed, route, see, use
+from cod.web.routes import ADMINS, ANYBODY, Call, in_parts, listed, route, see, use
 from cod.web.table.documents import checked
 from cod.wire import xmldoc
 
 _READING = Lock()
 
 
-def _read_again(ask: Ask, image: model.Image) -> b.Verified:
+def _read_again(ask: Call, image: model.Image) -> b.Verified:
     """In a thread: reads the whole image. One at a time: there are ten threads, and people sign in by them, too."""
     if not _READING.acquire(blocking=False):
         raise model.Refused("busy", "another image is being read at this moment; try again when that is done")
@@ -32,12 +32,12 @@ def _read_again(ask: Ask, image: model.Image) -> b.Verified:
     return b.Verified(ok=not found.bad, chunks=found.chunks, bad=list(found.bad))
 
 
-def _read_template(ask: Ask) -> Any:
+def _read_template(ask: Call) -> Any:
     """In a thread: the document, read. Raises `Refused`."""
     return templates.read(checked(ask.body.document, "template", "document"))
 
 
-def _faults(ask: Ask) -> Any:
+def _faults(ask: Call) -> Any:
     """In a thread: the document, read; or the faults that it shows before the database is asked."""
     try:
         xmldoc.parse(ask.body.document.encode(), "template")
@@ -71,17 +71,17 @@ def _owner(group: str) -> Claim:
     return Claim(Right.USE, "group", group) if group else Claim(Right.ADMIN)
 
 
-def _adds(ask: Ask) -> list[Claim]:
+def _adds(ask: Call) -> list[Claim]:
     """Members and owners of the group that it shall belong to; for the site, its administrators."""
     return [_owner(ask.body.group)]
 
 
-def _lists(ask: Ask) -> list[Claim]:
+def _lists(ask: Call) -> list[Claim]:
     """Everybody who is signed in; those of one template, who may look at it."""
     return [Claim(Right.SEE, "template", ask.query.name) if ask.query.name else Claim(Right.ANY)]
 
 
-def _checks(ask: Ask) -> list[Claim]:
+def _checks(ask: Call) -> list[Claim]:
     """Everybody who is signed in; for a group, who is in it."""
     return [Claim(Right.SEE, "group", ask.body.group) if ask.body.group else Claim(Right.ANY)]
 

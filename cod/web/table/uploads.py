@@ -10,25 +10,25 @@ from cod.flows.images import uploads
 from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
-from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, route, see, use
+from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, route, see, use
 
 SITE = ("", "site")  # how the site itself is named as an owner
 
 
-def _owner(ask: Ask) -> list[Claim]:
+def _owner(ask: Call) -> list[Claim]:
     """For a group its members may, for the site its administrators."""
     group = ask.body.group
     return [Claim(Right.ADMIN) if group in SITE else Claim(Right.USE, "group", group)]
 
 
-def _create(ask: Ask) -> Flow:
+def _create(ask: Call) -> Flow:
     asked = ask.body
     return partial(uploads.create, upload_id=secrets.token_hex(16), name=asked.name, group=asked.group, size=asked.size,
                    sha256=asked.sha256 or "", plain=asked.plain, raw=asked.raw, actor=ask.actor, rules=ask.site.images,
                    now=ask.now)
 
 
-def _one(ask: Ask) -> Flow:
+def _one(ask: Call) -> Flow:
     return partial(uploads.one, upload_id=ask.names["id"], now=ask.now)
 
 

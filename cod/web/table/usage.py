@@ -8,10 +8,10 @@ from cod.flows.people.access import Claim
 from cod.flows.scheduler import usage
 from cod.model import Right
 from cod.web import bodies as b
-from cod.web.routes import ANYBODY, Ask, route
+from cod.web.routes import ANYBODY, Call, route
 
 
-def _reads(ask: Ask) -> list[Claim]:
+def _reads(ask: Call) -> list[Claim]:
     """Everybody who is signed in, of the groups that they are in."""
     named = [Claim(Right.SEE, kind, getattr(ask.query, kind)) for kind in ("group", "vcluster")
              if getattr(ask.query, kind)]

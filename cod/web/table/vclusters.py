@@ -11,11 +11,11 @@ from cod.flows.people.access import Claim
 from cod.flows.scheduler import requests, vclusters
 from cod.model import Refused, Right
 from cod.web import bodies as b
-from cod.web.routes import ANYBODY, Ask, Flow, listed, number, route, see, use
+from cod.web.routes import ANYBODY, Call, Flow, listed, number, route, see, use
 from cod.web.table.documents import checked
 
 
-def _vcluster_wanted(ask: Ask) -> Flow:
+def _vcluster_wanted(ask: Call) -> Flow:
     checked(ask.body.attributes, "requires", "attributes")
     words = ask.body.model_dump(exclude={"also"})
     inside = words.pop("vcm_inside")
@@ -36,7 +36,7 @@ def _vcluster_wanted(ask: Ask) -> Flow:
     return with_vcm
 
 
-def _nodes_wanted(ask: Ask) -> Flow:
+def _nodes_wanted(ask: Call) -> Flow:
     wanted = [
         requests.Asked(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
         for place, each in enumerate(ask.body.tuples)]
@@ -44,7 +44,7 @@ def _nodes_wanted(ask: Ask) -> Flow:
                    spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
 
 
-def _creates(ask: Ask) -> list[Claim]:
+def _creates(ask: Call) -> list[Claim]:
     """Members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
     return [Claim(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group", ask.body.group)]  # as to enrol a VCM
 

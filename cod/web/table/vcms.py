@@ -11,15 +11,15 @@ from cod.ca import Issued
 from cod.flows.notices import vcms
 from cod.model import Refused
 from cod.web import bodies as b
-from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, manage, route, see
+from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, manage, route, see
 
 
-def _enrol(ask: Ask) -> Flow:
+def _enrol(ask: Call) -> Flow:
     """Nothing is issued, or said about the site, before it is known that whoever asks may."""
     return lambda tx: _issued(ask, tx)(tx)
 
 
-def _issued(ask: Ask, tx: Any) -> Flow:
+def _issued(ask: Call, tx: Any) -> Flow:
     """A certificate is issued, and its number written down with the same stroke."""
     name, address = ask.names["name"], ask.body.address or ""
     if ask.body.inside:
@@ -38,7 +38,7 @@ def _issued(ask: Ask, tx: Any) -> Flow:
     return enrol
 
 
-def _inside(ask: Ask, name: str) -> Flow:
+def _inside(ask: Call, name: str) -> Flow:
     """Nothing is issued now: the node gets an invitation when it is primed."""
     if ask.body.plain or ask.body.address:
         raise Refused("invalid", "a VCM inside its vcluster is known by its certificate, and comes from its node",
@@ -53,13 +53,13 @@ def _inside(ask: Ask, name: str) -> Flow:
     return enrol
 
 
-def _port(ask: Ask) -> int:
+def _port(ask: Call) -> int:
     if ask.authority is None or not ask.site.nmp_port:
         raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file")
     return ask.site.nmp_port
 
 
-def _certified(ask: Ask, tx: Any, name: str) -> tuple[int, Issued, bytes]:
+def _certified(ask: Call, tx: Any, name: str) -> tuple[int, Issued, bytes]:
     port = _port(ask)
     vcms.check(tx, name)  # not each word can stand in a certificate
     assert ask.authority is not None
@@ -67,7 +67,7 @@ def _certified(ask: Ask, tx: Any, name: str) -> tuple[int, Issued, bytes]:
     return port, issued, ask.authority.certificate
 
 
-def _plain(ask: Ask) -> tuple[int, Issued, bytes]:
+def _plain(ask: Call) -> tuple[int, Issued, bytes]:
     """Return no certificate: a plain connection shows none."""
     if not ask.site.nmp_port or not ask.site.nmp_plain_port:
         raise Refused("conflict", "this site lets no VCM in without a certificate: [nmp] plain_port in the site file",

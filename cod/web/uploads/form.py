@@ -12,9 +12,9 @@ from twisted.internet.defer import ensureDeferred
 
 from cod.model import Refused, Upload, Who
 from cod.web.calls import carry_out, checked, permit
-from cod.web.errors import Wrong
-from cod.web.portal import visits
-from cod.web.portal.answers import Answer, Asked, check_host, redirect, same_origin
+from cod.web.errors import HttpProblem
+from cod.web.portal import sessions
+from cod.web.portal.answers import Answer, PageRequest, check_host, redirect, same_origin
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
 from cod.web.portal.links import url
@@ -106,17 +106,17 @@ class FormRequest(UploadRequest):
         return await self.context.intake.begin(made, None, _Flow(self))
 
     def _sender(self) -> Who:
-        """Who sends the form, from a page of ours. Raises `Wrong` (403)."""
+        """Who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
         check_host(self.getHeader("host"), self.context.names)
         assert self._form is not None
-        visit = visits.visit(self.session, self.getHeader("cookie"))
+        visit = sessions.visit(self.session, self.getHeader("cookie"))
         genuine = same_origin(self.getHeader) and visit.proves(self._form.fields.get("csrf", ""))
         if visit.who is None or not genuine:
-            raise Wrong(403, "form_expired",
-                        "This form is too old, or does not come from this site. Load the page again.")
+            raise HttpProblem(403, "form_expired",
+                              "This form is too old, or does not come from this site. Load the page again.")
         return visit.who
 
-    async def _form_answer(self, asked: Asked) -> Answer:
+    async def _form_answer(self, asked: PageRequest) -> Answer:
         """On to the image, or the form again with what is wrong."""
         portal = self.portal
         assert portal is not None
@@ -128,7 +128,7 @@ class FormRequest(UploadRequest):
             assert self._piece is not None
             assert self._who is not None
             upload, _image = await self._piece.finish(self._who)
-            return redirect(url("images", upload.name), visits.flash(f"{upload.name} is there, and is taken in."))
+            return redirect(url("images", upload.name), sessions.flash(f"{upload.name} is there, and is taken in."))
         except Exception as error:
             wrong = _bad(error) if isinstance(error, BadForm) else tus.wrong(error, self._upload)
             if _for_good(wrong):
@@ -161,10 +161,10 @@ class FormRequest(UploadRequest):
             log.error("the upload of %s was refused and stays: %s", piece.upload.name, error)
 
 
-def _for_good(wrong: Wrong) -> bool:
+def _for_good(wrong: HttpProblem) -> bool:
     """Would the same file be refused again? Not where the server, or another sender, was in the way."""
     return wrong.status < 500 and wrong.status != 423
 
 
-def _bad(error: BadForm) -> Wrong:
-    return Wrong(400, "bad_form", f"{error}.")
+def _bad(error: BadForm) -> HttpProblem:
+    return HttpProblem(400, "bad_form", f"{error}.")

@@ -16,16 +16,16 @@ from cod.web import openapi
 from cod.web.bodies import UploadReply
 from cod.web.calls import carry_out, checked, permit
 from cod.web.conditions import encoded
-from cod.web.errors import Wrong
-from cod.web.receiving import Arriving
-from cod.web.routes import Ask, Route, find, unquoted
+from cod.web.errors import HttpProblem
+from cod.web.routes import Call, Route, find, unquoted
+from cod.web.streaming import StreamingRequest
 from cod.web.table import ROUTES
 from cod.web.uploads import tus
 from cod.web.uploads.piece import Connection, Piece
 from cod.wire.tus import PIECE_TYPE
 
 
-class UploadRequest(Arriving):
+class UploadRequest(StreamingRequest):
     """What uploads add to a request."""
 
     _upload: Upload | None = None
@@ -45,12 +45,13 @@ class UploadRequest(Arriving):
 
     @abstractmethod
     def _check_script(self) -> None:
-        """Raise `Wrong` where a foreign page's script asks."""
+        """Raise `HttpProblem` where a foreign page's script asks."""
 
-    def _ask(self, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None) -> Ask:
+    def _ask(self, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None) -> Call:
         context = self.context
-        return Ask(context.site, context.clock(), who, context.images, names, body, query, key or secrets.token_hex(16),
-                   context.webhook_key, context.authority, context.consoles, fingerprint=context.fingerprint())
+        return Call(context.site, context.clock(), who, context.images, names, body, query,
+                    key or secrets.token_hex(16),
+                    context.webhook_key, context.authority, context.consoles, fingerprint=context.fingerprint())
 
     # ------------------------------------------------ a piece
 
@@ -74,7 +75,8 @@ class UploadRequest(Arriving):
     async def _begin_piece(self, who: Who) -> Piece:
         route, names, _ = find(ROUTES, self._verb(), self._api_path())
         if route is None or not route.upload or route.method not in ("POST", "PATCH"):
-            raise Wrong(415, "unsupported_media_type", "a piece of an upload is sent by PATCH to /api/v1/uploads/ID")
+            raise HttpProblem(415, "unsupported_media_type", "a piece of an upload is sent by PATCH to "
+                              "/api/v1/uploads/ID")
         if self.session:
             self._check_script()
         permit(route, who)
@@ -84,7 +86,7 @@ class UploadRequest(Arriving):
         piece = await self.context.intake.begin(self._upload, checksum, _Flow(self))
         try:
             tus.check_offset(piece.upload, given, self._length)
-        except Wrong:
+        except HttpProblem:
             await piece.leave()
             raise
         return piece
@@ -118,10 +120,10 @@ class UploadRequest(Arriving):
     # ------------------------------------------------ the other questions
 
     def _check_upload(self, route: Route, body: Any) -> None:
-        """Raise `Wrong` for what is refused whoever asks."""
+        """Raise `HttpProblem` for what is refused whoever asks."""
         tus.check_version(self.getHeader)
         if route.method == "PATCH" and not self._is_piece():
-            raise Wrong(415, "unsupported_media_type", f"a piece should be {PIECE_TYPE}")
+            raise HttpProblem(415, "unsupported_media_type", f"a piece should be {PIECE_TYPE}")
         if route.method == "POST":
             tus.check_size(body.size, self.context.upload_limit, self.context.intake.check_room)
 
@@ -129,7 +131,7 @@ class UploadRequest(Arriving):
         return route.upload and route.method == "POST" and tus.creation(self.getHeader) is not None
 
     def _creation(self, route: Route) -> BaseModel:
-        """The body of a creation that headers tell. Raises `Wrong`."""
+        """The body of a creation that headers tell. Raises `HttpProblem`."""
         assert route.body is not None
         return checked(route.body, tus.creation(self.getHeader) or {})
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from cod.model import Image, Upload
 from cod.web import openapi
-from cod.web.errors import Wrong, unexpected
+from cod.web.errors import HttpProblem, unexpected
 from cod.web.uploads.intake import Full, Locked
 from cod.web.uploads.piece import Mismatch, TooLong
 from cod.wire import tus
@@ -46,18 +46,18 @@ def options(limit: int) -> dict[str, str]:
 
 
 def check_version(header: Header) -> None:
-    """Raise `Wrong` (412) for another version of the protocol; who names none speaks plain HTTP."""
+    """Raise `HttpProblem` (412) for another version of the protocol; who names none speaks plain HTTP."""
     if (header("tus-resumable") or tus.VERSION) != tus.VERSION:
-        raise Wrong(412, "tus_version", f"version {tus.VERSION} of the tus protocol is spoken here")
+        raise HttpProblem(412, "tus_version", f"version {tus.VERSION} of the tus protocol is spoken here")
 
 
 def creation(header: Header) -> dict[str, Any] | None:
-    """The body of a creation, if it is made by headers as the protocol has it. Raises `Wrong`."""
+    """The body of a creation, if it is made by headers as the protocol has it. Raises `HttpProblem`."""
     length, told = (header(name) for name in CREATION)
     if length is None and told is None:
         return None
     if length is None:
-        raise Wrong(400, "bad_header", "Upload-Length is missing: the length has to be known at the beginning")
+        raise HttpProblem(400, "bad_header", "Upload-Length is missing: the length has to be known at the beginning")
     values = _read(tus.metadata, told or "")
     body: dict[str, Any] = {key: values[key] for key in ("name", "group", "sha256") if key in values}
     for flag in ("plain", "raw"):
@@ -67,40 +67,40 @@ def creation(header: Header) -> dict[str, Any] | None:
 
 
 def check_size(size: int, limit: int, check_room: Callable[[int], None]) -> None:
-    """Raise `Wrong` (413, 507) for a file that there is no place for, whoever sends it."""
+    """Raise `HttpProblem` (413, 507) for a file that there is no place for, whoever sends it."""
     if size > limit:
-        raise Wrong(413, "too_large", f"an upload may have at most {limit} bytes", "size")
+        raise HttpProblem(413, "too_large", f"an upload may have at most {limit} bytes", "size")
     try:
         check_room(size)
     except Full:
-        raise Wrong(507, "no_space", f"the server's disk has no room for {size} bytes", "size") from None
+        raise HttpProblem(507, "no_space", f"the server's disk has no room for {size} bytes", "size") from None
 
 
 def offset(header: Header) -> int:
-    """Where the client thinks that the upload ends. Raises `Wrong` (400)."""
+    """Where the client thinks that the upload ends. Raises `HttpProblem` (400)."""
     text = header("upload-offset")
     if text is None:
-        raise Wrong(400, "bad_header", "Upload-Offset is missing")
+        raise HttpProblem(400, "bad_header", "Upload-Offset is missing")
     return _number("Upload-Offset", text)
 
 
 def checksum(header: Header) -> tuple[str, bytes] | None:
-    """The piece's own checksum, if it has one. Raises `Wrong` (400)."""
+    """The piece's own checksum, if it has one. Raises `HttpProblem` (400)."""
     text = header("upload-checksum")
     return None if text is None else _read(tus.checksum, text)
 
 
 def check_offset(upload: Upload, given: int, length: int | None) -> None:
-    """Raise `Wrong` unless a piece of `length` bytes (None: not said) at `given` is what comes next."""
+    """Raise `HttpProblem` unless a piece of `length` bytes (None: not said) at `given` is what comes next."""
     if given != upload.offset:
-        raise Wrong(409, "offset", f"the upload has {upload.offset} bytes; go on from there, not from {given}")
+        raise HttpProblem(409, "offset", f"the upload has {upload.offset} bytes; go on from there, not from {given}")
     if length is not None and given + length > upload.size:
         raise too_long(upload)
 
 
-def too_long(upload: Upload) -> Wrong:
+def too_long(upload: Upload) -> HttpProblem:
     """More comes than was said."""
-    return Wrong(413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond")
+    return HttpProblem(413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond")
 
 
 def told(upload: Upload, image: Image | None = None) -> dict[str, str]:
@@ -111,18 +111,18 @@ def told(upload: Upload, image: Image | None = None) -> dict[str, str]:
     return headers | {"Repr-Digest": tus.encode_digest(image.sha256)}
 
 
-def wrong(error: Exception, upload: Upload | None = None) -> Wrong:
+def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
     """What went wrong with a piece, as the client sees it."""
-    if isinstance(error, Wrong):
+    if isinstance(error, HttpProblem):
         return error
     if isinstance(error, Locked):
-        return Wrong(423, "locked", "somebody else is sending this upload; try again in some seconds")
+        return HttpProblem(423, "locked", "somebody else is sending this upload; try again in some seconds")
     if isinstance(error, Mismatch):
-        return Wrong(tus.MISMATCH, "checksum", "the piece is not what its checksum says; send it again")
+        return HttpProblem(tus.MISMATCH, "checksum", "the piece is not what its checksum says; send it again")
     if isinstance(error, TooLong) and upload is not None:
         return too_long(upload)
     if isinstance(error, OSError):
-        return Wrong(507, "no_space", f"the upload cannot be kept: {error.strerror or error}")
+        return HttpProblem(507, "no_space", f"the upload cannot be kept: {error.strerror or error}")
     return unexpected(error)
 
 
@@ -141,4 +141,4 @@ def _read(reader: Callable[[str], T], text: str) -> T:
     try:
         return reader(text)
     except tus.BadHeader as error:
-        raise Wrong(400, "bad_header", str(error), error.name) from None
+        raise HttpProblem(400, "bad_header", str(error), error.name) from None

@@ -23,8 +23,8 @@ from cod.flows.people import tokens
 from cod.flows.people.signin import Session
 from cod.model import Who
 from cod.web.context import Context
-from cod.web.errors import Wrong, unexpected
-from cod.web.portal import visits
+from cod.web.errors import HttpProblem, unexpected
+from cod.web.portal import sessions
 from cod.web.uploads.piece import Piece
 from cod.wire.tus import PIECE_TYPE
 
@@ -37,7 +37,7 @@ SWALLOWED_PIECE = 2**26  # the same of a piece of an upload
 log = logging.getLogger("cod.api")
 
 
-class Arriving(http.Request, ABC):
+class StreamingRequest(http.Request, ABC):
     """A request until it is all there; then `_answer`, in `web.request`, is called."""
 
     channel: Any
@@ -49,8 +49,8 @@ class Arriving(http.Request, ABC):
         self._started = context.reactor.seconds()
         self._piece: Piece | None = None
         self._length: int | None = None
-        self._refusal: Wrong | None = None
-        self._stranger: Wrong | None = None
+        self._refusal: HttpProblem | None = None
+        self._stranger: HttpProblem | None = None
         self._who: Who | None = None
         self.session: Session | None = None
         self._received = self._swallowed = 0
@@ -91,7 +91,7 @@ class Arriving(http.Request, ABC):
         self.content, self._length = BytesIO(), length
         self._take_line(self.channel._command, self.channel._path)  # Twisted tells them when the body is there, too
         if self.channel._version == b"HTTP/1.1" and len(self.requestHeaders.getRawHeaders(b"host", [])) != 1:
-            self._refuse(Wrong(400, "bad_request", "a request of HTTP/1.1 names its host once (RFC 9112, 3.2)"))
+            self._refuse(HttpProblem(400, "bad_request", "a request of HTTP/1.1 names its host once (RFC 9112, 3.2)"))
         if all(map(self.requestHeaders.hasHeader, (b"content-length", b"transfer-encoding"))):
             self.channel.persistent = False
         self._authentic = ensureDeferred(self._authenticate())
@@ -119,7 +119,7 @@ class Arriving(http.Request, ABC):
     async def _authenticate(self) -> None:
         try:
             self._who = await self.caller()
-        except Wrong as wrong:
+        except HttpProblem as wrong:
             if wrong.status == 401 and self.getHeader("authorization") is None:
                 self._stranger = wrong  # who may see the pages for signing in, and send their forms
                 self._check_size()
@@ -129,28 +129,29 @@ class Arriving(http.Request, ABC):
             self._refuse(unexpected(error))
 
     async def caller(self) -> Who:
-        """Return who sent it. Raises `Wrong` (401)."""
+        """Return who sent it. Raises `HttpProblem` (401)."""
         if self.context.local:
             return Who(f"user:{_peer_name(self.channel)}", admin=True, local=True)
         shown = self.getHeader("authorization")
-        cookie = visits.cookies(self.getHeader("cookie")).get(visits.SESSION)
+        cookie = sessions.cookies(self.getHeader("cookie")).get(sessions.SESSION)
         if shown is None and cookie:
             return await self._by_cookie(cookie)
         kind, _, token = (shown or "").partition(" ")
         if kind.lower() != "bearer" or not token:
-            raise Wrong(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
+            raise HttpProblem(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
         who: Who | None = await self.context.pool.read(tokens.caller, token.strip(), self.address, self.context.clock(),
                                                self.context.site.signin)
         if who is None:
-            raise Wrong(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user has to "
-                        "sign in first")
+            raise HttpProblem(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user "
+                              "has to "
+                              "sign in first")
         return who
 
     async def _by_cookie(self, cookie: str) -> Who:
         self.session = await self.context.signin.session(
             cookie, address=self.address, by_itself=_by_itself(getattr(self.channel, "_path", b"/events")))
         if self.session is None:
-            raise Wrong(401, "unauthorised", "you are not signed in any more")
+            raise HttpProblem(401, "unauthorised", "you are not signed in any more")
         return self.session.who
 
     def handleContentChunk(self, data: bytes) -> None:
@@ -175,7 +176,7 @@ class Arriving(http.Request, ABC):
         if self._swallowed > (SWALLOWED_PIECE if self._is_piece() or self._is_form() else SWALLOWED):
             self.channel.loseConnection()
 
-    def _refuse(self, wrong: Wrong) -> None:
+    def _refuse(self, wrong: HttpProblem) -> None:
         self._refusal = self._refusal or wrong
         self._swallowed += len(self.content.getvalue())
         self.content = BytesIO()
@@ -204,8 +205,8 @@ def shown(path: bytes) -> str:
     return ascii(path[:200].decode("latin-1"))[1:-1]
 
 
-def _too_large() -> Wrong:
-    return Wrong(413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}")
+def _too_large() -> HttpProblem:
+    return HttpProblem(413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}")
 
 
 def _by_itself(uri: bytes) -> bool:
