@@ -47,8 +47,8 @@ log = logging.getLogger("cod.service")
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What the services of a part stand on."""
+class PartContext:
+    """What the services of a part are made of."""
 
     reactor: Any
     pool: Pool
@@ -149,8 +149,8 @@ def run(name: str, site: Site, settings: Settings) -> int:
     # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
-    ground = Ground(reactor, pool, site, settings, Wake(reactor, settings.run, name))
-    part = Running(name, ground, PARTS[name](ground))
+    context = PartContext(reactor, pool, site, settings, Wake(reactor, settings.run, name))
+    part = Running(name, context, PARTS[name](context))
     metrics.UP.labels(name).set(1)
     LoopingCall(lambda: metrics.QUEUED.labels(name).set(pool.queued())).start(METRICS_EVERY)
     reactor.callWhenRunning(part.start)
@@ -163,14 +163,14 @@ def run(name: str, site: Site, settings: Settings) -> int:
 class Running:
     """The services of a part while they run."""
 
-    def __init__(self, name: str, ground: Ground, services: list[Any]) -> None:
+    def __init__(self, name: str, context: PartContext, services: list[Any]) -> None:
         self.status = 0
-        self._name, self._ground, self._services = name, ground, services
+        self._name, self._context, self._services = name, context, services
         self._started: list[Any] = []
 
     def start(self) -> None:
         """Start all; what cannot start ends the process, which its supervisor (or systemd) starts again."""
-        signal.signal(signal.SIGHUP, lambda *_: self._ground.reactor.callFromThread(self.reread))
+        signal.signal(signal.SIGHUP, lambda *_: self._context.reactor.callFromThread(self.reread))
         from cod.net.socketservice import why
 
         for service in self._services:
@@ -179,7 +179,7 @@ class Running:
             except Exception as error:
                 log.error("%s cannot start: %s", type(service).__name__, why(error), exc_info=not _is_expected(error))
                 self.status = 1
-                self._ground.reactor.stop()
+                self._context.reactor.stop()
                 return
             self._started.append(service)
         gc.collect()
@@ -190,17 +190,17 @@ class Running:
         """Stop all, last started first; a Deferred that fires when all have."""
         from twisted.internet.defer import DeferredList, maybeDeferred
 
-        self._ground.wake.close()
+        self._context.wake.close()
         return DeferredList([maybeDeferred(s.stopService) for s in reversed(self._started)], consumeErrors=True)
 
     def reread(self) -> None:
         """Read the site file again and take over what can change while running."""
         try:
-            site, settings = load.load(self._ground.settings.path)
+            site, settings = load.load(self._context.settings.path)
         except ConfigError as error:
             log.error("the site file has changed and cannot be used; the old settings stay: %s", error)
             return
-        take_over(self._ground.site, site)
+        take_over(self._context.site, site)
         logs.set_level(settings.log_level)
         for service in self._started:
             if hasattr(service, "reread"):
@@ -235,7 +235,7 @@ def _is_expected(error: Exception) -> bool:
 # ---------------------------------------------------------------- the parts
 
 
-def edge(ground: Ground) -> list[Any]:
+def edge(context: PartContext) -> list[Any]:
     """DHCP and router advertisements on each subnet's interface, DHCP for relays on the server addresses of subnets
     without one; DNS, TFTP and confd on each server address."""
     from twisted.internet.task import LoopingCall
@@ -248,7 +248,7 @@ def edge(ground: Ground) -> list[Any]:
     from cod.net.tftp.server import TftpServer
     from cod.web import metrics
 
-    g = ground
+    g = context
     interfaces = sorted({subnet.interface for subnet in g.site.subnets if subnet.interface})
     by_address = {subnet.server: subnet for subnet in g.site.subnets}
     authority = Ca(g.settings.authority, g.site.name)
@@ -269,7 +269,7 @@ def edge(ground: Ground) -> list[Any]:
     ]
 
 
-def _nmp(g: Ground, addresses: list[str]) -> Any:
+def _nmp(g: PartContext, addresses: list[str]) -> Any:
     """The server that VCMs connect to."""
     from cod.net.nmp import tls
     from cod.net.nmp.server import NmpServer
@@ -282,13 +282,13 @@ def _nmp(g: Ground, addresses: list[str]) -> Any:
     return server
 
 
-def images(ground: Ground) -> list[Any]:
+def images(context: PartContext) -> list[Any]:
     """The HTTP boot and image server, and what takes new images and captured disks in."""
     from cod.net.bootserver.captures import Captures
     from cod.net.bootserver.server import HttpServer
     from cod.workers.ingest import Ingester
 
-    g, settings, addresses = ground, ground.settings, sorted({subnet.server for subnet in ground.site.subnets})
+    g, settings, addresses = context, context.settings, sorted({subnet.server for subnet in context.site.subnets})
     captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
     return [
         captures,
@@ -299,7 +299,7 @@ def images(ground: Ground) -> list[Any]:
     ]
 
 
-def manager(ground: Ground) -> list[Any]:
+def manager(context: PartContext) -> list[Any]:
     """The resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts, pruning."""
     from cod.net.notify.delivery import Post
     from cod.power.drivers import consoles, drivers
@@ -314,7 +314,7 @@ def manager(ground: Ground) -> list[Any]:
     from cod.workers.pruning import Pruner
     from cod.workers.readiness import Prober
 
-    g = ground
+    g = context
     gc.set_threshold(*GARBAGE)
     planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
     switches = drivers(g.reactor)
@@ -333,16 +333,16 @@ def manager(ground: Ground) -> list[Any]:
             Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock)]
 
 
-def web(ground: Ground) -> list[Any]:
+def web(context: PartContext) -> list[Any]:
     """The portal and the REST API: the UNIX socket, and TLS where the site file says so."""
     from cod.web.server import ApiServer
     from cod.web.tls import WebTls
 
-    settings = ground.settings
-    return [ApiServer(ground.reactor, ground.pool, ground.site, settings.socket, settings.listen,
-                      settings.images, settings.incoming, settings.upload_limit, ground.wake.effects, ground.clock,
-                      secretfile.key(settings.webhook_key), Ca(settings.authority, ground.site.name),
-                      None if settings.plain else WebTls(partial(_web_certificate, ground.site, settings)),
+    settings = context.settings
+    return [ApiServer(context.reactor, context.pool, context.site, settings.socket, settings.listen,
+                      settings.images, settings.incoming, settings.upload_limit, context.wake.effects, context.clock,
+                      secretfile.key(settings.webhook_key), Ca(settings.authority, context.site.name),
+                      None if settings.plain else WebTls(partial(_web_certificate, context.site, settings)),
                       settings.names, settings.consoles)]
 
 
@@ -353,4 +353,4 @@ def _web_certificate(site: Site, settings: Settings) -> webcert.WebCertificate:
     return settings.certificate or webcert.self_signed(settings.web, names)
 
 
-PARTS: dict[str, Callable[[Ground], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}
+PARTS: dict[str, Callable[[PartContext], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}

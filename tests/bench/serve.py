@@ -12,7 +12,7 @@ from twisted.internet import reactor
 from cod.model import ImageRules, Site, Subnet
 from cod.net.bootserver.connection import Limits
 from cod.net.bootserver.server import HttpServer
-from cod.net.tftp.server import Crowd, TftpServer
+from cod.net.tftp.server import TftpServer, TransferLimits
 
 
 def main(kind: str, root: str, address: str, port: str) -> None:
@@ -21,7 +21,7 @@ def main(kind: str, root: str, address: str, port: str) -> None:
     site = Site("bench", "bench.test", (subnet,), images=ImageRules(open=True))
     pool: Any = None  # only static files are asked for
     if kind == "tftp":
-        crowd = Crowd(in_all=4096, per_peer=4096)
+        crowd = TransferLimits(in_all=4096, per_peer=4096)
         TftpServer(reactor, pool, site, subnet, Path(root), port=int(port), crowd=crowd).startService()
     else:
         limits = Limits(per_peer=4096)

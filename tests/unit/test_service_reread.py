@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cod.service import Ground, Running
+from cod.service import PartContext, Running
 from cod.site import load
 from tests.unit.test_config import GOOD
 
@@ -28,7 +28,7 @@ def test_services_read_their_files_again_with_the_site_file(tmp_path: Path) -> N
     path.write_text(GOOD)
     site, settings = load.load(path)
     nothing: Any = None
-    running = Running("web", Ground(nothing, nothing, site, settings, nothing), [])
+    running = Running("web", PartContext(nothing, nothing, site, settings, nothing), [])
     service = Service()
     running._started = [object(), service]
     running.reread()

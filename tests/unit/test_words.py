@@ -48,12 +48,12 @@ def test_flows_say_vcluster() -> None:
     assert not found
 
 
-# Names that were private metaphors, or meant several things; what they are called now is in docs/architecture.md's rooms.
+# Names that were private metaphors, or meant several things; the rooms in docs/architecture.md have the present ones.
 OLD_MODULES = {
     "acts", "apibody", "apicondition", "apirequest", "apirun", "apithing", "census", "departures", "dues", "fitting",
     "happenings", "holdback", "inside", "ledger", "letters", "marks", "nmpline", "nmptalk", "pace", "places", "scene",
     "shown", "stock", "thrift", "unsent", "vicinity", "visits", "wants", "world"}
-OLD_CLASSES = {"Arriving", "Asked", "Crowd", "Door", "Ease", "Ground", "Holdback", "Lenders", "Stock", "Wrong"}
+OLD_CLASSES = {"Arriving", "Crowd", "Door", "Ease", "Ground", "Holdback", "Lenders", "Stock", "Wrong"}
 
 
 def test_old_names_stay_away() -> None:

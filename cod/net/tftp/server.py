@@ -38,14 +38,14 @@ log = logging.getLogger("cod.tftp")
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class TransferLimits:
     """How many transfers at once: in all, and to one address (one machine needs two or three)."""
 
     in_all: int = 4096
     per_peer: int = 32
 
 
-USUAL = Crowd()
+USUAL = TransferLimits()
 
 
 class TftpServer(SocketService):
@@ -58,7 +58,7 @@ class TftpServer(SocketService):
 
     def __init__(
         self, reactor: Any, pool: Pool, site: Site, subnet: Subnet, root: Path, clock: Callable[[], float] = time.time,
-        *, port: int = 69, crowd: Crowd = USUAL, limits: tftp.Limits = tftp.DEFAULTS,
+        *, port: int = 69, crowd: TransferLimits = USUAL, limits: tftp.Limits = tftp.DEFAULTS,
     ) -> None:
         super().__init__(reactor, f"tftp {subnet.name}")
         self.port = port
