@@ -14,7 +14,7 @@ from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, 
 from cod.sim import scenario as sc
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine, Spot, Way
-from cod.sim.draws import stream
+from cod.sim.randomness import stream
 from cod.states import NodeEvent, NodeState, after
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cod.sim.draws import HOUR
+from cod.sim.randomness import HOUR
 from cod.sim.scenario import Scenario
-from cod.sim.tally import by_priority, priorities, share
+from cod.sim.stats import by_priority, priorities, share
 from cod.sim.world import World
 from cod.states import NodeState, RequestState
 

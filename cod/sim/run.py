@@ -8,13 +8,13 @@ from dataclasses import fields, replace
 from typing import Any
 
 from cod.policy.hardware.match import satisfies
-from cod.sim import acts, swf
-from cod.sim.draws import DAY, arrivals, runtime, stream
-from cod.sim.farm import FarmOwner
+from cod.sim import apply_plan, swf
 from cod.sim.jobs import Job, JobOwner
 from cod.sim.queue import QueueOwner
+from cod.sim.randomness import DAY, arrivals, runtime, stream
 from cod.sim.report import figures
 from cod.sim.scenario import Farm, Jobs, Queue, Scenario, Trace
+from cod.sim.workload import FarmOwner
 from cod.sim.world import Watch, World
 from cod.states import NodeState
 
@@ -26,7 +26,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, watch: Watch | None = None) -> None:
         self.scenario, self.end = scenario, scenario.days * DAY
-        self.world = World(scenario, scenario.seed, acts.apply, watch)
+        self.world = World(scenario, scenario.seed, apply_plan.apply, watch)
         self.series: list[dict[str, float]] = []
         self._farms: list[FarmOwner] = []
         groups = {one.name: self.world.group(one.name, one.priority, one.default_lease, one.max_lease)

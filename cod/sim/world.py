@@ -15,10 +15,10 @@ from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import OpenReclaim, Plan, Snapshot
 from cod.sim.clock import Clock
 from cod.sim.cluster import Ask, Cluster, Machine, Owner, Reclaim
-from cod.sim.life import Life
+from cod.sim.lifecycle import Life
 from cod.sim.machines import Hall
 from cod.sim.scenario import Scenario
-from cod.sim.tally import Tally
+from cod.sim.stats import Tally
 from cod.states import NodeState, RequestState, VclusterState
 
 DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's own period
@@ -29,7 +29,7 @@ Act = Callable[["World", Plan], None]
 
 
 class World:
-    """Everything there is. `act` carries out a plan (`sim.acts.apply`).
+    """Everything there is. `act` carries out a plan (`sim.apply_plan.apply`).
 
     `watch` is called with each pass's snapshot and plan before the plan is applied.
     """

@@ -13,11 +13,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cod.vcm.keeper import Keeper, Terms
-from cod.vcm.memory import Forgetful
 from cod.vcm.pool import Pool
 from cod.vcm.renewal import Renewal
+from cod.vcm.service import Keeper, Terms
 from cod.vcm.settings import Settings, Unusable, load
+from cod.vcm.state import Forgetful
 
 WARN_DAYS = 30  # before the end of the certificate
 THREADS = 8  # calls of the pool's functions at a time
@@ -120,7 +120,8 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
     """What connects a link. The files are read each time: a VCM that is enrolled anew need not be started anew."""
     from twisted.internet.defer import ensureDeferred
 
-    from cod.vcm import invited, papers, reach
+    from cod.vcm import connect as reach
+    from cod.vcm import credentials, enroll
 
     servers = [(address, int(port)) for address, _, port in (server.partition(":") for server in settings.servers)]
     if not settings.tls:
@@ -131,23 +132,23 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
         return reach.over_tls(reactor, [next(turns)], b"", b"", (folder / settings.authority).read_bytes())
 
     def connector() -> Callable[[Any], Any]:
-        own = papers.load(settings, folder)
+        own = credentials.load(settings, folder)
         return reach.over_tls(reactor, [next(turns)], own.certificate, own.key, own.authority)
 
     async def connect(link: Any) -> Any:
-        if invited.is_invited(settings, folder):
+        if enroll.is_invited(settings, folder):
             try:
-                await invited.trade(reactor, settings, folder, stranger())
+                await enroll.trade(reactor, settings, folder, stranger())
             except Exception as error:
                 if not (folder / settings.certificate).exists():
                     raise
                 log.warning("the invitation was not traded: %s; going on with the certificate that is there", error)
         return await connector()(link)
 
-    if not invited.is_invited(settings, folder):
+    if not enroll.is_invited(settings, folder):
         try:
             connector()
-            left = reach.days_left(papers.load(settings, folder).certificate, time.time())
+            left = reach.days_left(credentials.load(settings, folder).certificate, time.time())
         except (OSError, ValueError) as error:
             raise Unusable(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
         if left < WARN_DAYS:
@@ -176,12 +177,13 @@ def _serve_metrics(reactor: Any, settings: Settings, folder: Path, keeper: Keepe
 
 def _expiry(settings: Settings, folder: Path) -> str:
     """One more line for the page: an alert in time saves an outage."""
-    from cod.vcm import papers, reach
+    from cod.vcm import connect as reach
+    from cod.vcm import credentials
 
     if not settings.tls:
         return ""
     try:
-        left = reach.days_left(papers.load(settings, folder).certificate, time.time())
+        left = reach.days_left(credentials.load(settings, folder).certificate, time.time())
     except (OSError, ValueError):
         left = 0.0
     name = "cod_vcm_certificate_days"

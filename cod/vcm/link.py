@@ -1,7 +1,7 @@
 """One connection of a VCM to COD: hello, questions and answers, pings. It is made anew whenever it is lost.
 
-`Link` is the protocol; `Keeper` (cod/vcm/keeper.py) makes links and decides what is said on them. A VCM that has no
-certificate yet says `enroll` instead of `hello`, and the link ends with the answer (cod/vcm/invited.py).
+`Link` is the protocol; `Keeper` (cod/vcm/service.py) makes links and decides what is said on them. A VCM that has no
+certificate yet says `enroll` instead of `hello`, and the link ends with the answer (cod/vcm/enroll.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A VCM renews its certificate by itself, when two thirds of its life are over, on the connection made with it.
 
-The new key is made in memory and written together with its certificate, in one stroke (cod/vcm/papers.py). COD goes on
-taking the old certificate until the new one is shown. So nothing is lost, whoever dies at whatever point: before the
-writing all is as it was, and it is asked anew; after it the next connection is made with the new one.
+The new key is made in memory and written together with its certificate, in one stroke (cod/vcm/credentials.py). COD
+goes on taking the old certificate until the new one is shown. So nothing is lost, whoever dies at whatever point:
+before the writing all is as it was, and it is asked anew; after it the next connection is made with the new one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cod.vcm import papers
+from cod.vcm import credentials
+from cod.vcm.retry import Steps
 from cod.vcm.settings import Settings
-from cod.vcm.steps import Steps
 from cod.wire.nmp.bodies import Body, Renew, Renewed
 
 PART = 2 / 3  # of its life
@@ -49,15 +49,15 @@ class Renewal(Steps):
         return self._is_done
 
     async def _renew(self, ask: Callable[[Body], Awaitable[Body]]) -> None:
-        begin, end = papers.load(self._settings, self._folder).life()
+        begin, end = credentials.load(self._settings, self._folder).life()
         if self._clock() < begin + PART * (end - begin):
             return
-        key = papers.new_key()
-        answer = await ask(Renew(b64encode(papers.request(key)).decode()))
+        key = credentials.new_key()
+        answer = await ask(Renew(b64encode(credentials.request(key)).decode()))
         assert isinstance(answer, Renewed)
         self._keep(key, b64decode(answer.certificate), b64decode(answer.authority))
 
     def _keep(self, key: Any, certificate: bytes, authority: bytes) -> None:
-        got = papers.keep_renewed(self._settings, self._folder, key, certificate, authority)
+        got = credentials.keep_renewed(self._settings, self._folder, key, certificate, authority)
         self._is_done = True
         log.info("the certificate is renewed, until %s", f"{datetime.fromtimestamp(got.life()[1], UTC):%Y-%m-%d}")

@@ -216,7 +216,7 @@ def test_mutated_bodies_of_the_rest_api(
 # ---------------------------------------------------------------- NMP
 
 REQUIRES = '<requires><attr name="cpu/cores" op="ge" value="1"/></requires>'
-CERTIFIED = (  # a request for a certificate, as cod.vcm.papers.request makes them: the same at every run
+CERTIFIED = (  # a request for a certificate, as cod.vcm.credentials.request makes them: the same at every run
     "MIG5MGICAQAwADBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABNTKlGc2CmUdayi1aEAM4pA+eTyBTtV7tY+gWgt51dyzB2K2ec4zd1+GD3tQhfMN/8"
     "LrEA7IfO8nWj0xi1ri+vKgADAKBggqhkjOPQQDAgNHADBEAiBthR4RmR9YqE0CfZK6D0k1DyOMSqfnC7o/avBGniFgagIgSIuFzAKTPo5DdFXr/VJO"
     "3NudUKYcKTkqmhtxTMIGKV4=")

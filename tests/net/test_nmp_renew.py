@@ -26,7 +26,7 @@ from cod.model import Site
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
-from cod.vcm import papers
+from cod.vcm import credentials
 from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, founded, port
 from tests.net.test_vcm_invited import Vcm
@@ -91,7 +91,7 @@ def asked(key: Any, name: str = "") -> b.Renew:
 def got(key: ec.EllipticCurvePrivateKey, answer: b.Body) -> Issued:
     assert isinstance(answer, b.Renewed), answer
     certificate = x509.load_der_x509_certificate(b64decode(answer.certificate))
-    return Issued(papers.key_pem(key), papers.pem(certificate), serial_text(certificate.serial_number))
+    return Issued(credentials.key_pem(key), credentials.pem(certificate), serial_text(certificate.serial_number))
 
 
 def serial(engine: Engine) -> str:
@@ -101,12 +101,12 @@ def serial(engine: Engine) -> str:
 def test_both_count_until_the_new_one_is_shown(
     client: Callable[..., Client], aged: Issued, engine: Engine, ca: Ca
 ) -> None:
-    key = papers.new_key()
+    key = credentials.new_key()
     vcm = welcomed(client(aged))
     answer = vcm.answer(asked(key, "somebody else"))
     new = got(key, answer)
     assert isinstance(answer, b.Renewed)
-    assert papers.pem(x509.load_der_x509_certificate(b64decode(answer.authority))) == ca.certificate
+    assert credentials.pem(x509.load_der_x509_certificate(b64decode(answer.authority))) == ca.certificate
     names = x509.load_pem_x509_certificate(new.certificate).subject.rfc4514_string()
     assert names == "CN=pool", "of what is asked the key alone counts"
     assert vcm.answer(b.Ping()) == b.Pong(), "the connection goes on"
@@ -118,7 +118,7 @@ def test_both_count_until_the_new_one_is_shown(
 
 
 def test_the_last_one_that_was_asked_for_is_the_one_that_counts(client: Callable[..., Client], aged: Issued) -> None:
-    vcm, keys = welcomed(client(aged)), [papers.new_key(), papers.new_key()]
+    vcm, keys = welcomed(client(aged)), [credentials.new_key(), credentials.new_key()]
     first, second = (got(key, vcm.answer(asked(key))) for key in keys)
     assert client(first).error().code == "identity"
     welcomed(client(second))
@@ -126,7 +126,7 @@ def test_the_last_one_that_was_asked_for_is_the_one_that_counts(client: Callable
 
 def test_what_is_no_request_is_refused_and_the_connection_goes_on(client: Callable[..., Client], aged: Issued) -> None:
     vcm = welcomed(client(aged))
-    rightly = b64decode(asked(papers.new_key()).request)
+    rightly = b64decode(asked(credentials.new_key()).request)
     forged = b64encode(rightly[:-4] + bytes(each ^ 1 for each in rightly[-4:])).decode()
     wrong = [asked(rsa.generate_private_key(65537, 2048)), asked(ec.generate_private_key(ec.SECP384R1())),
              b.Renew("MIHm" * 20), b.Renew(forged)]
@@ -143,7 +143,7 @@ def test_a_young_certificate_is_not_renewed(
     issued = ca.vcm("pool", datetime.now(UTC))
     in_transaction(engine, vcms.enrol, vcluster="pool", serial=issued.serial, address="", now=NOW,
                    ends_at=issued.ends_at)
-    answer = welcomed(client(issued)).answer(asked(papers.new_key()))
+    answer = welcomed(client(issued)).answer(asked(credentials.new_key()))
     assert isinstance(answer, b.Error)
     assert (answer.code, "would last no longer" in answer.sentence) == ("refused", True)
 
@@ -152,7 +152,7 @@ def test_who_is_known_by_address_has_nothing_to_renew(
     client: Callable[..., Client], engine: Engine, aged: Issued
 ) -> None:
     in_transaction(engine, vcms.enrol, vcluster="pool", serial="", address="127.0.0.1", now=NOW)
-    answer = welcomed(client(None)).answer(asked(papers.new_key()))
+    answer = welcomed(client(None)).answer(asked(credentials.new_key()))
     assert isinstance(answer, b.Error)
     assert (answer.code, "no certificate to renew" in answer.sentence) == ("refused", True)
 
@@ -168,7 +168,7 @@ def test_who_may_not_speak_any_more_renews_nothing(
     else:
         in_transaction(engine, vcms.enrol, vcluster="pool", serial="77", address="", now=NOW)
     with suppress(OSError):
-        vcm.send(asked(papers.new_key()))
+        vcm.send(asked(credentials.new_key()))
     with suppress(ConnectionError):
         while (heard := vcm.hear()) is not None:
             assert isinstance(heard[1], b.Bye) or getattr(heard[1], "code", "") == "identity", heard
@@ -178,7 +178,7 @@ def test_who_may_not_speak_any_more_renews_nothing(
 
 def test_nobody_signs_without_end(client: Callable[..., Client], aged: Issued) -> None:
     vcm = welcomed(client(aged))
-    answers = [vcm.answer(asked(papers.new_key())) for _ in range(12)]
+    answers = [vcm.answer(asked(credentials.new_key())) for _ in range(12)]
     codes = [answer.code if isinstance(answer, b.Error) else "" for answer in answers]
     assert codes[:10] == [""] * 10
     assert set(codes[10:]) <= {"", "too-many"}
@@ -258,12 +258,12 @@ def test_it_knows_the_site_by_the_authority_that_it_was_told_of(
     server: NmpServer, aged: Issued, client: Callable[..., Client], ca: Ca
 ) -> None:
     """The authority's own certificate is made anew while the VCM is connected."""
-    vcm, key = welcomed(client(aged)), papers.new_key()
+    vcm, key = welcomed(client(aged)), credentials.new_key()
     before = ca.certificate
     assert ca.renew(datetime.now(UTC) + timedelta(days=6000))
     answer = vcm.answer(asked(key))
     assert isinstance(answer, b.Renewed)
-    told = papers.pem(x509.load_der_x509_certificate(b64decode(answer.authority)))
+    told = credentials.pem(x509.load_der_x509_certificate(b64decode(answer.authority)))
     assert told == ca.certificate != before
     context = ssl.create_default_context(cadata=told.decode())
     with suppress(ConnectionError):

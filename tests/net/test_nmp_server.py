@@ -32,9 +32,9 @@ from cod.store.notices import vcm_outbox
 from cod.store.notices import vcms as store
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows
-from cod.vcm.keeper import Keeper, Terms
+from cod.vcm.connect import over_tls
 from cod.vcm.pool import Wish
-from cod.vcm.reach import over_tls
+from cod.vcm.service import Keeper, Terms
 from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.store import manager_world as world

@@ -26,7 +26,7 @@ from cod.net.nmp.tls import Shown
 from cod.pool import in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.vcm import papers, renewal
+from cod.vcm import credentials, renewal
 from cod.vcm.link import Link
 from cod.vcm.renewal import Renewal
 from cod.vcm.settings import Settings
@@ -86,7 +86,7 @@ class RenewingLab(Lab):
     def _connect(self, link: Link) -> Deferred[Any]:
         if self.cod.dead or not self.connected:
             return fail(ConnectionRefusedError())
-        certificate = x509.load_pem_x509_certificate(papers.load(SETTINGS, self.folder).certificate)
+        certificate = x509.load_pem_x509_certificate(credentials.load(SETTINGS, self.folder).certificate)
         self.shown.append(serial_text(certificate.serial_number))
         session = Session(self.server, "10.77.9.9")
         here, there = End(self.vcm, link, "hear", "say"), End(self.cod, session)
@@ -153,7 +153,7 @@ def test_it_renews_its_certificate_once_and_comes_again_with_it(
     file = one.folder / "vcm.crt.renewed"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     end = one.row().vcm.ends_at
-    assert end == papers.load(SETTINGS, one.folder).life()[1]
+    assert end == credentials.load(SETTINGS, one.folder).life()[1]
     assert end == pytest.approx(NOW + 397 * 86400, abs=60)
     assert "the certificate is renewed, until 1971-02-13" in caplog.text
     assert "the VCM of pool has renewed its certificate" in caplog.text
@@ -223,7 +223,7 @@ def test_a_folder_that_cannot_be_written_changes_nothing(
     one = lab()
     one.start_cod()
     with monkeypatch.context() as full:
-        full.setattr(papers, "put", broken)
+        full.setattr(credentials, "put", broken)
         one.start_vcm()
         one.ticks(20)
         assert one.row().vcm.serial == one.first

@@ -31,10 +31,10 @@ from cod.pool import in_transaction
 from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters as vcluster_rows
-from cod.vcm.keeper import Keeper
 from cod.vcm.link import Link
 from cod.vcm.pool import GivenUp, Wish
-from cod.vcm.steps import Terms
+from cod.vcm.retry import Terms
+from cod.vcm.service import Keeper
 from cod.wire.nmp import bodies as b
 from tests.store import manager_world as world
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from cod.sim import acts
+from cod.sim import apply_plan
 from cod.sim.cluster import Ask, Cluster, Reclaim
 from cod.sim.machines import Machine, Spot, Way
 from cod.sim.owners import Quiet
@@ -67,7 +67,7 @@ class Told(Quiet):
 
 def world(made: Scenario | None = None, watch: Watch | None = None) -> World:
     """A world at time 0, with its machines warm."""
-    return World(made or scenario(), 1, acts.apply, watch)
+    return World(made or scenario(), 1, apply_plan.apply, watch)
 
 
 def audit(site: World) -> list[str]:

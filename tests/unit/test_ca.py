@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cod.ca import SERVER_NAME, Ca, Issued, Unusable, ends_at
-from cod.vcm import papers
+from cod.vcm import credentials
 from cod.webcert import loaded, self_signed
 
 NOW = datetime.now(UTC)
@@ -206,7 +206,7 @@ def test_two_processes_renew_it_once(tmp_path: Path) -> None:
 def test_a_request_for_a_certificate_that_nobody_knows_how_to_read_is_refused(
     tmp_path: Path, there: str, instead: str
 ) -> None:
-    asked = papers.request(papers.new_key())
+    asked = credentials.request(credentials.new_key())
     assert bytes.fromhex(there) in asked
     with pytest.raises(ValueError, match=r"\w"):
         Ca(tmp_path, "test").certify("pool", asked.replace(bytes.fromhex(there), bytes.fromhex(instead)),

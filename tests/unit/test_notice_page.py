@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cod.news import KINDS
+from cod.notice_texts import KINDS
 from cod.wire import webhook
 from tests.unit.test_notice_wire import NOTICE
 

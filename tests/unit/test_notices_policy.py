@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod import news as notices
+from cod import notice_texts as notices
 from cod.model import NoticeRules, Refused, Vcluster
 from cod.policy.people import delivery
 from cod.policy.people.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cod.sim import draws
+from cod.sim import randomness
 from cod.sim.clock import Clock
 from cod.sim.owners import parts
 from cod.sim.run import Simulation, simulate
 from cod.sim.scenario import Arrivals, Runtime
-from cod.sim.tally import by_priority, spread
+from cod.sim.stats import by_priority, spread
 from cod.states import NodeState
 from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, RESET, WIPE, audit, scenario
 from tests.unit.swf_lines import line
@@ -44,28 +44,28 @@ def traced(tmp_path: Path, *jobs: str, nodes: int = 4, by: str = "queue", days: 
 
 
 def test_streams_are_their_seeds_and_names() -> None:
-    first, again, other = draws.stream(1, "a"), draws.stream(1, "a"), draws.stream(1, "b")
+    first, again, other = randomness.stream(1, "a"), randomness.stream(1, "a"), randomness.stream(1, "b")
     numbers = [first.random() for _ in range(5)]
     assert numbers == [again.random() for _ in range(5)]
     assert numbers != [other.random() for _ in range(5)]
-    assert numbers != [draws.stream(2, "a").random() for _ in range(5)]
+    assert numbers != [randomness.stream(2, "a").random() for _ in range(5)]
 
 
 def test_durations_lie_around_their_median() -> None:
-    random = draws.stream(1, "durations")
-    assert draws.about(random, 60.0, 0.0) == 60.0
-    drawn = [draws.about(random, 60.0, 0.5) for _ in range(4000)]
+    random = randomness.stream(1, "durations")
+    assert randomness.about(random, 60.0, 0.0) == 60.0
+    drawn = [randomness.about(random, 60.0, 0.5) for _ in range(4000)]
     assert statistics.median(drawn) == pytest.approx(60.0, rel=0.05)
     assert min(drawn) > 0
     rule = Runtime(median=100, spread=2.0, least=50, most=200)
-    cut = [draws.runtime(random, rule) for _ in range(500)]
+    cut = [randomness.runtime(random, rule) for _ in range(500)]
     assert (min(cut), max(cut)) == (50, 200)
 
 
 @pytest.mark.parametrize(("burst", "day", "week"), [(1.0, 0.0, 0.0), (6.0, 0.9, 0.0), (1.0, 0.5, 0.5)])
 def test_arrivals_have_their_rate(burst: float, day: float, week: float) -> None:
     rule = Arrivals(per_day=200.0, burst=burst, day_wave=day, week_wave=week, peak_hour=14.0)
-    made = list(draws.arrivals(draws.stream(3, burst), rule, 70 * DAY))
+    made = list(randomness.arrivals(randomness.stream(3, burst), rule, 70 * DAY))
     assert [at for at, _ in made] == sorted(at for at, _ in made)
     total = sum(count for _, count in made)
     assert total == pytest.approx(200 * 70 * (1 - week * 2 / 7), rel=0.1)
@@ -77,15 +77,15 @@ def test_arrivals_have_their_rate(burst: float, day: float, week: float) -> None
 
 
 def test_nothing_arrives_where_nothing_is_asked_for() -> None:
-    assert list(draws.arrivals(draws.stream(1), Arrivals(per_day=0.0), DAY)) == []
+    assert list(randomness.arrivals(randomness.stream(1), Arrivals(per_day=0.0), DAY)) == []
 
 
 def test_the_wave_has_its_peak_and_its_weekend() -> None:
     noon, night, saturday = 14 * 3600.0, 2 * 3600.0, 5 * DAY + 14 * 3600
-    assert draws.wave(noon, 0.8, 0.0, 14.0) == pytest.approx(1.8)
-    assert draws.wave(night, 0.8, 0.0, 14.0) == pytest.approx(0.2)
-    assert draws.wave(saturday, 0.0, 0.4, 14.0) == pytest.approx(0.6)
-    assert draws.wave(saturday + 2 * DAY, 0.0, 0.4, 14.0) == 1.0
+    assert randomness.wave(noon, 0.8, 0.0, 14.0) == pytest.approx(1.8)
+    assert randomness.wave(night, 0.8, 0.0, 14.0) == pytest.approx(0.2)
+    assert randomness.wave(saturday, 0.0, 0.4, 14.0) == pytest.approx(0.6)
+    assert randomness.wave(saturday + 2 * DAY, 0.0, 0.4, 14.0) == 1.0
 
 
 def test_many_nodes_are_asked_for_in_halves() -> None:

@@ -199,12 +199,12 @@ def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPat
 def test_a_policy_that_forgets_inertia_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its takes are made for a world in which every node is mobile."""
     from cod.policy.scheduler.plan import plan
-    from cod.sim import acts, world
+    from cod.sim import apply_plan, world
 
     def hasty(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
         free = replace(snapshot, holdings=[replace(one, mobile=one.count) for one in snapshot.holdings])
         return plan(free, policy, energy, now)
 
     monkeypatch.setattr(world, "plan", hasty)
-    with pytest.raises(acts.Impossible, match="that may be"):
+    with pytest.raises(apply_plan.Impossible, match="that may be"):
         watched("bursts", 1.0, inertia=7200.0)

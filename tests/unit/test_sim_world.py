@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cod.policy.scheduler.snapshot import Grant, Plan, Preempt, Share, Snapshot
-from cod.sim import acts
+from cod.sim import apply_plan
 from cod.sim.cluster import Cluster, Machine
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
@@ -389,8 +389,8 @@ def test_a_plan_that_grants_what_is_not_there_is_not_carried_out() -> None:
     founded(site, Told(site, "low"), 1)
     seen = site.snapshot()
     (lot,), (wish,) = seen.lots, seen.wishes
-    with pytest.raises(acts.Impossible, match="2 nodes wanted"):
-        acts.apply(site, Plan(grants=(Grant(wish.id, (Share(0, 1, lot, 2),)),)))
+    with pytest.raises(apply_plan.Impossible, match="2 nodes wanted"):
+        apply_plan.apply(site, Plan(grants=(Grant(wish.id, (Share(0, 1, lot, 2),)),)))
     assert not audit(site)
 
 
@@ -398,8 +398,8 @@ def test_a_take_of_more_than_may_be_taken_is_not_carried_out() -> None:
     site, _, _, cluster = contended(inertia=1e6)
     (kind,) = {machine.kind for machine in cluster.held}
     (ask,) = site.pending.values()
-    with pytest.raises(acts.Impossible, match="of 0 that may be"):
-        acts.apply(site, Plan(takes=(Preempt(ask.id, cluster.id, kind, 1),)))
+    with pytest.raises(apply_plan.Impossible, match="of 0 that may be"):
+        apply_plan.apply(site, Plan(takes=(Preempt(ask.id, cluster.id, kind, 1),)))
 
 
 def test_the_lifecycle_is_the_products() -> None:

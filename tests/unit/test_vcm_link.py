@@ -13,9 +13,9 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from cod.vcm.keeper import MOST_ASKED, Keeper
 from cod.vcm.link import GREETING, Link, Lost, Refusal
-from cod.vcm.steps import Terms
+from cod.vcm.retry import Terms
+from cod.vcm.service import MOST_ASKED, Keeper
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Decoder, Fault, Message, encode

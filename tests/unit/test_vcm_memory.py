@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.vcm.memory import Memory, Ours, load, save
+from cod.vcm.state import Memory, Ours, load, save
 from cod.wire.nmp.bodies import Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Vcluster
 
 

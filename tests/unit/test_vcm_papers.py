@@ -9,8 +9,8 @@ import pytest
 from cryptography import x509
 
 from cod.ca import Ca, Issued
-from cod.vcm import daemon, papers
-from cod.vcm.reach import over_tls
+from cod.vcm import credentials, daemon
+from cod.vcm.connect import over_tls
 from cod.vcm.settings import Settings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,20 +34,20 @@ def put(folder: Path, ca: Ca, issued: Issued) -> None:
         (folder / name).write_bytes(content)
 
 
-def renew(folder: Path, ca: Ca, when: datetime) -> papers.Papers:
-    key = papers.new_key()
-    issued = ca.certify("pool", papers.request(key), when)
-    return papers.keep_renewed(SETTINGS, folder, key, issued.der(), ca.der())
+def renew(folder: Path, ca: Ca, when: datetime) -> credentials.Papers:
+    key = credentials.new_key()
+    issued = ca.certify("pool", credentials.request(key), when)
+    return credentials.keep_renewed(SETTINGS, folder, key, issued.der(), ca.der())
 
 
 def test_what_was_renewed_counts_until_there_is_something_younger(folder: Path, ca: Ca) -> None:
-    first = papers.load(SETTINGS, folder)
+    first = credentials.load(SETTINGS, folder)
     assert first.certificate == (folder / "vcm.crt").read_bytes()
     second = renew(folder, ca, NOW + timedelta(days=300))
-    assert papers.load(SETTINGS, folder) == second != first
+    assert credentials.load(SETTINGS, folder) == second != first
     assert renew(folder, ca, NOW + timedelta(days=600)) not in (first, second)
     put(folder, ca, ca.vcm("pool", NOW + timedelta(days=601)))
-    assert papers.load(SETTINGS, folder).certificate == (folder / "vcm.crt").read_bytes()
+    assert credentials.load(SETTINGS, folder).certificate == (folder / "vcm.crt").read_bytes()
 
 
 def test_it_can_be_connected_with(folder: Path, ca: Ca) -> None:
@@ -61,45 +61,46 @@ def test_it_can_be_connected_with(folder: Path, ca: Ca) -> None:
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"])
 def test_a_file_that_is_of_no_use_is_left_alone(folder: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "vcm.crt.renewed").write_bytes(content)
-    assert papers.load(SETTINGS, folder).certificate == (folder / "vcm.crt").read_bytes()
+    assert credentials.load(SETTINGS, folder).certificate == (folder / "vcm.crt").read_bytes()
     assert "vcm.crt.renewed is of no use" in caplog.text
 
 
 def test_a_key_of_another_certificate_is_of_no_use(folder: Path, ca: Ca) -> None:
     first = renew(folder, ca, NOW + timedelta(days=300))
     second = renew(folder, ca, NOW + timedelta(days=301))
-    (folder / "vcm.crt.renewed").write_bytes(first.certificate + first.authority + papers.key_pem(papers.new_key()))
-    assert papers.load(SETTINGS, folder).certificate == (folder / "vcm.crt").read_bytes()
+    other = credentials.key_pem(credentials.new_key())
+    (folder / "vcm.crt.renewed").write_bytes(first.certificate + first.authority + other)
+    assert credentials.load(SETTINGS, folder).certificate == (folder / "vcm.crt").read_bytes()
     (folder / "vcm.crt.renewed").write_bytes(second.key)
-    assert papers.load(SETTINGS, folder) == second
+    assert credentials.load(SETTINGS, folder) == second
 
 
 def test_without_its_first_files_it_goes_on_with_what_was_renewed(folder: Path, ca: Ca) -> None:
     got = renew(folder, ca, NOW + timedelta(days=300))
     (folder / "vcm.key").unlink()
-    assert papers.load(SETTINGS, folder) == got
+    assert credentials.load(SETTINGS, folder) == got
     (folder / "vcm.crt.renewed").unlink()
     with pytest.raises(FileNotFoundError):
-        papers.load(SETTINGS, folder)
+        credentials.load(SETTINGS, folder)
 
 
 def test_what_was_not_asked_for_is_not_kept(folder: Path, ca: Ca, tmp_path: Path) -> None:
-    key, other = papers.new_key(), Ca(tmp_path / "other", "other", NOW)
-    issued = ca.certify("pool", papers.request(key), NOW)
+    key, other = credentials.new_key(), Ca(tmp_path / "other", "other", NOW)
+    issued = ca.certify("pool", credentials.request(key), NOW)
     with pytest.raises(ValueError, match="another key"):
-        papers.keep_renewed(SETTINGS, folder, papers.new_key(), issued.der(), ca.der())
+        credentials.keep_renewed(SETTINGS, folder, credentials.new_key(), issued.der(), ca.der())
     with pytest.raises(ValueError, match="subject"):
-        papers.keep_renewed(SETTINGS, folder, key, issued.der(), other.der())
+        credentials.keep_renewed(SETTINGS, folder, key, issued.der(), other.der())
     assert not (folder / "vcm.crt.renewed").exists()
 
 
 def test_its_life(folder: Path) -> None:
-    begin, end = papers.load(SETTINGS, folder).life()
+    begin, end = credentials.load(SETTINGS, folder).life()
     certificate = x509.load_pem_x509_certificate((folder / "vcm.crt").read_bytes())
     assert (begin, end) == (certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
     (folder / "vcm.crt").write_text("x")
     with pytest.raises(ValueError, match="the certificate cannot be read"):
-        papers.load(SETTINGS, folder).life()
+        credentials.load(SETTINGS, folder).life()
 
 
 def test_the_metric_counts_the_days_of_the_one_that_counts(folder: Path, ca: Ca) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cod.ca import Ca
-from cod.vcm.reach import days_left, over_tls
+from cod.vcm.connect import days_left, over_tls
 
 NOW = datetime.now(UTC)
 SERVERS = [("192.0.2.1", 8071)]

@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from cod.vcm.memory import Memory, Ours
 from cod.vcm.pool import NotYet, Wish
-from cod.vcm.rounds import Rounds
-from cod.vcm.steps import Terms
+from cod.vcm.reconcile import Rounds
+from cod.vcm.retry import Terms
+from cod.vcm.state import Memory, Ours
 from cod.wire.nmp.bodies import Body, Member, Named, Pong, Reclaim, ReclaimAnswer
 
 

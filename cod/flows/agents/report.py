@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cod import news
+from cod import notice_texts
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle
@@ -73,7 +73,7 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     conflicts.add(tx, "hardware", about, now, subnet=after.subnet, mac=after.boot_mac)
     holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
     wanted = steps.wanted(tx, after)
-    told = news.hardware_changed(
+    told = notice_texts.hardware_changed(
         after.name, types.get(tx, before.type_id).name, kind.name, holder.name if holder else None,
         lifecycle.lacks(wanted) if wanted else "", equal.sentence(changes))
     for group_id in (None, holder.group_id) if holder else (None,):

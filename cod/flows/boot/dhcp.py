@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cod import news
+from cod import notice_texts
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.hardware import identity
 from cod.policy.nodes import boot, lifecycle, power, template
@@ -269,7 +269,7 @@ def _list_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
     if recorded < UNFIT_AT_MOST:
         conflicts.add(batch.tx, "architecture", about, batch.now, subnet=net.subnet.name, mac=query.mac)
     if not recorded:
-        notices.add(batch.tx, **news.cannot_boot(about), group_id=None, now=batch.now)
+        notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
 
 
 # ---------------------------------------------------------------- what it means for the node
@@ -317,7 +317,7 @@ def _limited(batch: _Batch, net: Net, why: str) -> None:
     if not conflicts.seen_since(batch.tx, "limited", batch.now - LIMITED_AGAIN, subnet=name):
         about = f"new machines on subnet {name} are refused: {why}"
         conflicts.add(batch.tx, "limited", about, batch.now, subnet=name)
-        notices.add(batch.tx, **news.new_machines_refused(name, about), group_id=None, now=batch.now)
+        notices.add(batch.tx, **notice_texts.new_machines_refused(name, about), group_id=None, now=batch.now)
 
 
 def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:

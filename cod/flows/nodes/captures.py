@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from cod import news
+from cod import notice_texts
 from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
 from cod.policy.nodes import capture, lifecycle, template
 from cod.policy.people import names
@@ -176,7 +176,7 @@ def keep(
     images.make_room(tx, row.image, row.group_id)
     images.add(tx, name=row.image, group_id=row.group_id, state="ready", created_at=now, **asdict(ingested))
     made = _template(tx, row, node, ingested, partitions, now) if row.template else ""
-    said = news.captured(node.name, row.image, made)
+    said = notice_texts.captured(node.name, row.image, made)
     notices.add(tx, **said, group_id=row.group_id, vcluster_id=node.vcluster_id, now=now)
     return Result(None, (Effect("wake", "notices"),))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cod import news
+from cod import notice_texts
 from cod.model import Refused
 from cod.policy.people import certificates as policy
 from cod.store import watermarks
@@ -47,7 +47,7 @@ def look(tx: Tx, authority_ends_at: float, now: float) -> int:
         if vcluster is None or known is None or not policy.is_due(known.ends_at, known.warned_at, now):
             continue
         vcms.change(tx, known, warned_at=now)
-        said = news.vcm_certificate(vcluster, known.ends_at or now, now, inside=known.head is not None)
+        said = notice_texts.vcm_certificate(vcluster, known.ends_at or now, now, inside=known.head is not None)
         notices.tell(tx, vcluster, said, now)
         told += 1
     return told + _authority(tx, authority_ends_at, now)
@@ -57,5 +57,5 @@ def _authority(tx: Tx, ends_at: float, now: float) -> int:
     before = watermarks.at(tx, AUTHORITY)
     if not policy.authority_is_due(ends_at, before, now) or not watermarks.move(tx, AUTHORITY, before, now):
         return 0
-    notices.add(tx, **news.authority_ends(ends_at), group_id=None, now=now)
+    notices.add(tx, **notice_texts.authority_ends(ends_at), group_id=None, now=now)
     return 1

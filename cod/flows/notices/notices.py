@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from cod import news
+from cod import notice_texts
 from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
 from cod.policy.people import delivery as policy
 from cod.policy.people.delivery import Target, addresses, host, may_reach
@@ -132,5 +132,5 @@ def test(tx: Tx, group: str, actor: str, now: float) -> Result:
     if not (found.email or found.webhook):
         raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: say in its settings "
                       "how it is told things", "group")
-    notice = store.add(tx, **news.test(group, actor), group_id=found.id, now=now)
+    notice = store.add(tx, **notice_texts.test(group, actor), group_id=found.id, now=now)
     return Result(one(tx, notice.id), (Effect("wake", "notices"),))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cod import news
+from cod import notice_texts
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy, leases
@@ -146,7 +146,7 @@ def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float)
         began = vclusters.change(
             tx, vcluster, now, state=VclusterState.ACTIVE, leased_at=now, expires_at=now + vcluster.lease_time,
             warned=leases.begun(vcluster.lease_time, site.policy))
-        notices.tell(tx, began, news.lease_began(began), now)
+        notices.tell(tx, began, notice_texts.lease_began(began), now)
     elif request.kind == "grow":
         vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))
 
@@ -190,7 +190,8 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
         tx, vcluster_id=vcluster.id, request_id=request.id, type_id=kind.type, block_id=block, subnet=kind.subnet,
         attributes=attributes.pop() if len(attributes) == 1 else "", nodes=chosen,
         deadline=now + site.policy.reclaim_grace, now=now)
-    notices.tell(tx, vcluster, news.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline), now)
+    notices.tell(tx, vcluster, notice_texts.reclaim(vcluster, [node.name for node in chosen], made.count,
+                                                    made.deadline), now)
     would_do = node_counts.pick_held(tx, vcluster.id, node_counts.Kind(*kind), len(site.subnets) > 1, now)
     vcm_outbox.reclaimed(tx, made, f"request {request.id} has priority {request.priority}", [*chosen, *would_do], now)
     return Result(made.count)
@@ -227,7 +228,7 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
     effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:
         smaller = vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
-        notices.tell(tx, smaller, news.reclaimed(smaller, [node.name for node in leaving]), now)
+        notices.tell(tx, smaller, notice_texts.reclaimed(smaller, [node.name for node in leaving]), now)
     return Result(len(leaving), effects)
 
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from cod import news
+from cod import notice_texts
 from cod.model import Energy, Policy, Reclaim, Site
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
@@ -262,7 +262,7 @@ class _Names:
 
     def _leases(self, plan: Plan) -> Iterator[Planned]:
         for one, seconds in plan.warnings:
-            yield self._of_lease("warn", one, f"its lease ends within {news.span(seconds)}")
+            yield self._of_lease("warn", one, f"its lease ends within {notice_texts.span(seconds)}")
         for one in plan.drains:
             yield self._of_lease("drain", one, "its lease has run out")
         for one in plan.expired:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cod import news
+from cod import notice_texts
 from cod.model import (
     Effect,
     Node,
@@ -149,7 +149,7 @@ def extend(tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, n
     if until > (vcluster.expires_at or now):
         vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
                                     warned=leases.begun(until - now, site.policy))
-        notices.add(tx, **news.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+        notices.add(tx, **notice_texts.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
         vcm_outbox.leased(tx, vcluster, "extended", now)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
@@ -166,7 +166,8 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="its vcluster was deleted", now=now, actor=actor,
                             policy=site.policy)
     if vcluster.state != VclusterState.RELEASING:
-        notices.add(tx, **news.deleted(vcluster, actor), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+        notices.add(tx, **notice_texts.deleted(vcluster, actor), group_id=vcluster.group_id, vcluster_id=vcluster.id,
+                    now=now)
     if vcluster.state == VclusterState.PENDING:
         vcluster = vclusters.end(tx, vcluster, now)
     else:
@@ -207,7 +208,8 @@ def _shrink(
         requests.take_back(tx, request, cause, now)
     smaller = vclusters.change(tx, vcluster, now, size=size)
     if ready := vclusters.first_ready(tx, vcluster.id, now):  # without the nodes that were not active yet
-        notices.add(tx, **news.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id, now=now)
+        notices.add(tx, **notice_texts.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id,
+                    now=now)
     return Result(_shown(tx, smaller, site), effects)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.internet.threads import deferToThreadPool
 
-from cod import news, secretfile
+from cod import notice_texts, secretfile
 from cod.flows.notices.notices import Delivery, addresses
 from cod.model import Mail, Site
 from cod.net.notify.delivery_errors import Unsent, brief
@@ -39,7 +39,7 @@ class Mailer:
         remedy = ""
         if notice.link:
             where = portal + notice.link if portal else f"in the portal, at {notice.link}"
-            remedy = f"{news.REMEDIES.get(notice.kind, 'More')}: {where}"
+            remedy = f"{notice_texts.REMEDIES.get(notice.kind, 'More')}: {where}"
         text = wire.message(self._site.name, self._site.domain, notice, delivery.group, mail.sender, to, remedy)
         talk = Talk(mail, self._site.notices.ca_file)
         limit = self._reactor.callLater(ATTEMPT, talk.break_off)

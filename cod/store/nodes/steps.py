@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sqlalchemy import func, select, update
 
-from cod import news
+from cod import notice_texts
 from cod.model import Assignment, Effect, Node, Policy
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
 from cod.store import tables as t
@@ -38,7 +38,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     _note_capture(tx, node, step, target, now)
     aside = target in (NodeState.QUARANTINED, NodeState.RETIRED)
     if target is NodeState.QUARANTINED and ":" not in actor:  # not if it was a person, user:NAME: they know
-        notices.add(tx, **news.quarantined(node.name, step.cause), group_id=None, now=now)
+        notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
     if aside or step.frees:
         _tell_loss(tx, node, step.cause, now)
         reservations.drop(tx, [node.id])
@@ -65,7 +65,7 @@ def booted(tx: Tx, node: Node, cause: str, *, now: float, actor: str, policy: Po
     moved = apply(tx, node, Step(NodeEvent.BOOTED, cause, columns), now=now, actor=actor, policy=policy)
     ready = vclusters.first_ready(tx, node.vcluster_id, now)
     if ready is not None:
-        said = news.vcluster_ready(ready, ready.size)
+        said = notice_texts.vcluster_ready(ready, ready.size)
         notices.add(tx, **said, group_id=ready.group_id, vcluster_id=ready.id, now=now)
     return moved
 
@@ -73,7 +73,7 @@ def booted(tx: Tx, node: Node, cause: str, *, now: float, actor: str, policy: Po
 def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
     failed = captures.note(tx, node, step, target, now)
     if failed is not None:
-        said = news.capture_failed(node.name, failed.image, failed.reason)
+        said = notice_texts.capture_failed(node.name, failed.image, failed.reason)
         notices.add(tx, **said, group_id=failed.group_id, vcluster_id=node.vcluster_id, now=now)
 
 
@@ -82,7 +82,8 @@ def _tell_loss(tx: Tx, node: Node, cause: str, now: float) -> None:
     vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
     if vcluster is not None:
         name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
-        notices.add(tx, **news.node_lost(vcluster, name, cause), group_id=vcluster.group_id, vcluster_id=vcluster.id,
+        notices.add(tx, **notice_texts.node_lost(vcluster, name, cause), group_id=vcluster.group_id,
+                    vcluster_id=vcluster.id,
                     now=now)
 
 

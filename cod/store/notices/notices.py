@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Select, delete, exists, func, insert, or_, select, update
 
-from cod import news
+from cod import notice_texts
 from cod.model import Group, Notice, NoticeView, Send, Vcluster
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
@@ -36,7 +36,7 @@ def add(
     link: str = "", now: float,
 ) -> Notice:
     """Tell a group (None: the site's administrators) something, by each channel that it has. For texts see
-    `cod.news`; delivery follows the commit (`flows.notices.notices`)."""
+    `cod.notice_texts`; delivery follows the commit (`flows.notices.notices`)."""
     values = dict(at=now, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject, about=about,
                   link=link)
     notice_id = new_id(tx.execute(insert(t.notices).values(values)))
@@ -59,7 +59,7 @@ def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
         notice_id=notice_id, channel=channel, target=target, next_at=now)))
 
 
-def tell(tx: Tx, vcluster: Vcluster, said: news.News, now: float) -> Notice:
+def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.News, now: float) -> Notice:
     """Tell the vcluster's group something about it."""
     return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 

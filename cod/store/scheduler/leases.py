@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cod import news
+from cod import notice_texts
 from cod.model import Effect, Node, Policy, Vcluster
 from cod.states import VclusterState
 from cod.store.engine import Tx
@@ -29,7 +29,7 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
         return False
     if vcluster.warned is not None and vcluster.warned <= seconds:
         return False
-    notices.tell(tx, vcluster, news.lease_warning(vcluster, vcluster.expires_at - now), now)
+    notices.tell(tx, vcluster, notice_texts.lease_warning(vcluster, vcluster.expires_at - now), now)
     vclusters.change(tx, vcluster, now, warned=seconds)
     vcm_outbox.leased(tx, vcluster, "warning", now)
     return True
@@ -44,7 +44,7 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
         return False
     drained = vclusters.change(tx, vcluster, now, drain_until=now + grace)
     requests.suspend(tx, vcluster.id, now)
-    notices.tell(tx, drained, news.lease_ended(drained), now)
+    notices.tell(tx, drained, notice_texts.lease_ended(drained), now)
     vcm_outbox.leased(tx, drained, "draining", now)
     return True
 
@@ -61,6 +61,6 @@ def expire(
     reclaims.deserted(tx, vcluster.id, held, now)
     effects = steps.release(tx, held, may_keep, cause="the lease ran out", now=now, actor=actor, policy=policy)
     vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
-    notices.tell(tx, vcluster, news.drained(vcluster), now)
+    notices.tell(tx, vcluster, notice_texts.drained(vcluster), now)
     vcm_outbox.leased(tx, vcluster, "ended", now)
     return effects

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Select, func, insert, select, update
 
-from cod import news
+from cod import notice_texts
 from cod.model import Node, Reclaim, Request, Vcluster
 from cod.states import ReclaimState, VclusterState
 from cod.store import tables as t
@@ -219,7 +219,8 @@ def spared(tx: Tx, reclaim: Reclaim, now: float) -> None:
 def _tell_spared(tx: Tx, reclaim: Reclaim, left: int, now: float) -> None:
     vcluster = vclusters.get(tx, reclaim.vcluster_id)
     if vcluster is not None and vcluster.state == VclusterState.ACTIVE and left > 0:
-        notices.add(tx, **news.reclaim_dropped(vcluster, left), group_id=vcluster.group_id, vcluster_id=vcluster.id,
+        notices.add(tx, **notice_texts.reclaim_dropped(vcluster, left), group_id=vcluster.group_id,
+                    vcluster_id=vcluster.id,
                     now=now)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, insert, select, update
 
-from cod import news
+from cod import notice_texts
 from cod.model import Node, Request, RequestTuple
 from cod.states import RequestState, VclusterState
 from cod.store import tables as t
@@ -156,7 +156,7 @@ def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request else None
     assert request is not None
     assert vcluster is not None
-    notices.tell(tx, vcluster, news.request_rejected(vcluster, request.id, reason), now)
+    notices.tell(tx, vcluster, notice_texts.request_rejected(vcluster, request.id, reason), now)
     vcm_outbox.refused(tx, request, reason, now)
     if vcluster.state == VclusterState.PENDING:
         vclusters.end(tx, vcluster, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod import news
+from cod import notice_texts
 from cod.flows.notices import notices
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, together
@@ -16,15 +16,16 @@ from cod.web.routes import ANYBODY, Call, Flow, number, see
 def _list(ask: Call) -> Flow:
     return together(
         found=partial(notices.every, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
-        groups=partial(own_groups, who=ask.who), kinds=lambda tx: news.KINDS,
-        remedies=lambda tx: news.REMEDIES)
+        groups=partial(own_groups, who=ask.who), kinds=lambda tx: notice_texts.KINDS,
+        remedies=lambda tx: notice_texts.REMEDIES)
 
 
 def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         found = notices.one(tx, notice_id=number(ask.names["id"]))
-        return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries, "kinds": news.KINDS,
-                "remedies": news.REMEDIES}
+        return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries,
+                "kinds": notice_texts.KINDS,
+                "remedies": notice_texts.REMEDIES}
 
     return load
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from twisted.internet.defer import Deferred
 
-from cod.vcm import papers
+from cod.vcm import credentials
 from cod.vcm.files import put
 from cod.vcm.link import Link
 from cod.vcm.settings import Settings
@@ -43,10 +43,10 @@ async def trade(
     """
     invitation = folder / settings.invitation
     key = _key(folder / settings.key)
-    asked = Enroll(settings.vcluster, invitation.read_text().strip(), b64encode(papers.request(key)).decode())
+    asked = Enroll(settings.vcluster, invitation.read_text().strip(), b64encode(credentials.request(key)).decode())
     answer = await _ask(reactor, asked, connect)
     certificate = x509.load_der_x509_certificate(b64decode(answer.certificate))
-    put(folder / settings.certificate, papers.pem(certificate))
+    put(folder / settings.certificate, credentials.pem(certificate))
     invitation.unlink()
     log.info("traded the invitation for a certificate, until %s", f"{certificate.not_valid_after_utc:%Y-%m-%d}")
 
@@ -65,7 +65,7 @@ async def _ask(reactor: Any, asked: Enroll, connect: Callable[[Link], Deferred[A
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     """The one in the file; made now if it is not there."""
     if not path.exists():
-        put(path, papers.key_pem(papers.new_key()))
+        put(path, credentials.key_pem(credentials.new_key()))
     key = serialization.load_pem_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"{path} is no key of an elliptic curve: remove it, and one is made")

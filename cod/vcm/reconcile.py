@@ -16,9 +16,9 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 
 from cod.vcm.link import Refusal
-from cod.vcm.memory import Asked, Memory, Ours
 from cod.vcm.pool import GivenUp, Pool, Wish
-from cod.vcm.steps import AFTER_TROUBLE, Steps, Terms
+from cod.vcm.retry import AFTER_TROUBLE, Steps, Terms
+from cod.vcm.state import Asked, Memory, Ours
 from cod.wire.nmp.bodies import (
     Body,
     Extend,

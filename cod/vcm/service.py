@@ -1,7 +1,7 @@
 """Keeps a pool and COD in agreement: the connection, and what is heard on it.
 
 What COD says is written into the memory, synced and acknowledged; everything else follows from the memory alone, in
-rounds (cod/vcm/rounds.py) that may be interrupted anywhere.
+rounds (cod/vcm/reconcile.py) that may be interrupted anywhere.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore, ensureDeferred
 
-from cod.vcm import memory as store
+from cod.vcm import state as store
 from cod.vcm.link import Link, Lost
-from cod.vcm.memory import Memory
 from cod.vcm.pool import Pool, Recalling
+from cod.vcm.reconcile import Rounds
 from cod.vcm.renewal import Renewal
-from cod.vcm.rounds import Rounds
-from cod.vcm.steps import Terms
+from cod.vcm.retry import Terms
+from cod.vcm.state import Memory
 from cod.wire.nmp.bodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
 
 __all__ = ["Keeper", "Terms"]

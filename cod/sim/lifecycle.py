@@ -13,8 +13,8 @@ from cod.model import Energy
 from cod.policy.scheduler.snapshot import Cache
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine
-from cod.sim.draws import HOUR, about
 from cod.sim.machines import Hall
+from cod.sim.randomness import HOUR, about
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState
 
 if TYPE_CHECKING:
