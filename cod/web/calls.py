@@ -17,11 +17,11 @@ from cod.flows.people.access import guarded, noted
 from cod.model import Result, Who
 from cod.web import routes
 from cod.web.audit_changes import change
-from cod.web.bodies.wording import sentence
 from cod.web.conditions import Conditions
 from cod.web.context import Context
 from cod.web.errors import READS_ONLY, HttpProblem
 from cod.web.locations import tagged
+from cod.web.model_errors import sentence
 from cod.web.routes import Call, Route
 
 NONE = Conditions()

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from cod.flows import replies
 from cod.model import Result, Who
 from cod.web.errors import HttpProblem
+from cod.web.resources import ROUTES
 from cod.web.routes import Call, Route
-from cod.web.table import ROUTES
 
 Flow = Callable[[Any], Any]
 CSV = "text/csv; charset=utf-8; header=present"

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from cod.model import Refused, Result
 from cod.web.conditions import Tagged, encoded, tag, twin
+from cod.web.resources import ROUTES
 from cod.web.routes import Call, Route, find, unquoted, unquoted_in
-from cod.web.table import ROUTES
 
 Flow = Callable[[Any], Any]
 

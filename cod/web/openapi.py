@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from cod.web.bodies import Problem
 from cod.web.conditions import keyed, twin
 from cod.web.locations import links, pattern
 from cod.web.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
+from cod.web.resources import ROUTES
+from cod.web.resources.server import Problem
 from cod.web.routes import OWNED, Route
-from cod.web.table import ROUTES
 from cod.wire.tus import PIECE_TYPE
 
 PREFIX = "/api/v1"

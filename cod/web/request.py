@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from cod.flows.replies import Repeated
 from cod.model import Upload, Who
 from cod.web import openapi
-from cod.web.bodies import EventQuery, NoQuery, Nothing
 from cod.web.calls import carry_out, checked, permit, reply
 from cod.web.conditions import (
     CSV,
@@ -41,12 +40,14 @@ from cod.web.context import Context
 from cod.web.errors import HttpProblem
 from cod.web.events import EventStream
 from cod.web.locations import place
+from cod.web.models import NoQuery, Nothing
 from cod.web.portal import sessions
 from cod.web.portal.answers import SECURITY, Answer, PageRequest, check_host, same_origin
 from cod.web.portal.front import Portal
+from cod.web.resources import ROUTES
+from cod.web.resources.server import EventQuery
 from cod.web.routes import Route, find, number, unquoted
 from cod.web.streaming import shown
-from cod.web.table import ROUTES
 from cod.web.uploads import tus
 from cod.web.uploads.form import FormRequest
 

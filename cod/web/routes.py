@@ -1,4 +1,4 @@
-"""What a route of the REST API is, and how one is found. The routes themselves are in `web.table`."""
+"""What a route of the REST API is, and how one is found. The routes themselves are in `web.resources`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cod.ca import Ca
 from cod.flows.people.access import Claim
 from cod.model import Page, Right, Site, Who
 from cod.model import part as part_of
-from cod.web.bodies.base import Reply
+from cod.web.models import Reply
 
 Flow = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""The web server: HTTP in front of the API's table in `web.table` and the portal's pages.
+"""The web server: HTTP in front of the API's table in `web.resources` and the portal's pages.
 
 A local administrator comes through a UNIX socket that only root can open; programs show a bearer token, browsers the
 cookie of a session.

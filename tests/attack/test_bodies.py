@@ -36,10 +36,10 @@ from cod.pool import Pool, in_transaction
 from cod.web.context import Context
 from cod.web.events import Hub
 from cod.web.rations import Rations
+from cod.web.resources import ROUTES
 from cod.web.routes import Route
 from cod.web.server import Api
 from cod.web.signin.service import SignIn
-from cod.web.table import ROUTES
 from cod.web.uploads.intake import Intake
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml

@@ -24,8 +24,8 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes
 from cod.web import openapi
+from cod.web.resources import ROUTES
 from cod.web.routes import find, matched
-from cod.web.table import ROUTES
 from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'

@@ -16,12 +16,12 @@ from cod.states import CaptureState, NodeState, ReclaimState, RequestState, Vclu
 from cod.store.images import images
 from cod.store.people import groups
 from cod.web import openapi, request
-from cod.web.bodies.base import OneOrSeveral
 from cod.web.conditions import gzips
 from cod.web.errors import unexpected
 from cod.web.locations import pattern
+from cod.web.models import OneOrSeveral
+from cod.web.resources import ROUTES
 from cod.web.routes import Route, find, unquoted
-from cod.web.table import ROUTES
 from tests.net.apiserver import ADMIN, READER, Served, add_node, run
 from tests.net.portalclient import signed_in
 from tests.net.rawhttp import ask

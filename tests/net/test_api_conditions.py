@@ -15,7 +15,7 @@ import pytest
 from cod.flows import replies as flow
 from cod.store.people import replies
 from cod.web.conditions import fits, keyed, tag, tags, twin
-from cod.web.table import ROUTES
+from cod.web.resources import ROUTES
 from tests.net.apiserver import ADMIN, Served, add_node
 from tests.net.rawhttp import ask
 

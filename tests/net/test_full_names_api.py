@@ -15,8 +15,8 @@ from cod.cli.root import cod
 from cod.client import ApiError, Client, full_name, path_of
 from cod.store.images import images
 from cod.web import openapi
+from cod.web.resources import ROUTES
 from cod.web.routes import find, matched, unquoted
-from cod.web.table import ROUTES
 from tests.net.apiserver import NOW, Served
 from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there

@@ -14,7 +14,7 @@ from cod.client import ApiError
 from cod.images.verify import Checked
 from cod.store.images import images
 from cod.web.portal.render import Templates
-from cod.web.table import software
+from cod.web.resources import software
 from tests.net.apiserver import ADMIN, NOW, Served
 from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob

@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 
 from cod.model import Site
 from cod.web import request
+from cod.web.resources import ROUTES
 from cod.web.routes import ANYBODY, Route
-from cod.web.table import ROUTES
 from tests.net.apiserver import Served
 from tests.net.rights_world import KEY, MARK, Asker, World, standing
 

@@ -12,10 +12,9 @@ from sqlalchemy import Engine
 from cod.model import Site
 from cod.policy.nodes.power import told
 from cod.policy.people.audit import for_owners
-from cod.web import bodies
-from cod.web.bodies.base import Reply, _with_closed
+from cod.web.models import Reply, _with_closed
 from cod.web.portal.registry import PAGES
-from cod.web.table import ROUTES
+from cod.web.resources import ROUTES
 from tests.net.rights_world import SWITCH, standing
 from tests.net.test_rights_pages import Walk as PageWalk
 from tests.net.test_rights_walk import Walk
@@ -80,8 +79,10 @@ def test_what_an_owner_was_shown_is_what_if_match_compares(walk: Walk) -> None:
 
 
 def test_replies_that_hold_nodes_are_found_by_themselves() -> None:
-    made = [getattr(bodies, name) for name in bodies.__all__]
-    found = {each.__name__ for each in made if issubclass(each, Reply) and (each.closed or _with_closed(each))}
+    made: set[type[Reply]] = {Reply}
+    while more := {kind for each in made for kind in each.__subclasses__()} - made:
+        made |= more
+    found = {each.__name__ for each in made if each.closed or _with_closed(each)}
     assert found >= {"Power", "NodeReply", "NodeInFull", "NodeList", "VclusterInFull", "TypeInFull"}
 
 

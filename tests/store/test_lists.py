@@ -17,19 +17,23 @@ from cod.model.paging import COUNTED, cursor
 from cod.store import lists
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.web import bodies as b
+from cod.web.resources.nodes import HistoryQuery, NodeQuery
+from cod.web.resources.notices import NoticeQuery
+from cod.web.resources.reclaims import ReclaimQuery
+from cod.web.resources.server import ConflictQuery
+from cod.web.resources.vclusters import RequestQuery, VclusterQuery
 from tests import portal_site
 
 NOW = 1_800_000_000.0
 LISTS: dict[str, tuple[Callable[..., Listed[Any]], Any, Callable[[Any], Any]]] = {
-    "nodes": (views.node_list, b.NodeQuery, lambda one: one.node.id),
-    "vclusters": (views.vcluster_list, b.VclusterQuery, lambda one: one.vcluster.id),
-    "requests": (views.request_list, b.RequestQuery, lambda one: one.request.id),
-    "reclaims": (reclaims.every, b.ReclaimQuery, lambda one: one.reclaim.id),
-    "notices": (notices.every, b.NoticeQuery, lambda one: one.notice.id),
-    "conflicts": (lambda tx, groups=None, **rest: views.conflict_list(tx, **rest), b.ConflictQuery,
+    "nodes": (views.node_list, NodeQuery, lambda one: one.node.id),
+    "vclusters": (views.vcluster_list, VclusterQuery, lambda one: one.vcluster.id),
+    "requests": (views.request_list, RequestQuery, lambda one: one.request.id),
+    "reclaims": (reclaims.every, ReclaimQuery, lambda one: one.reclaim.id),
+    "notices": (notices.every, NoticeQuery, lambda one: one.notice.id),
+    "conflicts": (lambda tx, groups=None, **rest: views.conflict_list(tx, **rest), ConflictQuery,
                   lambda one: one["id"]),
-    "history": (lambda tx, groups=None, **rest: lists.history(tx, groups=groups, **rest), b.HistoryQuery,
+    "history": (lambda tx, groups=None, **rest: lists.history(tx, groups=groups, **rest), HistoryQuery,
                 lambda one: one["id"]),
 }
 

@@ -9,8 +9,8 @@ import pytest
 
 from cod.web import errors, openapi
 from cod.web.openapi_texts import ERRORS, EXAMPLES, TAGS
+from cod.web.resources import ROUTES
 from cod.web.routes import Route
-from cod.web.table import ROUTES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/api.md").read_text()
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/api.md").read_text()
 def codes() -> set[tuple[str, str]]:
     """(status, code) of what is raised in the API's modules."""
     raised = {pair for path in (ROOT / "cod").rglob("*.py") if "portal" not in path.parts
-              for pair in re.findall(r'\bWrong\((\d{3}), "([a-z_]+)"', path.read_text())}
+              for pair in re.findall(r'\bHttpProblem\((\d{3}), "([a-z_]+)"', path.read_text())}
     assert raised, "the exception has another name now"
     return raised | {(str(status), code) for code, status in errors.STATUS.items()}
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from cod.model import Who
-from cod.web import bodies as b
-from cod.web.bodies.base import Body
 from cod.web.calls import checked
 from cod.web.errors import HttpProblem
+from cod.web.models import Body
 from cod.web.portal import formatting, links, nav
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of, seconds
+from cod.web.resources.groups import GroupPatch
+from cod.web.resources.vclusters import RequestSubmit, VclusterCreate
 
 KIND = "application/x-www-form-urlencoded; charset=utf-8"
 
@@ -82,7 +83,7 @@ def test_what_a_field_is_converted_by_says_what_it_should_be() -> None:
 @given(st.dictionaries(st.text(max_size=8) | st.from_regex(r"(parts|nodes|a)(\.[0-9²a]{1,5000}){0,12}", fullmatch=True),
                        st.lists(st.text(max_size=20), min_size=1, max_size=3), max_size=6))
 def test_nothing_that_is_sent_is_a_bug(values: dict[str, list[str]]) -> None:
-    for model in (Wanted, b.VclusterCreate, b.RequestSubmit, b.GroupPatch):
+    for model in (Wanted, VclusterCreate, RequestSubmit, GroupPatch):
         with suppress(HttpProblem):
             checked(model, body_of(model, Fields(values), {}))
 

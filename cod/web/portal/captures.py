@@ -9,12 +9,11 @@ from cod.flows.nodes import captures
 from cod.flows.people.access import offered
 from cod.model import CaptureView, Refused, Right
 from cod.states import CaptureState, NodeState
-from cod.web import bodies as b
 from cod.web.portal.forms import Fields, body_of
 from cod.web.portal.pages import Action, Page, api, to
 from cod.web.portal.wizard import own_groups
+from cod.web.resources.captures import CAPTURES, CaptureQuery, CaptureWish
 from cod.web.routes import ANYBODY, Call, Flow, see
-from cod.web.table.captures import CAPTURES
 
 NODE = "/nodes/{name}"
 SHOWN = NODE + "/capture"
@@ -52,14 +51,14 @@ def _last(tx: Any, name: str, ask: Call) -> CaptureView | None:
 
 
 PAGES = (
-    Page("/captures", "captures.html", _list, ANYBODY, b.CaptureQuery, "/images"),
+    Page("/captures", "captures.html", _list, ANYBODY, CaptureQuery, "/images"),
     Page(SHOWN, "capture.html", _one, see("node"), nav="/images"),
 )
 
 
 def _wish(fields: Fields) -> dict[str, Any]:
     """The body: an empty name for the template says that there shall be none."""
-    made = body_of(b.CaptureWish, Fields({"image": fields.all("image")}), {})
+    made = body_of(CaptureWish, Fields({"image": fields.all("image")}), {})
     return made | {"template": fields.one("template").strip(), "group": fields.one("group")}
 
 

@@ -13,13 +13,14 @@ from cod.flows.people import groups, invitations, people, sshkeys
 from cod.flows.people.access import offered
 from cod.model import Page as Part
 from cod.model import Right
-from cod.web import bodies as b
 from cod.web.errors import HttpProblem
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
 from cod.web.portal.pages import Action, Page, api, to
+from cod.web.resources.energy import EnergyReport
+from cod.web.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
+from cod.web.resources.notices import DeliveryQuery, DeliveryReply
 from cod.web.routes import ANYBODY, Call, Flow, see
-from cod.web.table.groups import GROUPS
 
 SHOWN = "/groups/{name}"
 EVENTS = {"notices": "notices for people", "vclusters": "what happens to virtual clusters",
@@ -53,7 +54,7 @@ def _one(ask: Call) -> Flow:
         return {
             "g": group, "owns": owns, "vclusters": vclusters, "taken": taken, "quota": quota,
             "states": sum((Counter(view.states) for view in vclusters), Counter()),
-            "energy": b.EnergyReport.of(used), "members": people.members(tx, group.name), "roles": ROLES,
+            "energy": EnergyReport.of(used), "members": people.members(tx, group.name), "roles": ROLES,
             "keys": sshkeys.of_group(tx, group.name), "events": EVENTS,
             "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
             "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
@@ -64,7 +65,7 @@ def _one(ask: Call) -> Flow:
 
 
 def _deliveries(tx: Any, group: str, page: Part, **filters: Any) -> Any:
-    return notices.deliveries(tx, group=group, page=page, **filters).each(b.DeliveryReply.of_pair)
+    return notices.deliveries(tx, group=group, page=page, **filters).each(DeliveryReply.of_pair)
 
 
 def _log(ask: Call) -> Flow:
@@ -77,9 +78,9 @@ def _log(ask: Call) -> Flow:
 
 
 PAGES = (
-    Page("/groups", "groups.html", _list, ANYBODY, b.GroupQuery),
+    Page("/groups", "groups.html", _list, ANYBODY, GroupQuery),
     Page(SHOWN, "group.html", _one, see("group"), nav="/groups"),
-    Page(SHOWN + "/deliveries", "deliveries.html", _log, see("group"), b.DeliveryQuery, "/groups"),
+    Page(SHOWN + "/deliveries", "deliveries.html", _log, see("group"), DeliveryQuery, "/groups"),
 )
 
 
@@ -105,7 +106,7 @@ def _told(fields: Fields) -> dict[str, Any]:
 
 def _limited(fields: Fields) -> dict[str, Any]:
     """What administrators say about it."""
-    priority = forms.body_of(b.GroupPatch, Fields({"priority": [fields.one("priority")]}), {})
+    priority = forms.body_of(GroupPatch, Fields({"priority": [fields.one("priority")]}), {})
     return priority | {"max_lease": _converted(fields, "max_lease", forms.seconds),
                        "image_quota": _converted(fields, "image_quota", amount)}
 
@@ -139,7 +140,7 @@ _MEMBER = SHOWN + "/members/{user}"
 ACTIONS = (
     Action("/groups", api("POST", "/groups"), "/groups", lambda ask, reply: f"/groups/{reply.name}",
            lambda ask, reply: f"Group {reply.name} is there. Invite its owner next.",
-           body=lambda fields: forms.body_of(b.GroupCreate, fields, {})),
+           body=lambda fields: forms.body_of(GroupCreate, fields, {})),
     Action(SHOWN + "/settings", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_told),
     Action(SHOWN + "/limits", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_limited),
     Action(SHOWN + "/remove", api("DELETE", SHOWN), SHOWN, to("/groups"),

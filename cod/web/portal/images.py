@@ -6,11 +6,10 @@ from typing import Any
 
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
-from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, api, to
 from cod.web.portal.wizard import own_groups
+from cod.web.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.routes import ANYBODY, Call, Flow, see
-from cod.web.table.software import IMAGES
 
 SHOWN, NEW = "/images/{name}", "/images/new"
 
@@ -50,13 +49,13 @@ def _new(ask: Call) -> Flow:
 
 
 PAGES = (
-    Page("/images", "images.html", _list, ANYBODY, b.ImageQuery),
+    Page("/images", "images.html", _list, ANYBODY, ImageQuery),
     Page(NEW, "image-new.html", _new, ANYBODY, nav="/images"),
     Page(SHOWN, "image.html", _one, see("image"), nav="/images"),
 )
 
 
-def _verified(ask: Call, reply: b.Verified) -> str:
+def _verified(ask: Call, reply: Verified) -> str:
     if reply.ok:
         return f"It is as it was: {reply.chunks} chunks have been read and compared."
     return f"It is damaged: {len(reply.bad)} of {reply.chunks} chunks are not what they were. Send it again."

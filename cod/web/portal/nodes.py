@@ -11,12 +11,12 @@ from cod.flows.nodes import blocks, consoles, nodes, types
 from cod.flows.people.access import Claim, allows
 from cod.model import Page as ListPage
 from cod.model import Right
-from cod.web import bodies as b
-from cod.web import console
 from cod.web.errors import HttpProblem
 from cod.web.portal.forms import Fields
 from cod.web.portal.pages import Action, Page, api, to, together
 from cod.web.portal.timeline import life
+from cod.web.resources.consoles import ConsoleReply, console_reply
+from cod.web.resources.nodes import NodeQuery
 from cod.web.routes import Call, Flow, see
 
 STATES = [str(state) for state in states.NodeState]
@@ -52,11 +52,11 @@ def _one(ask: Call) -> Flow:
     return load
 
 
-def _console(tx: Any, ask: Call) -> b.ConsoleReply:
+def _console(tx: Any, ask: Call) -> ConsoleReply:
     """The last lines of the console."""
     found = consoles.readable(tx, name=ask.names["name"], rules=ask.site.consoles, everything=ask.who.admin,
                               now=ask.now)
-    return console.shown(ask.consoles, found, None, SHOWN)
+    return console_reply(ask.consoles, found, None, SHOWN)
 
 
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
@@ -90,7 +90,7 @@ def _aside(fields: Fields) -> dict[str, Any]:
 _PAGE = "/nodes/{name}"
 
 PAGES = (
-    Page("/nodes", "nodes.html", _list, query=b.NodeQuery),
+    Page("/nodes", "nodes.html", _list, query=NodeQuery),
     Page(_PAGE, "node.html", _one, see("node"), nav="/nodes"),
 )
 ACTIONS = (

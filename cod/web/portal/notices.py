@@ -7,9 +7,9 @@ from typing import Any
 
 from cod import notice_texts
 from cod.flows.notices import notices
-from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, together
 from cod.web.portal.wizard import own_groups
+from cod.web.resources.notices import NoticeQuery, NoticeReply
 from cod.web.routes import ANYBODY, Call, Flow, number, see
 
 
@@ -23,7 +23,7 @@ def _list(ask: Call) -> Flow:
 def _one(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
         found = notices.one(tx, notice_id=number(ask.names["id"]))
-        return {"view": found, "n": found.notice, "sends": b.NoticeReply.of(found).deliveries,
+        return {"view": found, "n": found.notice, "sends": NoticeReply.of(found).deliveries,
                 "kinds": notice_texts.KINDS,
                 "remedies": notice_texts.REMEDIES}
 
@@ -31,7 +31,7 @@ def _one(ask: Call) -> Flow:
 
 
 PAGES = (
-    Page("/notices", "notices.html", _list, ANYBODY, b.NoticeQuery),
+    Page("/notices", "notices.html", _list, ANYBODY, NoticeQuery),
     Page("/notices/{id}", "notice.html", _one, see("notice", "id"), nav="/notices"),
 )
 ACTIONS: tuple[Action, ...] = ()

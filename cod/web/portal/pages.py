@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.forms import Fields
 from cod.web.portal.links import fill
+from cod.web.resources import ROUTES
 from cod.web.routes import ANYBODY, Call, Claims, Flow, Route
-from cod.web.table import ROUTES
 
 
 @dataclass(frozen=True, slots=True)

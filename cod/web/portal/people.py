@@ -7,9 +7,9 @@ from operator import attrgetter
 from typing import Any
 
 from cod.flows.people import invitations, people
-from cod.web.bodies import UserQuery
 from cod.web.portal.forms import seconds
 from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.resources.people import UserQuery
 from cod.web.routes import ADMINS, Call, Flow, in_parts
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from cod.flows import views
 from cod.flows.scheduler import explain, plan
 from cod.states import RequestState
-from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, api, together
 from cod.web.portal.wizard import own_groups
+from cod.web.resources.plan import ExplainReply
+from cod.web.resources.vclusters import RequestQuery
 from cod.web.routes import ANYBODY, Call, Flow, number, see
 
 SHOWN = "/requests/{id}"
@@ -29,13 +30,13 @@ def _one(ask: Call) -> Flow:
                               site=ask.site, groups=ask.who.groups, now=ask.now)
         view = found.request
         owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
-        return {"view": view, "r": view.request, "owner": owner, "why": b.ExplainReply.of(found)}
+        return {"view": view, "r": view.request, "owner": owner, "why": ExplainReply.of(found)}
 
     return load
 
 
 PAGES = (
-    Page("/requests", "requests.html", _list, ANYBODY, b.RequestQuery),
+    Page("/requests", "requests.html", _list, ANYBODY, RequestQuery),
     Page(SHOWN, "request.html", _one, see("request", "id"), nav="/requests"),
 )
 ACTIONS = (

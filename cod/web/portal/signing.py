@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from cod.model import Refused
-from cod.web.bodies.base import Query
 from cod.web.errors import unexpected
+from cod.web.models import Query
 from cod.web.portal import sessions
 from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields

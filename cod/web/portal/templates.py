@@ -15,17 +15,16 @@ from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import Claim
 from cod.model import ImageView, Right, Template, owner_of
-from cod.web import bodies as b
-from cod.web.bodies.base import FULL, REVISION, Query
 from cod.web.errors import HttpProblem
+from cod.web.models import FULL, REVISION, Query
 from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.pages import Action, Page, SessionAction, api, to
 from cod.web.portal.wizard import own_groups
+from cod.web.resources.software import TEMPLATES, TemplateQuery, TemplateReply
 from cod.web.routes import ANYBODY, Call, Flow, see
-from cod.web.table.software import TEMPLATES
 
 MOST_COMPARED = 600  # lines of a document
 SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates", "/templates/form"
@@ -129,7 +128,7 @@ def _named(found: Iterable[ImageView], content: str) -> list[str]:
 
 
 PAGES = (
-    Page("/templates", "templates.html", _list, ANYBODY, b.TemplateQuery),
+    Page("/templates", "templates.html", _list, ANYBODY, TemplateQuery),
     Page(NEW, "template-new.html", _new, _begun, NewQuery, "/templates"),
     Page(SHOWN, "template.html", _one, see("template"), OneQuery, "/templates"),
 )
@@ -165,11 +164,11 @@ async def _viewed(portal: Any, asked: PageRequest, path: str, typed: Fields, wro
     return answer
 
 
-def _saved(ask: Call, reply: b.TemplateReply) -> str:
+def _saved(ask: Call, reply: TemplateReply) -> str:
     return f"{reply.name} is saved as revision {reply.revision}."
 
 
-def _there(ask: Call, reply: b.TemplateReply) -> str:
+def _there(ask: Call, reply: TemplateReply) -> str:
     return f"/templates/{reply.name}"
 
 

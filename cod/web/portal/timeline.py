@@ -13,7 +13,7 @@ from pydantic import Field
 from cod import svg
 from cod.flows.scheduler import usage
 from cod.flows.scheduler.usage import Chart
-from cod.web.bodies.base import Query
+from cod.web.models import Query
 from cod.web.portal import links
 from cod.web.portal.pages import Page, api
 from cod.web.routes import Call, Flow

@@ -14,9 +14,10 @@ from cod.flows.people.access import offered
 from cod.flows.scheduler import reclaims
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
-from cod.web import bodies as b
 from cod.web.portal import documents, formatting, forms
 from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.resources.nodes import HistoryQuery
+from cod.web.resources.vclusters import VclusterInFull, VclusterQuery
 from cod.web.routes import ANYBODY, Call, Flow, see
 
 FEW = Part(limit=10)
@@ -97,17 +98,17 @@ def ssh(node: NodeView, site: Site) -> str:
 
 
 PAGES = (
-    Page("/vclusters", "vclusters.html", _list, ANYBODY, b.VclusterQuery, "/vclusters"),
+    Page("/vclusters", "vclusters.html", _list, ANYBODY, VclusterQuery, "/vclusters"),
     Page(SHOWN, "vcluster.html", _one, see("vcluster"), nav="/vclusters"),
-    Page(SHOWN + "/history", "vcluster-history.html", _history, see("vcluster"), b.HistoryQuery, "/vclusters"),
+    Page(SHOWN + "/history", "vcluster-history.html", _history, see("vcluster"), HistoryQuery, "/vclusters"),
 )
 
 
-def _resized(ask: Call, reply: b.VclusterInFull) -> str:
+def _resized(ask: Call, reply: VclusterInFull) -> str:
     return f"{reply.name} shall have {formatting.count(ask.body.size, 'node')}."
 
 
-def _released(ask: Call, reply: b.VclusterInFull) -> str:
+def _released(ask: Call, reply: VclusterInFull) -> str:
     return f"Given back: {', '.join(ask.body.nodes)}."
 
 

@@ -14,12 +14,13 @@ from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import Claim, offered
 from cod.model import Group, Refused, Right, Who
-from cod.web import bodies as b
-from cod.web.bodies.base import REVISION, Query
+from cod.web.models import REVISION, Query
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described
 from cod.web.portal.forms import Fields
 from cod.web.portal.pages import Action, Page, api, to
+from cod.web.resources.plan import MatchAsk
+from cod.web.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
 from cod.web.routes import Call, Flow, use
 
 MOST_KINDS = 5  # kinds of nodes that one form asks for
@@ -119,7 +120,7 @@ PAGES = (
 
 def _wanted(fields: Fields) -> dict[str, Any]:
     """The body of a new virtual cluster."""
-    made = forms.body_of(b.VclusterCreate, attributes.without(fields), {"lease": forms.seconds})
+    made = forms.body_of(VclusterCreate, attributes.without(fields), {"lease": forms.seconds})
     return made | {"attributes": attributes.document(fields)}
 
 
@@ -130,7 +131,7 @@ def _asked(fields: Fields) -> dict[str, Any]:
     dropped = tuple(f"tuples.{place}." for place in places if place not in kept)
     rest = {name: texts for name, texts in fields.values.items() if not name.startswith((*dropped, "vcluster"))}
     prefixes = [f"tuples.{place}." for place in kept]
-    made = forms.body_of(b.RequestSubmit, attributes.without(Fields(rest), prefixes), {})
+    made = forms.body_of(RequestSubmit, attributes.without(Fields(rest), prefixes), {})
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         if isinstance(one, dict):
             one["attributes"] = attributes.document(fields, prefix)
@@ -143,7 +144,7 @@ def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str
              "group": fields.one("group"), "vcluster": fields.one("vcluster"), "spread": fields.one("spread")}
     texts |= {name: fields.one(name).strip() for name in ("name", "lease")}
     plain = Fields({name: [text] for name, text in texts.items() if text})
-    return forms.body_of(b.MatchAsk, plain, {"lease": forms.seconds}) | {
+    return forms.body_of(MatchAsk, plain, {"lease": forms.seconds}) | {
         "attributes": attributes.document(fields, prefix)}
 
 
@@ -159,7 +160,7 @@ def _helped(count: str) -> Callable[[Fields], Fields]:
     return helped
 
 
-def _came(ask: Call, reply: b.VclusterInFull) -> str:
+def _came(ask: Call, reply: VclusterInFull) -> str:
     return f"{reply.name} is asked for. Its nodes come as soon as they are free."
 
 

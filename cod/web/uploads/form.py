@@ -18,8 +18,8 @@ from cod.web.portal.answers import Answer, PageRequest, check_host, redirect, sa
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
 from cod.web.portal.links import url
+from cod.web.resources import ROUTES
 from cod.web.routes import find
-from cod.web.table import ROUTES
 from cod.web.uploads import tus
 from cod.web.uploads.piece import Piece
 from cod.web.uploads.request import UploadRequest, _Flow
@@ -139,7 +139,6 @@ class FormRequest(UploadRequest):
         form = Form(PATH, asked.visit.csrf(), secrets.token_hex(16), Fields(typed), wrong.faults or {
             wrong.field or "": wrong.detail})
         return await portal.page_with(asked, PAGE, form, wrong.status)
-
 
     def _leave_piece(self, result: Any = None) -> None:
         if self._piece is not None and self._refusal is not None and self._is_form() and _for_good(self._refusal):

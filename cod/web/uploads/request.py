@@ -13,13 +13,13 @@ from pydantic import BaseModel
 from cod.flows.people.access import guarded
 from cod.model import Image, Upload, Who
 from cod.web import openapi
-from cod.web.bodies import UploadReply
 from cod.web.calls import carry_out, checked, permit
 from cod.web.conditions import encoded
 from cod.web.errors import HttpProblem
+from cod.web.resources import ROUTES
+from cod.web.resources.software import UploadReply
 from cod.web.routes import Call, Route, find, unquoted
 from cod.web.streaming import StreamingRequest
-from cod.web.table import ROUTES
 from cod.web.uploads import tus
 from cod.web.uploads.piece import Connection, Piece
 from cod.wire.tus import PIECE_TYPE

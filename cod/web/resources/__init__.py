@@ -2,18 +2,23 @@
 
 `web.server` serves the table, `web.openapi` describes it. A route's `call` gets the checked question and returns the
 flow with its arguments; its `shape` makes the reply from the flow's value.
+
+Each module is a noun: the models of requests (which refuse unknown keys) and replies, and the routes.
+Times are seconds since the epoch (UTC), lengths of time seconds, sizes bytes. Things are named by their names, never by
+row ids; a template is named 'name' (its newest revision) or 'name@revision'. Unknown keys of a request are refused.
 """
 
 from __future__ import annotations
 
-from cod.web.routes import Route
-from cod.web.table import (
+from cod.web.resources import (
     account,
     captures,
     energy,
     groups,
     hardware,
+    invitations,
     nodes,
+    notices,
     people,
     plan,
     reclaims,
@@ -24,9 +29,10 @@ from cod.web.table import (
     vclusters,
     vcms,
 )
+from cod.web.routes import Route
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
     *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS,
-    *groups.GROUPS, *groups.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS, *people.MEMBERS,
-    *people.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)
+    *groups.GROUPS, *notices.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS, *people.MEMBERS,
+    *invitations.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)

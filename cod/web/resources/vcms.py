@@ -1,17 +1,87 @@
-"""Routes about virtual cluster managers."""
+"""Virtual cluster managers."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
+from ipaddress import IPv4Address
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from cod.ca import Issued
 from cod.flows.notices import vcms
-from cod.model import Refused
-from cod.web import bodies as b
+from cod.model import Refused, VcmView
+from cod.web.models import Body, Paged, Part, Reply
 from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, manage, route, see
+
+Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
+
+
+class VcmEnrol(Body):
+    """Who shall speak for a vcluster."""
+
+    address: Address | None = Field(default=None, description="the only address it may come from; null: any")
+    plain: bool = Field(default=False, description="it is known by its address alone, and shows no certificate")
+    inside: bool = Field(default=False, description="it runs on a node of the vcluster, which gets configuration and "
+                         "invitation when it is primed")
+    head: str | None = Field(default=None, description="host name of that node; null: the vcluster's first")
+
+
+class VcmReply(Reply):
+    """A VCM. `server` holds its connection, null while it is away; `owed` messages are not acknowledged yet. `head`:
+    the node of the vcluster that it runs on, which has no certificate yet where `serial` is empty. `ends_at`: when its
+    certificate ends (null: it has none, or has not shown it since ends are written down); `warned_at`: when its group
+    was told that it does, because the VCM, which renews it by itself months before, has not."""
+
+    vcluster: str
+    serial: str
+    address: str | None
+    about: str
+    server: str | None
+    since: float | None
+    enrolled_at: float
+    owed: int
+    head: str | None
+    ends_at: float | None
+    warned_at: float | None
+
+    @classmethod
+    def of(cls, view: VcmView) -> VcmReply:
+        """From a view."""
+        vcm = view.vcm
+        return cls(vcluster=view.vcluster, serial=vcm.serial, address=vcm.address or None, about=vcm.about,
+                   server=vcm.server, since=vcm.connected_at, enrolled_at=vcm.enrolled_at, owed=view.owed,
+                   head=vcm.head, ends_at=vcm.ends_at, warned_at=vcm.warned_at)
+
+
+class VcmQuery(Paged):
+    """Which VCMs to list."""
+
+    sort: Literal["vcluster", "-vcluster", "enrolled_at", "-enrolled_at"] = "vcluster"
+
+
+class VcmList(Part):
+    """VCMs."""
+
+    items: list[VcmReply]
+
+
+class VcmEnrolled(Reply):
+    """What a VCM needs, shown once: its key is not kept. Key and certificates are PEM, and empty where it is known by
+    its address alone; `configuration` is the text of its file. One inside its vcluster gets all that on the node
+    `head`; `primed`: that node was primed before it could be told."""
+
+    vcluster: str
+    serial: str
+    key: str
+    certificate: str
+    authority: str
+    servers: list[str]
+    configuration: str
+    head: str | None = None
+    primed: bool = False
 
 
 def _enrol(ask: Call) -> Flow:
@@ -27,10 +97,10 @@ def _issued(ask: Call, tx: Any) -> Flow:
     port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, tx, name)
     servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
 
-    def enrol(tx: Any) -> b.VcmEnrolled:
+    def enrol(tx: Any) -> VcmEnrolled:
         vcms.enrol(tx, vcluster=name, serial=issued.serial, address=address, now=ask.now,
                    ends_at=issued.ends_at or None)
-        return b.VcmEnrolled(
+        return VcmEnrolled(
             vcluster=name, serial=issued.serial, key=issued.key.decode(), certificate=issued.certificate.decode(),
             authority=authority.decode(), servers=servers,
             configuration=vcms.configuration(name, servers, tls=not ask.body.plain))
@@ -45,9 +115,9 @@ def _inside(ask: Call, name: str) -> Flow:
                       "inside")
     _port(ask)
 
-    def enrol(tx: Any) -> b.VcmEnrolled:
+    def enrol(tx: Any) -> VcmEnrolled:
         view, to_come = vcms.enrol_inside(tx, vcluster=name, head=ask.body.head, now=ask.now)
-        return b.VcmEnrolled(vcluster=name, serial="", key="", certificate="", authority="", servers=[],
+        return VcmEnrolled(vcluster=name, serial="", key="", certificate="", authority="", servers=[],
                              configuration="", head=view.vcm.head, primed=not to_come)
 
     return enrol
@@ -80,13 +150,13 @@ VCMS = (
           lambda a: in_parts(partial(vcms.every, groups=a.who.groups), a.query.page,
                              lambda one: (one.vcluster, one.vcm.about), "vcluster", vcluster=attrgetter("vcluster"),
                              enrolled_at=attrgetter("vcm.enrolled_at")),
-          shape=listed(b.VcmList, b.VcmReply.of), reply=b.VcmList, query=b.VcmQuery),
+          shape=listed(VcmList, VcmReply.of), reply=VcmList, query=VcmQuery),
     route("GET", "/vclusters/{name}/vcm", see("vcluster"), "Show a vcluster's manager",
-          lambda a: partial(vcms.show, vcluster=a.names["name"]), shape=b.VcmReply.of, reply=b.VcmReply),
+          lambda a: partial(vcms.show, vcluster=a.names["name"]), shape=VcmReply.of, reply=VcmReply),
     route("POST", "/vclusters/{name}/vcm", manage("vcluster"),
           "Enrol a manager for a vcluster: a key and a certificate, shown once. "
           "Whoever was enrolled before may not speak for it any more", _enrol,
-          shape=lambda enrolled: enrolled, reply=b.VcmEnrolled, body=b.VcmEnrol, status=201, secret=True,
+          shape=lambda enrolled: enrolled, reply=VcmEnrolled, body=VcmEnrol, status=201, secret=True,
           action="vcm enrol"),
     route("DELETE", "/vclusters/{name}/vcm", manage("vcluster"), "Let nobody speak for a vcluster any more",
           lambda a: partial(vcms.revoke, vcluster=a.names["name"]), status=204),

@@ -1,15 +1,19 @@
-"""Bodies about energy."""
+"""Energy: what nodes, groups and vclusters used."""
 
 from __future__ import annotations
 
 import csv
+from functools import partial
 from io import StringIO
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from cod.flows.nodes import energy
-from cod.web.bodies.base import Query, Reply
+from cod.flows.people.access import Claim
+from cod.model import Right
+from cod.web.models import Query, Reply
+from cod.web.routes import Call, route
 
 KWH = 3.6e6  # joules
 Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
@@ -69,3 +73,16 @@ class EnergyReport(Reply):
         total = {name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields}
         return cls(since=report.since, until=report.until, by=report.by, counted_until=report.counted_until,
                    items=items, total=EnergySum(**total))
+
+
+def _reads(ask: Call) -> list[Claim]:
+    """Everybody who is signed in, of the groups that they are in; the reserve's is the administrators' to see."""
+    return [Claim(Right.SEE, "group", ask.query.group) if ask.query.group else Claim(Right.ANY)]
+
+
+ENERGY = (
+    route("GET", "/energy", _reads, "Show what nodes used, and what the reserve's sleep has saved",
+          lambda a: partial(energy.report, since=a.query.from_, until=a.query.to, by=a.query.by, group=a.query.group,
+                            groups=a.who.groups, now=a.now),
+          reply=EnergyReport, query=EnergyQuery),
+)

@@ -1,4 +1,4 @@
-"""Routes about captures: nodes' disks on their way into images."""
+"""Captures: nodes' disks that become images."""
 
 from __future__ import annotations
 
@@ -6,12 +6,57 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
+from typing import Literal
+
+from pydantic import Field
 
 from cod.flows.nodes import captures
 from cod.flows.people.access import Claim
 from cod.model import Right
-from cod.web import bodies as b
+from cod.states import CaptureState, NodeState
+from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply
 from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, route, see, use
+
+
+class CaptureWish(Body):
+    """A node's disk is to be saved as an image."""
+
+    image: OwnName
+    template: str | None = Field(default=None, max_length=FULL, description="what the template that writes it shall be "
+                                 "called; left out: as the image; '': make none")
+    group: str | None = Field(default=None, max_length=63, description="whose both shall be; left out: the group's "
+                              "that holds the node; '': the site's")
+
+
+class CaptureReply(Reply):
+    """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of `total` at `rate` a
+    second while it is running."""
+
+    node: str
+    image: str
+    template: str
+    group: str
+    state: CaptureState
+    actor: str
+    asked_at: float
+    ended_at: float | None
+    reason: str
+    node_state: NodeState
+    done: int
+    total: int
+    rate: float
+
+
+class CaptureQuery(Paged):
+    """Which captures to list."""
+
+    sort: Literal["node", "-node", "asked_at", "-asked_at"] = "node"
+
+
+class CaptureList(Part):
+    """Captures, by their nodes' names."""
+
+    items: list[CaptureReply]
 
 
 def _wants(ask: Call) -> Sequence[Claim]:
@@ -32,13 +77,13 @@ CAPTURES = (
           lambda a: in_parts(partial(captures.every, groups=a.who.groups), a.query.page,
                              lambda one: (one.node, one.image), "node", node=attrgetter("node"),
                              asked_at=attrgetter("asked_at")),
-          shape=listed(b.CaptureList, b.CaptureReply.model_validate), reply=b.CaptureList, query=b.CaptureQuery),
+          shape=listed(CaptureList, CaptureReply.model_validate), reply=CaptureList, query=CaptureQuery),
     route("GET", "/nodes/{name}/capture", see("node"), "Show a node's newest capture",
-          lambda a: partial(captures.show, name=a.names["name"], groups=a.who.groups), reply=b.CaptureReply),
+          lambda a: partial(captures.show, name=a.names["name"], groups=a.who.groups), reply=CaptureReply),
     route("POST", "/nodes/{name}/capture", _wants,
           "Save a node's disk as an image: an active node reboots for it, and then goes on",
-          _want, reply=b.CaptureReply, body=b.CaptureWish, status=202),
+          _want, reply=CaptureReply, body=CaptureWish, status=202),
     route("DELETE", "/nodes/{name}/capture", use("node"), "Cancel a node's capture: it goes back to where it was",
           lambda a: partial(captures.cancel, name=a.names["name"], site=a.site, now=a.now, actor=a.actor),
-          reply=b.CaptureReply),
+          reply=CaptureReply),
 )

@@ -1,15 +1,18 @@
-"""Bodies about reclaims: nodes that are being taken from a vcluster."""
+"""Reclaims: nodes that are being taken from a vcluster."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from cod import model
+from cod.flows.scheduler import reclaims
 from cod.flows.scheduler.explain import OTHERS
 from cod.states import ReclaimState
-from cod.web.bodies.base import Body, Paged, Part, Reply
+from cod.web.models import Body, Paged, Part, Reply
+from cod.web.routes import ANYBODY, listed, number, route, see, use
 
 
 class ReclaimQuery(Paged):
@@ -66,3 +69,18 @@ class ReclaimList(Part):
     """Reclaims, the newest first."""
 
     items: list[ReclaimReply]
+
+
+RECLAIMS = (
+    route("GET", "/reclaims", ANYBODY, "List reclaims",
+          lambda a: partial(reclaims.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
+          shape=listed(ReclaimList, ReclaimReply.of), reply=ReclaimList, query=ReclaimQuery),
+    route("GET", "/reclaims/{id}", see("reclaim", "id"), "Show a reclaim and the nodes that were chosen for it",
+          lambda a: partial(reclaims.show, reclaim_id=number(a.names["id"]), groups=a.who.groups),
+          reply=ReclaimReply),
+    route("POST", "/reclaims/{id}/answer", use("reclaim", "id"),
+          "Give nodes of the kind that is taken, in place of those that were chosen",
+          lambda a: partial(reclaims.answer, reclaim_id=number(a.names["id"]), nodes_=a.body.nodes, site=a.site,
+                            now=a.now, actor=a.actor, groups=a.who.groups),
+          reply=ReclaimReply, body=ReclaimAnswer, status=202),
+)

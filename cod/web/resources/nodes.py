@@ -1,17 +1,21 @@
-"""Bodies about nodes."""
+"""Nodes and their consoles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.flows.nodes import nodes
+from cod.flows import views
+from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
-from cod.web.bodies.base import Body, DnsLabel, OneOrSeveral, Paged, Part, Reason, Reply
-from cod.web.bodies.server import ConflictReply
+from cod.web.models import Body, DnsLabel, OneOrSeveral, Paged, Part, Reason, Reply
+from cod.web.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
+from cod.web.resources.server import ConflictReply
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, listed, route, see, use
 
 
 class NodeQuery(Paged):
@@ -240,3 +244,51 @@ def _node(view: model.NodeView) -> dict[str, Any]:
 def _binding(binding: model.Binding) -> BindingReply:
     own = {key: getattr(binding, key) for key in BindingReply.model_fields if key != "address"}
     return BindingReply(address=model.dotted(binding.address), **own)
+
+
+def _on_node(flow: Flow, ask: Call) -> Flow:
+    """An administrator's word about a node: the flow with what every such flow wants."""
+    said = {} if ask.body is None else ask.body.model_dump()
+    return partial(flow, name=ask.names["name"], site=ask.site, now=ask.now, actor=ask.actor, **said)
+
+
+def _changes(body: Any) -> dict[str, Any]:
+    """What a patch names; the node's new name is `new_name` to the flow."""
+    said = body.model_dump(exclude_unset=True)
+    return {"new_name" if key == "name" else key: value for key, value in said.items()}
+
+
+NODES = (
+    route("GET", "/nodes", ANYBODY, "List nodes",
+          lambda a: partial(views.node_list, page=a.query.page, policy=a.site.policy, groups=a.who.groups,
+                            **a.query.filters),
+          shape=listed(NodeList, NodeReply.of), reply=NodeList, query=NodeQuery),
+    route("GET", "/nodes/{name}", see("node"), "Show a node with its report, bindings and history",
+          lambda a: partial(views.node_in_full, name=a.names["name"], policy=a.site.policy, groups=a.who.groups),
+          reply=NodeInFull),
+    route("GET", "/nodes/{name}/history", see("node"), "List a node's transitions",
+          lambda a: partial(views.node_history, name=a.names["name"], page=a.query.page, groups=a.who.groups),
+          shape=listed(HistoryList, Move.model_validate), reply=HistoryList, query=HistoryQuery),
+    route("PATCH", "/nodes/{name}", ADMINS, "Rename a node, or change its block, its power switch or its kept disks",
+          lambda a: partial(nodes.change, name=a.names["name"], site=a.site, now=a.now, actor=a.actor,
+                            **_changes(a.body)),
+          reply=NodeReply, body=NodePatch),
+    route("POST", "/nodes/{name}/approve", ADMINS, "Accept a new machine: its disks are the site's from now on",
+          partial(_on_node, nodes.approve), reply=NodeReply),
+    route("GET", "/nodes/{name}/power", ADMINS, "List what was wished of a node's power lately, and what came of it",
+          lambda a: partial(nodes.power_wishes, name=a.names["name"]),
+          shape=lambda rows: WishList(items=[WishReply.model_validate(row) for row in rows]), reply=WishList),
+    route("POST", "/nodes/{name}/power", use("node"), "Wish a node on, off or power-cycled",
+          partial(_on_node, nodes.power), reply=NodeReply, body=PowerWish, status=202),
+    route("GET", "/nodes/{name}/console", use("node"), "Show what a node wrote on its serial console",
+          lambda a: partial(consoles.readable, name=a.names["name"], rules=a.site.consoles,
+                            everything=a.who.admin, now=a.now),
+          work=lambda a, found: console_reply(a.consoles, found, a.query.since, a.query.bytes),
+          reply=ConsoleReply, query=ConsoleQuery, secret=True),
+    route("POST", "/nodes/{name}/quarantine", ADMINS, "Set a node aside",
+          partial(_on_node, nodes.quarantine), reply=NodeReply, body=Because),
+    route("POST", "/nodes/{name}/restore", ADMINS, "Bring a node back from quarantine or retirement",
+          partial(_on_node, nodes.restore), reply=NodeReply),
+    route("POST", "/nodes/{name}/retire", ADMINS, "Take a node out of the site",
+          partial(_on_node, nodes.retire), reply=NodeReply),
+)

@@ -1,15 +1,34 @@
-"""Bodies about vclusters, requests and groups."""
+"""Vclusters and their requests for nodes."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cod import model
+from cod.flows import views
+from cod.flows.notices import vcms
+from cod.flows.people.access import Claim
+from cod.flows.scheduler import requests, vclusters
+from cod.model import Refused, Right
 from cod.states import RequestState, VclusterState
-from cod.web.bodies.base import REVISION, Body, DnsLabel, OneOrSeveral, Paged, Part, Reply, Seconds, TemplateName, Xml
-from cod.web.bodies.nodes import NodeReply
+from cod.web.models import (
+    REVISION,
+    Body,
+    DnsLabel,
+    OneOrSeveral,
+    Paged,
+    Part,
+    Reply,
+    Seconds,
+    TemplateName,
+    Xml,
+)
+from cod.web.resources.documents import checked
+from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
+from cod.web.routes import ANYBODY, Call, Flow, listed, number, route, see, use
 
 
 class TupleAsk(Body):
@@ -186,77 +205,80 @@ class RequestList(Part):
     items: list[RequestReply]
 
 
-Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
-                             "site's default")]
-Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
-Events = Annotated[list[Literal["notices", "vclusters", "nodes"]], Field(
-    max_length=3, description="what is posted to the webhook: notices for people, what happens to vclusters, to nodes")]
-WebhookUrl = Annotated[str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")]
+def _vcluster_wanted(ask: Call) -> Flow:
+    checked(ask.body.attributes, "requires", "attributes")
+    words = ask.body.model_dump(exclude={"also"})
+    inside = words.pop("vcm_inside")
+    also = [vclusters.Also(each.count, checked(each.attributes, "requires", f"also.{place}.attributes"), each.template)
+            for place, each in enumerate(ask.body.also)]
+    create: Flow = partial(vclusters.create, also=also, key=ask.key, site=ask.site, now=ask.now, **words)
+    if not inside:
+        return create
+    if ask.authority is None or not ask.site.nmp_port:
+        raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file", "vcm_inside")
+
+    def with_vcm(tx: Any) -> Any:
+        """In one transaction: before its node is primed."""
+        made = create(tx)
+        vcms.enrol_inside(tx, vcluster=ask.body.name, head=None, now=ask.now, anew=False)
+        return made
+
+    return with_vcm
 
 
-class GroupCreate(Body):
-    """A new group; leases in seconds."""
-
-    name: DnsLabel
-    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="larger goes first")
-    default_lease: Seconds | None = None
-    max_lease: Seconds | None = None
-    email: Emails = ""
-    webhook: WebhookUrl = ""
-    events: Events = Field(default=["notices"])
-    image_quota: Quota | None = None
+def _nodes_wanted(ask: Call) -> Flow:
+    wanted = [
+        requests.Asked(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
+        for place, each in enumerate(ask.body.tuples)]
+    return partial(requests.submit, vcluster=ask.names["name"], key=ask.key, now=ask.now, wanted=wanted,
+                   spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
 
 
-class GroupPatch(Body):
-    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit; a quota of
-    null: the site's."""
-
-    priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="larger goes first")
-    default_lease: Seconds | None = None
-    max_lease: Seconds | None = None
-    email: Emails | None = None
-    webhook: WebhookUrl | None = None
-    events: Events | None = None
-    image_quota: Quota | None = None
-
-    @model_validator(mode="after")
-    def _something(self) -> GroupPatch:
-        if not self.model_fields_set:
-            raise ValueError("names nothing to change")
-        for name in ("priority", "email", "webhook", "events"):
-            if name in self.model_fields_set and getattr(self, name) is None:
-                raise ValueError(f"{name} cannot be null")
-        return self
+def _creates(ask: Call) -> list[Claim]:
+    """Members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
+    return [Claim(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group", ask.body.group)]  # as to enrol a VCM
 
 
-class WebhookSecret(Reply):
-    """What the signature of a group's webhook is checked with."""
+VCLUSTERS = (
+    route("GET", "/vclusters", ANYBODY, "List vclusters",
+          lambda a: partial(views.vcluster_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
+          shape=listed(VclusterList, VclusterReply.of), reply=VclusterList, query=VclusterQuery),
+    route("GET", "/vclusters/{name}", see("vcluster"), "Show a vcluster with its nodes",
+          lambda a: partial(views.vcluster, name=a.names["name"], policy=a.site.policy), reply=VclusterInFull,
+          sketch=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names["name"]))),
+    route("GET", "/vclusters/{name}/history", see("vcluster"),
+          "List the transitions of nodes while a vcluster held them",
+          lambda a: partial(views.vcluster_history, name=a.names["name"], page=a.query.page, groups=a.who.groups),
+          shape=listed(HistoryList, Move.model_validate), reply=HistoryList, query=HistoryQuery),
+    route("POST", "/vclusters", _creates, "Create a vcluster; its nodes come when the manager grants them",
+          _vcluster_wanted, reply=VclusterInFull, body=VclusterCreate, status=202, makes="/vclusters/{name}"),
+    route("POST", "/vclusters/{name}/resize", use("vcluster"), "Ask for more nodes, or give some back",
+          lambda a: partial(vclusters.resize, name=a.names["name"], key=a.key, site=a.site, now=a.now, actor=a.actor,
+                            **a.body.model_dump()),
+          reply=VclusterInFull, body=Resize, status=202),
+    route("POST", "/vclusters/{name}/extend", use("vcluster"), "Extend the lease",
+          lambda a: partial(vclusters.extend, name=a.names["name"], lease=a.body.lease, site=a.site,
+                            now=a.now),
+          reply=VclusterInFull, body=Extend),
+    route("POST", "/vclusters/{name}/release", use("vcluster"), "Give back some nodes",
+          lambda a: partial(vclusters.release, name=a.names["name"], nodes_=a.body.nodes, site=a.site, now=a.now,
+                            actor=a.actor),
+          reply=VclusterInFull, body=Release, status=202),
+    route("DELETE", "/vclusters/{name}", use("vcluster"), "Give back all nodes and end the vcluster",
+          lambda a: partial(vclusters.delete, name=a.names["name"], site=a.site, now=a.now, actor=a.actor),
+          reply=VclusterInFull, status=202),
+)
 
-    group: str
-    secret: str
-
-
-class GroupReply(Reply):
-    """A group. `email`: addresses, separated by commas."""
-
-    name: str
-    priority: int
-    default_lease: float | None
-    max_lease: float | None
-    email: str
-    webhook: str
-    events: tuple[str, ...]
-    image_quota: int | None
-    created_at: float
-
-
-class GroupQuery(Paged):
-    """Which groups to list."""
-
-    sort: Literal["name", "-name", "priority", "-priority", "created_at", "-created_at"] = "name"
-
-
-class GroupList(Part):
-    """Groups."""
-
-    items: list[GroupReply]
+REQUESTS = (
+    route("GET", "/requests", ANYBODY, "List requests for nodes",
+          lambda a: partial(views.request_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
+          shape=listed(RequestList, RequestReply.of), reply=RequestList, query=RequestQuery),
+    route("GET", "/requests/{id}", see("request", "id"), "Show a request and why it waits",
+          lambda a: partial(views.request, request_id=number(a.names["id"])), reply=RequestReply),
+    route("POST", "/vclusters/{name}/requests", use("vcluster"), "Ask for more nodes: all of the tuples, or nothing",
+          _nodes_wanted, reply=RequestReply, body=RequestSubmit, status=202, makes="/requests/{id}"),
+    route("DELETE", "/requests/{id}", use("request", "id"), "Withdraw a request that waits",
+          lambda a: partial(requests.withdraw, request_id=number(a.names["id"]), reason=f"withdrawn by {a.actor}",
+                            now=a.now),
+          reply=RequestReply),
+)

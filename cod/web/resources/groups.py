@@ -1,25 +1,103 @@
-"""Routes about groups, and what they are told."""
+"""Groups, and how they are told things."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
 
 from cod.flows.notices import notices
 from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import Claim, offered
 from cod.model import Group, Right
-from cod.web import bodies as b
+from cod.web.models import Body, DnsLabel, Paged, Part, Reply, Seconds
+from cod.web.resources.notices import DeliveryList, DeliveryQuery, DeliveryReply, NoticeReply
 from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, manage, number, route, see
 from cod.wire import webhook
 
+Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
+                             "site's default")]
+Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
+Events = Annotated[list[Literal["notices", "vclusters", "nodes"]], Field(
+    max_length=3, description="what is posted to the webhook: notices for people, what happens to vclusters, to nodes")]
+WebhookUrl = Annotated[str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")]
 
-def _secret(key: bytes, name: str, tx: Any, new: bool = False) -> b.WebhookSecret:
+
+class GroupCreate(Body):
+    """A new group; leases in seconds."""
+
+    name: DnsLabel
+    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="larger goes first")
+    default_lease: Seconds | None = None
+    max_lease: Seconds | None = None
+    email: Emails = ""
+    webhook: WebhookUrl = ""
+    events: Events = Field(default=["notices"])
+    image_quota: Quota | None = None
+
+
+class GroupPatch(Body):
+    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit; a quota of
+    null: the site's."""
+
+    priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="larger goes first")
+    default_lease: Seconds | None = None
+    max_lease: Seconds | None = None
+    email: Emails | None = None
+    webhook: WebhookUrl | None = None
+    events: Events | None = None
+    image_quota: Quota | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> GroupPatch:
+        if not self.model_fields_set:
+            raise ValueError("names nothing to change")
+        for name in ("priority", "email", "webhook", "events"):
+            if name in self.model_fields_set and getattr(self, name) is None:
+                raise ValueError(f"{name} cannot be null")
+        return self
+
+
+class WebhookSecret(Reply):
+    """What the signature of a group's webhook is checked with."""
+
+    group: str
+    secret: str
+
+
+class GroupReply(Reply):
+    """A group. `email`: addresses, separated by commas."""
+
+    name: str
+    priority: int
+    default_lease: float | None
+    max_lease: float | None
+    email: str
+    webhook: str
+    events: tuple[str, ...]
+    image_quota: int | None
+    created_at: float
+
+
+class GroupQuery(Paged):
+    """Which groups to list."""
+
+    sort: Literal["name", "-name", "priority", "-priority", "created_at", "-created_at"] = "name"
+
+
+class GroupList(Part):
+    """Groups."""
+
+    items: list[GroupReply]
+
+
+def _secret(key: bytes, name: str, tx: Any, new: bool = False) -> WebhookSecret:
     group = groups.new_secret(tx, name) if new else groups.one(tx, name)
     own = webhook.group_key(key, group.id, name, group.webhook_turn)
-    return b.WebhookSecret(group=name, secret=webhook.secret(own))
+    return WebhookSecret(group=name, secret=webhook.secret(own))
 
 
 def _changes(ask: Call) -> list[Claim]:
@@ -57,41 +135,33 @@ GROUPS = (
           lambda a: in_parts(_shown(a, partial(groups.every, only=a.who.groups)), a.query.page, lambda one: (one.name,),
                              name=attrgetter("name"), priority=attrgetter("priority"),
                              created_at=attrgetter("created_at")),
-          shape=listed(b.GroupList, b.GroupReply.model_validate), reply=b.GroupList, query=b.GroupQuery),
+          shape=listed(GroupList, GroupReply.model_validate), reply=GroupList, query=GroupQuery),
     route("GET", "/groups/{name}", see("group"), "Show a group",
-          lambda a: _shown(a, partial(groups.one, name=a.names["name"])), reply=b.GroupReply),
+          lambda a: _shown(a, partial(groups.one, name=a.names["name"])), reply=GroupReply),
     route("POST", "/groups", ADMINS, "Create a group",
           lambda a: partial(groups.create, now=a.now, rules=a.site.notices,
                             **a.body.model_dump()),
-          reply=b.GroupReply, body=b.GroupCreate, status=201, makes="/groups/{name}"),
+          reply=GroupReply, body=GroupCreate, status=201, makes="/groups/{name}"),
     route("PATCH", "/groups/{name}", _changes, "Change a group's priority, its leases, or how it is told things",
           lambda a: partial(groups.change, name=a.names["name"], changes=a.body.model_dump(exclude_unset=True),
                             rules=a.site.notices, now=a.now),
-          reply=b.GroupReply, body=b.GroupPatch),
+          reply=GroupReply, body=GroupPatch),
     route("DELETE", "/groups/{name}", ADMINS, "Remove a group that owns nothing any more",
           lambda a: partial(groups.delete, name=a.names["name"]), status=204),
     route("GET", "/groups/{name}/webhook-secret", manage("group"),
           "Show what the signature of the group's webhook is checked with",
-          lambda a: partial(_secret, a.webhook_key, a.names["name"]), reply=b.WebhookSecret, secret=True),
+          lambda a: partial(_secret, a.webhook_key, a.names["name"]), reply=WebhookSecret, secret=True),
     route("POST", "/groups/{name}/webhook-secret", manage("group"),
           "Change what the signature of the group's webhook is checked with",
-          lambda a: partial(_secret, a.webhook_key, a.names["name"], new=True), reply=b.WebhookSecret, secret=True),
+          lambda a: partial(_secret, a.webhook_key, a.names["name"], new=True), reply=WebhookSecret, secret=True),
     route("GET", "/groups/{name}/deliveries", see("group"), "List what was, or is to be, delivered to a group",
           lambda a: partial(notices.deliveries, group=a.names["name"], page=a.query.page, **a.query.filters),
-          shape=listed(b.DeliveryList, b.DeliveryReply.of_pair), reply=b.DeliveryList, query=b.DeliveryQuery),
+          shape=listed(DeliveryList, DeliveryReply.of_pair), reply=DeliveryList, query=DeliveryQuery),
     route("POST", "/groups/{name}/deliveries/{id}/resend", manage("group"), "Deliver something once more",
           lambda a: _counted(a, partial(notices.again, group=a.names["name"], send_id=number(a.names["id"]),
                                         now=a.now)),
-          shape=b.DeliveryReply.of_pair, reply=b.DeliveryReply, status=202),
+          shape=DeliveryReply.of_pair, reply=DeliveryReply, status=202),
     route("POST", "/groups/{name}/test-notice", manage("group"), "Send the group a test notice",
           lambda a: _counted(a, partial(notices.test, group=a.names["name"], actor=a.actor, now=a.now)),
-          reply=b.NoticeReply, status=202, makes="/notices/{id}"),
-)
-
-NOTICES = (
-    route("GET", "/notices", ANYBODY, "List notices",
-          lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          shape=listed(b.NoticeList, b.NoticeReply.of), reply=b.NoticeList, query=b.NoticeQuery),
-    route("GET", "/notices/{id}", see("notice", "id"), "Show a notice and how its deliveries stand",
-          lambda a: partial(notices.one, notice_id=number(a.names["id"])), reply=b.NoticeReply),
+          reply=NoticeReply, status=202, makes="/notices/{id}"),
 )

@@ -1,15 +1,20 @@
-"""Bodies about the server itself."""
+"""The server itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from importlib.metadata import version
 from typing import Any, Literal
 
 from pydantic import Field
 
-from cod import model
+from cod import model, states
+from cod.flows import views
+from cod.model import Site
 from cod.states import NodeEvent, NodeState
-from cod.web.bodies.base import Paged, Part, Query, Reply
+from cod.web.models import Paged, Part, Query, Reply
+from cod.web.routes import ADMINS, ANYBODY, listed, nothing, route
 
 
 class ConflictReply(Reply):
@@ -111,3 +116,38 @@ class Problem(Reply):
     code: str
     field: str | None = None
     errors: list[FieldFault] = Field(default=[], description="of 422: all that is wrong")
+
+
+def _health(counts: list[tuple[str, str, int]]) -> Health:
+    by_thing: dict[str, dict[str, int]] = {}
+    for thing, label, count in counts:
+        by_thing.setdefault(thing, {})[label] = count
+    return Health(ok=True, counts=by_thing)
+
+
+def lifecycle() -> Lifecycle:
+    """The lifecycle's table as a reply."""
+    rules = [StateReply.model_validate({
+                 "name": state, "kind": rule.kind, "about": rule.about, "deadline": rule.deadline,
+                 "retries": rule.retries})
+             for state, rule in states.NODE_RULES.items()]
+    arrows = [Arrow(state=state, event=event, to=to) for (state, event), to in states.NODE_TRANSITIONS.items()]
+    return Lifecycle(states=rules, arrows=arrows)
+
+
+def _info(site: Site) -> ServerInfo:
+    return ServerInfo(
+        name=site.name, domain=site.domain, version=version("cod"), subnets=[each.name for each in site.subnets],
+        http_port=site.http_port, confd_port=site.confd_port)
+
+
+SERVER = (
+    route("GET", "/conflicts", ADMINS,
+          "List address and identity conflicts, newest first",
+          lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
+          shape=listed(ConflictList, ConflictReply.of), reply=ConflictList, query=ConflictQuery),
+    route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()), reply=Lifecycle),
+    route("GET", "/health", ANYBODY, "Does the server answer, and its database?",
+          lambda a: views.alive if a.is_stranger else views.counts, shape=_health, reply=Health, open=True),
+    route("GET", "/server", ANYBODY, "Show what this server is", lambda a: nothing(_info(a.site)), reply=ServerInfo),
+)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 
 from cod.model import LONGEST, Page
 
@@ -123,3 +123,11 @@ class Part(Reply):
 
     next: str | None
     total: int | None
+
+
+UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]{0,31}$", description="a sign-in name")]
+RoleName = Literal["owner", "member", "viewer"]
+Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Email = Annotated[str, Field(max_length=254)]
+Password = Annotated[SecretStr, Field(min_length=1, max_length=1000)]
+Secret = Annotated[SecretStr, Field(min_length=1, max_length=200)]

@@ -1,4 +1,4 @@
-"""Routes about uploads: files on their way in, by the tus protocol (docs/uploads.md)."""
+"""Uploads: files on their way in, by the tus protocol (docs/uploads.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import attrgetter
 from cod.flows.images import uploads
 from cod.flows.people.access import Claim
 from cod.model import Right
-from cod.web import bodies as b
+from cod.web.resources.software import UploadCreate, UploadList, UploadQuery, UploadReply
 from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, route, see, use
 
 SITE = ("", "site")  # how the site itself is named as an owner
@@ -37,11 +37,11 @@ UPLOADS = (
           lambda a: in_parts(partial(uploads.every, groups=a.who.groups), a.query.page, attrgetter("name", "group"),
                              name=attrgetter("name"), created_at=attrgetter("created_at"),
                              expires_at=attrgetter("expires_at")),
-          shape=listed(b.UploadList, b.UploadReply.model_validate), reply=b.UploadList, query=b.UploadQuery),
+          shape=listed(UploadList, UploadReply.model_validate), reply=UploadList, query=UploadQuery),
     route("POST", "/uploads", _owner, "Begin an upload; its first piece may come along", _create,
-          reply=b.UploadReply, body=b.UploadCreate, status=201, upload=True, makes="/uploads/{id}"),
+          reply=UploadReply, body=UploadCreate, status=201, upload=True, makes="/uploads/{id}"),
     route("GET", "/uploads/{id}", see("upload", "id"), "Show an upload; HEAD tells where to go on", _one,
-          reply=b.UploadReply, upload=True),
+          reply=UploadReply, upload=True),
     route("PATCH", "/uploads/{id}", use("upload", "id"), "Send the next piece; the last one makes the image", _one,
           status=204, upload=True),
     route("DELETE", "/uploads/{id}", use("upload", "id"), "Give an upload up",

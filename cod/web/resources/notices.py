@@ -1,14 +1,17 @@
-"""Bodies about notices."""
+"""Notices: what groups are told, and how deliveries stand."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
 from cod import model
+from cod.flows.notices import notices
 from cod.flows.notices.notices import host
-from cod.web.bodies.base import Paged, Part, Reply
+from cod.web.models import Paged, Part, Reply
+from cod.web.routes import ANYBODY, listed, number, route, see
 
 ADMINISTRATORS = "the site's administrators"
 
@@ -104,3 +107,12 @@ class NoticeList(Part):
     """Notices, the newest first."""
 
     items: list[NoticeReply]
+
+
+NOTICES = (
+    route("GET", "/notices", ANYBODY, "List notices",
+          lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
+          shape=listed(NoticeList, NoticeReply.of), reply=NoticeList, query=NoticeQuery),
+    route("GET", "/notices/{id}", see("notice", "id"), "Show a notice and how its deliveries stand",
+          lambda a: partial(notices.one, notice_id=number(a.names["id"])), reply=NoticeReply),
+)

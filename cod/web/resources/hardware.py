@@ -1,14 +1,18 @@
-"""Bodies about node types and blocks."""
+"""Node types and blocks."""
 
 from __future__ import annotations
 
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.web.bodies.base import Body, DnsLabel, Paged, Part, Reply
-from cod.web.bodies.nodes import NodeReply
+from cod.flows.nodes import blocks, types
+from cod.web.models import Body, DnsLabel, Paged, Part, Reply
+from cod.web.resources.nodes import NodeReply
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, route
 
 Mark = Annotated[int, Field(ge=0, le=1_000_000)]
 Watts = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
@@ -109,9 +113,6 @@ def _type(view: model.TypeView) -> dict[str, Any]:
     return own | {"nodes": sum(view.states.values()), "states": dict(view.states), "facts": facts}
 
 
-# ---------------------------------------------------------------- blocks
-
-
 class BlockCreate(Body):
     """A new block."""
 
@@ -176,3 +177,55 @@ class ProposalReply(Reply):
 
     blocks: list[ProposedBlock]
     unknown: list[str]
+
+
+def _type_changes(ask: Call) -> Flow:
+    said = ask.body.model_dump(exclude_unset=True)
+    said = {"new_name" if key == "name" else key: value for key, value in said.items()}
+    return partial(types.change, name=ask.names["name"], site=ask.site, **said)
+
+
+def _texts(view: Any) -> list[str]:
+    return [view.type.name, *(value for _, value in view.facts)]
+
+
+TYPES = (
+    route("GET", "/types", ANYBODY, "List node types with their nodes by state",
+          lambda a: in_parts(types.every, a.query.page, _texts, name=attrgetter("type.name"),
+                             cost=attrgetter("type.cost"), created_at=attrgetter("type.created_at"),
+                             nodes=lambda one: sum(one.states.values())),
+          shape=listed(TypeList, TypeReply.of), reply=TypeList, query=TypeQuery),
+    route("POST", "/types/refresh", ADMINS, "Work out nodes' types anew by the site's rules, some nodes at a time",
+          lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
+          reply=TypeRefreshed, body=TypeRefresh),
+    route("GET", "/types/{name}", ANYBODY, "Show a node type with its attributes and nodes",
+          lambda a: partial(types.show, name=a.names["name"], site=a.site, groups=a.who.groups), reply=TypeInFull),
+    route("PATCH", "/types/{name}", ADMINS, "Rename a node type, or change its cost, marks or watts", _type_changes,
+          reply=TypeReply, body=TypePatch),
+    route("DELETE", "/types/{name}", ADMINS, "Forget a node type that has no nodes",
+          lambda a: partial(types.delete, name=a.names["name"]), status=204),
+)
+
+BLOCKS = (
+    route("GET", "/blocks", ANYBODY, "List blocks with their nodes by type",
+          lambda a: in_parts(blocks.every, a.query.page, lambda one: (one.name,), name=attrgetter("name"),
+                             nodes=lambda one: sum(one.types.values())),
+          shape=listed(BlockList, BlockReply.of), reply=BlockList, query=BlockQuery),
+    route("POST", "/blocks", ADMINS, "Create a block", lambda a: partial(blocks.create, name=a.body.name),
+          reply=BlockReply, body=BlockCreate, status=201, makes="/blocks/{name}"),
+    route("GET", "/blocks/proposal", ADMINS,
+          "Show which blocks the network suggests, and why", lambda a: blocks.proposal,
+          reply=ProposalReply),
+    route("POST", "/blocks/proposal", ADMINS, "Make the blocks that the network suggests, all or some",
+          lambda a: partial(blocks.apply, only=a.body.blocks), reply=ProposalReply, body=ProposalApply),
+    route("GET", "/blocks/{name}", ADMINS, "Show a block", lambda a: partial(blocks.show, name=a.names["name"]),
+          reply=BlockReply),
+    route("DELETE", "/blocks/{name}", ADMINS, "Delete a block that has no nodes",
+          lambda a: partial(blocks.delete, name=a.names["name"]), status=204),
+    route("POST", "/blocks/{name}/add", ADMINS, "Put nodes into a block",
+          lambda a: partial(blocks.put, name=a.names["name"], nodes=a.body.nodes),
+          reply=BlockReply, body=BlockNodes),
+    route("POST", "/blocks/{name}/remove", ADMINS, "Take nodes out of a block",
+          lambda a: partial(blocks.remove, name=a.names["name"], nodes=a.body.nodes),
+          reply=BlockReply, body=BlockNodes),
+)

@@ -1,16 +1,20 @@
-"""Bodies about the pool over time."""
+"""The pool over time."""
 
 from __future__ import annotations
 
 import csv
+from functools import partial
 from io import StringIO
 from typing import Literal
 
 from pydantic import Field
 
+from cod.flows.people.access import Claim
 from cod.flows.scheduler import usage
-from cod.web.bodies.base import Query, Reply
-from cod.web.bodies.energy import Moment
+from cod.model import Right
+from cod.web.models import Query, Reply
+from cod.web.resources.energy import Moment
+from cod.web.routes import ANYBODY, Call, route
 
 Format = Literal["json", "csv"] | None
 
@@ -67,3 +71,21 @@ class ChartReply(Reply):
         for place, start in enumerate(self.starts):
             lines.writerows([start, self.span, one.name or "(others)", one.nodes[place]] for one in self.series)
         return out.getvalue()
+
+
+def _reads(ask: Call) -> list[Claim]:
+    """Everybody who is signed in, of the groups that they are in."""
+    named = [Claim(Right.SEE, kind, getattr(ask.query, kind)) for kind in ("group", "vcluster")
+             if getattr(ask.query, kind)]
+    return named or [Claim(Right.ANY)]
+
+
+USAGE = (
+    route("GET", "/timeline", _reads, "Show who held how many nodes when",
+          lambda a: partial(usage.held, since=a.query.from_, until=a.query.to, groups=a.who.groups, now=a.now,
+                            **a.query.model_dump(include={"by", "limit", "group", "vcluster", "type"})),
+          reply=ChartReply, query=TimelineQuery),
+    route("GET", "/pool/history", ANYBODY, "Show how many nodes were in which state when",
+          lambda a: partial(usage.states, since=a.query.from_, until=a.query.to, type=a.query.type, now=a.now),
+          reply=ChartReply, query=StatesQuery),
+)

@@ -1,0 +1,217 @@
+"""Users and members of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.people import invitations, people, sshkeys
+from cod.flows.people.access import Claim
+from cod.model import Right
+from cod.web.models import Body, Email, Line, Paged, Part, Reply, RoleName, UserName
+from cod.web.resources.invitations import Invited, linked, told
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, route, see
+
+
+class SessionsEnded(Reply):
+    """How many browsers were signed out."""
+
+    ended: int
+
+
+class GroupKey(Reply):
+    """A key that the nodes of a group's vclusters let in. `line` is one of an authorized_keys file."""
+
+    user: str
+    name: str
+    algorithm: str
+    fingerprint: str
+    line: str
+
+    @classmethod
+    def of(cls, parts: tuple[str, model.SshKey]) -> GroupKey:
+        """From the user's name and the row."""
+        user, key = parts
+        return cls(user=user, name=key.name, algorithm=key.algorithm, fingerprint=key.fingerprint, line=key.line)
+
+
+class GroupKeyList(Reply):
+    """Keys by user."""
+
+    items: list[GroupKey]
+
+
+class UserQuery(Paged):
+    """Which users to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
+
+
+class UserCreate(Body):
+    """A new user; the answer has a link by which they set their password."""
+
+    name: UserName
+    full_name: Line = ""
+    email: Email = ""
+    admin: bool = Field(default=False, description="a site administrator")
+    mail: bool = Field(default=False, description="send the link to `email`")
+
+
+class UserPatch(Body):
+    """What to change of a user."""
+
+    full_name: Line | None = None
+    email: Email | None = None
+    admin: bool | None = None
+    disabled: bool | None = Field(default=None, description="true: signed out everywhere at once, and may not sign in")
+
+
+class UserReply(Reply):
+    """A user. `directory`: where they sign in: '' here, ldap or oidc; `absent`: it does not know them any more;
+    `signed_in_at`: when they last did, null: never, or not to be told."""
+
+    closed = frozenset({"signed_in_at"})
+
+    name: str
+    full_name: str
+    email: str
+    admin: bool
+    disabled: bool
+    created_at: float
+    directory: str
+    absent: bool
+    signed_in_at: float | None
+
+    @classmethod
+    def of(cls, user: model.User) -> UserReply:
+        """From the row."""
+        return cls(**_user(user))
+
+
+class UserList(Part):
+    """Users."""
+
+    items: list[UserReply]
+
+
+class Membership(Reply):
+    """What somebody is in a group."""
+
+    group: str
+    role: str
+
+
+class UserInFull(UserReply):
+    """A user, and what they are in the groups that whoever asks may see."""
+
+    groups: list[Membership]
+
+    @classmethod
+    def of_parts(cls, parts: tuple[model.User, list[model.Member]]) -> UserInFull:
+        """From the row and the roles."""
+        return cls(**_user(parts[0]), groups=[Membership.model_validate(each) for each in parts[1]])
+
+
+def _user(user: model.User) -> dict[str, Any]:
+    own = {key: getattr(user, key) for key in UserReply.model_fields if key not in ("disabled", "absent")}
+    return own | {"disabled": user.disabled_at is not None, "absent": user.absent_at is not None}
+
+
+class MemberSet(Body):
+    """What somebody is to be in a group. `force`: the group may be without an owner, as administrators may want."""
+
+    role: RoleName
+    force: bool = False
+
+
+class MemberReply(Reply):
+    """Somebody's role in a group."""
+
+    group: str
+    user: str
+    full_name: str
+    email: str
+    role: str
+
+
+class MemberList(Reply):
+    """The members of a group, by name."""
+
+    items: list[MemberReply]
+
+
+def _added(ask: Call) -> Flow:
+    """A new user, and the link by which they set their password."""
+    told = ask.body.model_dump(exclude={"mail"})
+    link = linked(invitations.renew, ask, user=ask.body.name)
+
+    def add(tx: Any) -> Any:
+        people.create(tx, now=ask.now, **told)
+        return link(tx)
+
+    return add
+
+
+def said(body: Any) -> dict[str, Any]:
+    """What a patch names; null says nothing."""
+    return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
+
+
+def _in_group(ask: Call) -> Sequence[Claim]:
+    """A member, for those who may see the group."""
+    return (Claim(Right.SEE, "group", ask.names["name"]),)
+
+
+def _sets(ask: Call) -> Sequence[Claim]:
+    """The owners of the group; that it may be without one is an administrator's word."""
+    forced = (Claim(Right.ADMIN),) if ask.body.force else ()
+    return (Claim(Right.MANAGE, "group", ask.names["name"]), *forced)
+
+
+def _removes(ask: Call) -> Sequence[Claim]:
+    """The owners of the group; whoever is in it may leave."""
+    leaves = ask.who.person == ask.names["user"] and ask.who.only is None
+    return (Claim(Right.SEE if leaves else Right.MANAGE, "group", ask.names["name"]),)
+
+
+USERS = (
+    route("GET", "/users", ANYBODY, "List users: those one is in a group with, or all",
+          lambda a: in_parts(partial(people.every, groups=a.who.groups), a.query.page,
+                             lambda one: (one.name, one.full_name, one.email), name=attrgetter("name"),
+                             created_at=attrgetter("created_at")),
+          shape=listed(UserList, UserReply.of), reply=UserList, query=UserQuery),
+    route("GET", "/users/{name}", see("user"), "Show a user",
+          lambda a: partial(people.one, name=a.names["name"], groups=a.who.groups), reply=UserInFull),
+    route("POST", "/users", ADMINS, "Make a user, and a link by which they set their password", _added, work=told,
+          reply=Invited, body=UserCreate, status=201, secret=True, makes="/users/{user}"),
+    route("PATCH", "/users/{name}", ADMINS, "Change a user; one who is disabled is signed out everywhere at once",
+          lambda a: partial(people.change, name=a.names["name"], changes=said(a.body), now=a.now),
+          reply=UserInFull, body=UserPatch),
+    route("DELETE", "/users/{name}", ADMINS, "Delete a user for good, with their sessions, tokens, keys and roles",
+          lambda a: partial(people.delete, name=a.names["name"]), status=204),
+    route("DELETE", "/users/{name}/sessions", ADMINS, "Sign a user out everywhere",
+          lambda a: partial(people.end_sessions, name=a.names["name"]),
+          shape=lambda count: SessionsEnded(ended=count), reply=SessionsEnded),
+)
+
+MEMBERS = (
+    route("GET", "/groups/{name}/members", see("group"), "List the members of a group",
+          lambda a: partial(people.members, group=a.names["name"]),
+          shape=listed(MemberList, MemberReply.model_validate), reply=MemberList),
+    route("GET", "/groups/{name}/members/{user}", _in_group, "Show what somebody is in a group",
+          lambda a: partial(people.member, group=a.names["name"], user=a.names["user"]), reply=MemberReply),
+    route("PUT", "/groups/{name}/members/{user}", _sets, "Make somebody owner, member or viewer of a group",
+          lambda a: partial(people.set_role, group=a.names["name"], user=a.names["user"], enlist=a.who.admin,
+                            **a.body.model_dump()),
+          reply=MemberReply, body=MemberSet),
+    route("DELETE", "/groups/{name}/members/{user}", _removes, "Take somebody out of a group",
+          lambda a: partial(people.remove, group=a.names["name"], user=a.names["user"]), status=204),
+    route("GET", "/groups/{name}/keys", see("group"), "List the SSH keys that the nodes of a group's vclusters let in",
+          lambda a: partial(sshkeys.of_group, group=a.names["name"]),
+          shape=listed(GroupKeyList, GroupKey.of), reply=GroupKeyList),
+)

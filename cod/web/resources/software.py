@@ -1,0 +1,279 @@
+"""Images and templates."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from operator import attrgetter
+from threading import Lock
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.images import images, templates
+from cod.flows.people.access import Claim
+from cod.images.verify import verify
+from cod.model import Right
+from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply, Sha256
+from cod.web.resources.documents import checked
+from cod.web.routes import ADMINS, ANYBODY, Call, in_parts, listed, route, see, use
+from cod.wire import xmldoc
+
+RAW = "take it in although it holds neither a partition table nor a file system that is known here"
+
+
+class ImageAdd(Body):
+    """A file on the server to take in as an image; only the local administrator may name one."""
+
+    name: OwnName
+    path: str = Field(min_length=1, max_length=4096, pattern="^/")
+    sha256: Sha256 | None = None
+    plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+    raw: bool = Field(default=False, description=RAW)
+    group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
+
+
+class UploadCreate(Body):
+    """A file that is to be sent piece by piece and become an image."""
+
+    name: OwnName
+    size: int = Field(ge=0, le=2**63 - 1, description="bytes")
+    group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
+    sha256: Sha256 | None = None
+    plain: bool = Field(default=False, description="serve it as it is: a kernel or ramdisk")
+    raw: bool = Field(default=False, description=RAW)
+
+
+class UploadReply(Reply):
+    """A file on its way in: `offset` of its `size` bytes are on the server's disk. It is given up at `expires_at`
+    unless more of it comes."""
+
+    id: str
+    name: str
+    group: str
+    size: int
+    offset: int
+    sha256: str
+    plain: bool
+    raw: bool
+    actor: str
+    created_at: float
+    expires_at: float
+
+
+class UploadQuery(Paged):
+    """Which uploads to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at", "expires_at", "-expires_at"] = "name"
+
+
+class UploadList(Part):
+    """Uploads under way."""
+
+    items: list[UploadReply]
+
+
+class ImageReply(Reply):
+    """An image. `name` is its full name: 'physics/debian', or 'debian' of the site's. `size` is of the disk, `used` of
+    its used chunks, `stored` of the served form; `sector` is the bytes of the logical sectors of the disks that it is
+    for, 0 if any will do; `used_by` are templates that name it, as 'name@revision', as far as one may see them."""
+
+    name: str
+    group: str
+    state: Literal["ingesting", "ready", "failed"]
+    format: str
+    content: str
+    size: int
+    used: int
+    stored: int
+    sha256: str
+    digest: str
+    sector: int
+    created_at: float
+    reason: str
+    used_by: list[str]
+
+
+class ImageQuery(Paged):
+    """Which images to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at", "stored", "-stored", "state", "-state", "group",
+                  "-group"] = "name"
+
+
+class ImageList(Part):
+    """Images."""
+
+    items: list[ImageReply]
+
+
+class Verified(Reply):
+    """What reading an image again found: `bad` names damaged chunks."""
+
+    ok: bool
+    chunks: int
+    bad: list[str]
+
+
+class TemplateDocument(Body):
+    """A template's XML."""
+
+    document: Annotated[str, Field(min_length=1, max_length=2**18)]
+    group: str = Field(default="", max_length=63, description="whose it is; empty: the site's")
+
+
+class TemplateQuery(Paged):
+    """Which templates to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
+
+    name: str = Field(default="", max_length=FULL, description="all revisions of this one, not the newest of each")
+
+
+class TemplateReply(Reply):
+    """A revision of a template."""
+
+    name: str
+    revision: int
+    digest: str
+    created_at: float
+    retired_at: float | None
+
+
+class TemplateInFull(TemplateReply):
+    """A revision of a template with its XML."""
+
+    document: str
+
+
+class TemplateList(Part):
+    """Templates."""
+
+    items: list[TemplateReply]
+
+
+class TemplateFault(Reply):
+    """One fault of a template's document."""
+
+    line: int
+    sentence: str
+
+
+class TemplateCheck(Reply):
+    """What is wrong with a template's document; nothing, if `ok`."""
+
+    ok: bool
+    faults: list[TemplateFault]
+
+
+_READING = Lock()
+
+
+def _read_again(ask: Call, image: model.Image) -> Verified:
+    """In a thread: reads the whole image. One at a time: there are ten threads, and people sign in by them, too."""
+    if not _READING.acquire(blocking=False):
+        raise model.Refused("busy", "another image is being read at this moment; try again when that is done")
+    try:
+        found = verify(ask.images, image.digest)
+    finally:
+        _READING.release()
+    return Verified(ok=not found.bad, chunks=found.chunks, bad=list(found.bad))
+
+
+def _read_template(ask: Call) -> Any:
+    """In a thread: the document, read. Raises `Refused`."""
+    return templates.read(checked(ask.body.document, "template", "document"))
+
+
+def _faults(ask: Call) -> Any:
+    """In a thread: the document, read; or the faults that it shows before the database is asked."""
+    try:
+        xmldoc.parse(ask.body.document.encode(), "template")
+        return templates.read(ask.body.document)
+    except xmldoc.Refused as fault:
+        return [TemplateFault(line=fault.line, sentence=fault.reason)]
+    except model.Refused as fault:
+        return [TemplateFault(line=_line(ask.body.document, fault.sentence), sentence=fault.sentence)]
+
+
+def _check_template(tx: Any, read: Any, document: str, group: str) -> list[TemplateFault]:
+    if isinstance(read, list):
+        return read
+    try:
+        templates.check(tx, configuration=read, group=group)
+    except model.Refused as fault:
+        return [TemplateFault(line=_line(document, fault.sentence), sentence=fault.sentence)]
+    return []
+
+
+def _line(document: str, sentence: str) -> int:
+    """Return the line of the document that has the first value which the sentence quotes; 0 where none has."""
+    quoted = re.search(r"'([^']+)'", sentence)
+    if quoted is None:
+        return 0
+    return next((number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line), 0)
+
+
+def _owner(group: str) -> Claim:
+    """What the site owns, its administrators care for; what a group owns, its members."""
+    return Claim(Right.USE, "group", group) if group else Claim(Right.ADMIN)
+
+
+def _adds(ask: Call) -> list[Claim]:
+    """Members and owners of the group that it shall belong to; for the site, its administrators."""
+    return [_owner(ask.body.group)]
+
+
+def _lists(ask: Call) -> list[Claim]:
+    """Everybody who is signed in; those of one template, who may look at it."""
+    return [Claim(Right.SEE, "template", ask.query.name) if ask.query.name else Claim(Right.ANY)]
+
+
+def _checks(ask: Call) -> list[Claim]:
+    """Everybody who is signed in; for a group, who is in it."""
+    return [Claim(Right.SEE, "group", ask.body.group) if ask.body.group else Claim(Right.ANY)]
+
+
+IMAGES = (
+    route("GET", "/images", ANYBODY, "List images",
+          lambda a: in_parts(partial(images.every, groups=a.who.groups), a.query.page, attrgetter("name", "group"),
+                             name=attrgetter("name"), created_at=attrgetter("created_at"), group=attrgetter("group"),
+                             stored=attrgetter("stored"), state=attrgetter("state")),
+          shape=listed(ImageList, ImageReply.model_validate), reply=ImageList, query=ImageQuery),
+    route("GET", "/images/{name}", see("image"), "Show an image",
+          lambda a: partial(images.show, name=a.names["name"], groups=a.who.groups), reply=ImageReply),
+    route("POST", "/images", ADMINS, "Take in a file of the server as an image",
+          lambda a: partial(images.add, name=a.body.name, source=a.body.path, sha256=a.body.sha256 or "",
+                            plain=a.body.plain, raw=a.body.raw, group=a.body.group, now=a.now),
+          reply=ImageReply, body=ImageAdd, status=202, local=True, makes="/images/{name}"),
+    route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
+          lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=Verified, quiet=True,
+          dear=True),
+    route("DELETE", "/images/{name}", use("image"), "Delete an image that no template names",
+          lambda a: partial(images.delete, name=a.names["name"]), status=204),
+)
+
+TEMPLATES = (
+    route("GET", "/templates", _lists, "List templates: the newest revision of each, or all of one",
+          lambda a: in_parts(partial(templates.every, name=a.query.name, groups=a.who.groups), a.query.page,
+                             lambda one: (one.name,), name=lambda one: f"{one.name}@{one.revision:09}",
+                             created_at=attrgetter("created_at")),
+          shape=listed(TemplateList, TemplateReply.model_validate), reply=TemplateList, query=TemplateQuery),
+    route("GET", "/templates/{name}", see("template"), "Show a template: 'name' or 'name@revision'",
+          lambda a: partial(templates.resolve, name=a.names["name"]), reply=TemplateInFull),
+    route("POST", "/templates", _adds,
+          "Add a template; a changed document becomes a new revision",
+          lambda a: partial(templates.add, document=a.body.document, configuration=a.prepared, group=a.body.group,
+                            now=a.now),
+          reply=TemplateReply, body=TemplateDocument, status=201, before=_read_template, dear=True,
+          makes="/templates/{name}@{revision}"),
+    route("POST", "/templates/check", _checks, "Say what is wrong with a template's document; nothing is stored",
+          lambda a: partial(_check_template, read=a.prepared, document=a.body.document, group=a.body.group),
+          shape=lambda faults: TemplateCheck(ok=not faults, faults=faults), reply=TemplateCheck,
+          body=TemplateDocument, quiet=True, before=_faults, dear=True),
+    route("DELETE", "/templates/{name}", use("template"),
+          "Retire a revision, or all of a template's, that nothing uses",
+          lambda a: partial(templates.retire, name=a.names["name"], now=a.now),
+          shape=listed(TemplateList, TemplateReply.model_validate), reply=TemplateList),
+)
