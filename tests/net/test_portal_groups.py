@@ -7,7 +7,7 @@ from typing import Any
 
 from cod.model import Role
 from cod.store.people import groups, people
-from cod.web.portal.groups import amount
+from cod.web.portal.pages.groups import amount
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in

@@ -8,7 +8,7 @@ from cod.states import NodeState
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.people import groups
-from cod.web.portal.overview import sorts
+from cod.web.portal.pages.overview import sorts
 from tests.net.apiserver import NOW, Served, add_node
 from tests.net.portalclient import Browser, member, signed_in
 from tests.net.test_event_streams import _vcluster, held

@@ -12,7 +12,7 @@ from cod.flows import views
 from cod.flows.people import people, sshkeys
 from cod.model import Site, Who
 from cod.store import tables as t
-from cod.web.portal import vclusters
+from cod.web.portal.pages import vclusters
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import signed_in

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
-from cod.web.portal.pages import Action
+from cod.web.portal.page import Action
 from cod.web.portal.registry import ACTIONS
 from tests.net.rights_world import standing
 from tests.net.test_rights_walk import BODIES, KINDS, UNKNOWN, Walk, name_of

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from cod.model import Site
 from cod.web.portal.front import Portal
-from cod.web.portal.pages import Page
+from cod.web.portal.page import Page
 from cod.web.portal.registry import ACTIONS, PAGES
 from cod.web.routes import ANYBODY
 from tests.net.apiserver import Served

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.web.portal import attributes, formatting, timeline
+from cod.web.portal import attributes, formatting
+from cod.web.portal.pages import timeline
 
 
 @pytest.mark.parametrize(("path", "value", "said"), [

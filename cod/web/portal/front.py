@@ -26,7 +26,7 @@ from cod.web.portal import links, nav, sessions
 from cod.web.portal.answers import Answer, PageRequest, check_host, packed, redirect, same_origin
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
-from cod.web.portal.pages import Action, Page, SessionAction
+from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
 from cod.web.routes import Call, Flow, Route
 

@@ -3,7 +3,7 @@ whose POSTs run through the API's own routes. It can do nothing that the API can
 
 How to add a page
 =================
-1. In a module by noun (`cod/web/portal/vclusters.py`; see `overview.py`), a `Page`:
+1. In a module by noun (`cod/web/portal/pages/vclusters.py`; see `overview.py`), a `Page`:
 
        Page("/vclusters/{name}", "vcluster.html", _vcluster, see("vcluster"), nav="/vclusters")
 
@@ -12,7 +12,7 @@ How to add a page
 
    `load(ask)` returns a flow (a function of tx) whose value is a mapping: the template's variables. `together` composes
    existing flows in one read transaction. `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by
-   the page's model, a `bodies.base.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
+   the page's model, a `web.models.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
    Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by the flow.
 2. Put the module into the table below. An entry of the navigation shows as soon as its page is there.
 3. A template `web/templates/vcluster.html`:
@@ -68,7 +68,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from cod.web.portal import (
+from cod.web.portal.page import Action, Page, SessionAction
+from cod.web.portal.pages import (
     account,
     audit,
     captures,
@@ -88,7 +89,6 @@ from cod.web.portal import (
     vclusters,
     wizard,
 )
-from cod.web.portal.pages import Action, Page, SessionAction
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (

@@ -8,8 +8,8 @@ from typing import Any
 from cod.flows import views
 from cod.flows.scheduler import explain, plan
 from cod.states import RequestState
-from cod.web.portal.pages import Action, Page, api, together
-from cod.web.portal.wizard import own_groups
+from cod.web.portal.page import Action, Page, api, together
+from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.plan import ExplainReply
 from cod.web.resources.vclusters import RequestQuery
 from cod.web.routes import ANYBODY, Call, Flow, number, see

@@ -18,7 +18,7 @@ from cod.web.models import REVISION, Query
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described
 from cod.web.portal.forms import Fields
-from cod.web.portal.pages import Action, Page, api, to
+from cod.web.portal.page import Action, Page, api, to
 from cod.web.resources.plan import MatchAsk
 from cod.web.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
 from cod.web.routes import Call, Flow, use

@@ -15,7 +15,7 @@ from cod.flows.scheduler import reclaims
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.web.portal import documents, formatting, forms
-from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.portal.page import Action, Page, api, to, together
 from cod.web.resources.nodes import HistoryQuery
 from cod.web.resources.vclusters import VclusterInFull, VclusterQuery
 from cod.web.routes import ANYBODY, Call, Flow, see

@@ -16,7 +16,7 @@ from cod.model import Right
 from cod.web.errors import HttpProblem
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
-from cod.web.portal.pages import Action, Page, api, to
+from cod.web.portal.page import Action, Page, api, to
 from cod.web.resources.energy import EnergyReport
 from cod.web.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
 from cod.web.resources.notices import DeliveryQuery, DeliveryReply

@@ -8,7 +8,7 @@ from typing import Any
 
 from cod.flows.people import invitations, people
 from cod.web.portal.forms import seconds
-from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.portal.page import Action, Page, api, to, together
 from cod.web.resources.people import UserQuery
 from cod.web.routes import ADMINS, Call, Flow, in_parts
 

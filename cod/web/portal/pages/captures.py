@@ -10,8 +10,8 @@ from cod.flows.people.access import offered
 from cod.model import CaptureView, Refused, Right
 from cod.states import CaptureState, NodeState
 from cod.web.portal.forms import Fields, body_of
-from cod.web.portal.pages import Action, Page, api, to
-from cod.web.portal.wizard import own_groups
+from cod.web.portal.page import Action, Page, api, to
+from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.captures import CAPTURES, CaptureQuery, CaptureWish
 from cod.web.routes import ANYBODY, Call, Flow, see
 

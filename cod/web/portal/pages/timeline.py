@@ -15,7 +15,7 @@ from cod.flows.scheduler import usage
 from cod.flows.scheduler.usage import Chart
 from cod.web.models import Query
 from cod.web.portal import links
-from cod.web.portal.pages import Page, api
+from cod.web.portal.page import Page, api
 from cod.web.routes import Call, Flow
 
 DAY = 86400.0

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from cod import svg
 from cod.flows.nodes import energy, types
 from cod.model import TypeView
-from cod.web.portal.pages import Page
+from cod.web.portal.page import Page
 from cod.web.resources.energy import EnergyReport
 from cod.web.routes import ADMINS, Call, Flow
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
-from cod.web.portal.pages import Action, Page, api, to
-from cod.web.portal.wizard import own_groups
+from cod.web.portal.page import Action, Page, api, to
+from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.routes import ANYBODY, Call, Flow, see
 

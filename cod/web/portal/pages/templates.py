@@ -21,8 +21,8 @@ from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described
 from cod.web.portal.forms import Fields, Form
-from cod.web.portal.pages import Action, Page, SessionAction, api, to
-from cod.web.portal.wizard import own_groups
+from cod.web.portal.page import Action, Page, SessionAction, api, to
+from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.software import TEMPLATES, TemplateQuery, TemplateReply
 from cod.web.routes import ANYBODY, Call, Flow, see
 

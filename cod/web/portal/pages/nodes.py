@@ -13,8 +13,8 @@ from cod.model import Page as ListPage
 from cod.model import Right
 from cod.web.errors import HttpProblem
 from cod.web.portal.forms import Fields
-from cod.web.portal.pages import Action, Page, api, to, together
-from cod.web.portal.timeline import life
+from cod.web.portal.page import Action, Page, api, to, together
+from cod.web.portal.pages.timeline import life
 from cod.web.resources.consoles import ConsoleReply, console_reply
 from cod.web.resources.nodes import NodeQuery
 from cod.web.routes import Call, Flow, see

@@ -7,7 +7,7 @@ from typing import Any
 
 from cod.flows.nodes import blocks, types
 from cod.web.portal import attributes
-from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.portal.page import Action, Page, api, to, together
 from cod.web.routes import ADMINS, Call, Flow
 
 

@@ -14,7 +14,7 @@ from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields
 from cod.web.portal.front import filled
 from cod.web.portal.links import is_local
-from cod.web.portal.pages import Action, Page, SessionAction, nothing
+from cod.web.portal.page import Action, Page, SessionAction, nothing
 from cod.web.routes import Call, Flow
 
 SIGNED_OUT = "You are signed out."

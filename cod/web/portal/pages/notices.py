@@ -7,8 +7,8 @@ from typing import Any
 
 from cod import notice_texts
 from cod.flows.notices import notices
-from cod.web.portal.pages import Action, Page, together
-from cod.web.portal.wizard import own_groups
+from cod.web.portal.page import Action, Page, together
+from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.notices import NoticeQuery, NoticeReply
 from cod.web.routes import ANYBODY, Call, Flow, number, see
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cod.flows.people import audit
 from cod.web.portal.formatting import said
-from cod.web.portal.pages import Page
+from cod.web.portal.page import Page
 from cod.web.resources.account import AuditQuery, AuditReply
 from cod.web.routes import Call, Flow
 

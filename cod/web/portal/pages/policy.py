@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from cod.flows.scheduler import plan
-from cod.web.portal.pages import Page, together
+from cod.web.portal.page import Page, together
 from cod.web.routes import ADMINS, Call, Flow
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from cod.flows.people import people, signin, sshkeys, tokens
 from cod.web.portal.formatting import count
 from cod.web.portal.forms import seconds
-from cod.web.portal.pages import Action, Page, api, to, together
+from cod.web.portal.page import Action, Page, api, to, together
 from cod.web.routes import Call, Flow
 
 PATH = "/account"

@@ -12,7 +12,7 @@ from cod.flows.scheduler import overview
 from cod.model import Page as Part
 from cod.states import NodeState
 from cod.web.portal.formatting import by_word
-from cod.web.portal.pages import Action, Page, together
+from cod.web.portal.page import Action, Page, together
 from cod.web.routes import Call, Flow
 
 SOONEST = Part(limit=12, sort="expires_at")
