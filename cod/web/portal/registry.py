@@ -60,8 +60,8 @@ How to add a page
    Sending a form twice does nothing twice.
 6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`, `page.send(path, field=...)`.
 
-`pages` (what a page is), `forms`, `links`, `visits`, `shown`, `answers`, `assets`, `render` know no sockets; `front`
-finds pages and renders them; `web.request` speaks HTTP.
+`page` (what a page is), `forms`, `links`, `sessions`, `formatting`, `answers`, `assets`, `render` know no sockets;
+`front` finds pages and renders them; `web.request` speaks HTTP.
 """
 
 from __future__ import annotations
