@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import insert
 
 from cod.cli.root import cod
 from cod.client import ApiError, Client, full_name, path_of
+from cod.store import tables as t
 from cod.store.images import images
+from cod.store.people import groups
 from cod.web import openapi
 from cod.web.routes import find, matched, unquoted
 from cod.web.table import ROUTES
-from tests.net.apiserver import NOW, Served
+from tests.net.apiserver import NOW, Served, add_node
 from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
@@ -126,6 +129,24 @@ def test_squatting_and_requests_by_a_bare_name(there: Served, owner: Client) -> 
     assert made["template"] == "physics/execution-host@1"
     again = owner.post("/match", {"count": 1, "template": "physics/execution-host", "group": "physics"})
     assert again["room"] > 1
+
+
+def test_members_of_the_group_site_own_nothing_for_everybody(there: Served) -> None:
+    """The site's images and templates are everybody's: administrators add them, whatever the site is called."""
+    member, node = as_user(there, "sid", "site"), add_node(there, "free", 99, state="inactive", disk="foreign")
+    group_id = there.tx(groups.by_name, "site").id
+    there.tx(lambda tx: tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=group_id, right="use")))
+    text = '<template name="debian"><image target="disk" name="debian-12"/></template>'
+    before = there.local.get("/templates/debian")["revision"]
+    for method, path, body in (
+            ("POST", "/templates", {"document": text, "group": "site"}),
+            ("POST", "/uploads", {"name": "new", "size": 5, "group": "site"}),
+            ("POST", "/nodes/free/capture", {"image": "new", "group": "site"})):
+        for group in ("site", ""):
+            assert missing(member, method, path, body | {"group": group}) == (
+                403, "only the site's administrators may do that"), path
+    assert there.local.get("/templates/debian")["revision"] == before
+    assert there.local.post("/templates", {"document": text + "\n", "group": "site"})["revision"] == before + 1
 
 
 # ---------------------------------------------------------------- forms

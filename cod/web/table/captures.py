@@ -11,7 +11,7 @@ from cod.flows.nodes import captures
 from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web import bodies as b
-from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, route, see, use
+from cod.web.routes import ANYBODY, Ask, Flow, in_parts, listed, owner, route, see, use
 
 
 def _wants(ask: Ask) -> Sequence[Claim]:
@@ -19,7 +19,7 @@ def _wants(ask: Ask) -> Sequence[Claim]:
     node = Claim(Right.USE, "node", ask.names["name"])
     if ask.body.group is None:
         return (node,)
-    return (node, Claim(Right.USE, "group", ask.body.group) if ask.body.group else Claim(Right.ADMIN))
+    return (node, owner(ask.body.group))
 
 
 def _want(ask: Ask) -> Flow:
