@@ -12,12 +12,11 @@ from pydantic import BaseModel
 
 from cod.ca import Ca
 from cod.flows.people.access import Claim
-from cod.model import Page, Right, Site, Who
+from cod.model import SITE, Page, Right, Site, Who
 from cod.model import part as part_of
 from cod.web.bodies.base import Reply
 
 Flow = Callable[..., Any]
-SITE = ("", "site")  # how the site itself is named as an owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def _wanting(right: Right, kind: str, part: str, about: str) -> Claims:
 def owner(group: str) -> Claim:
     """Return the right to make an image or template: for a group its members', for the site ('' or 'site', as
     `store.people.groups.owner_id` takes it) its administrators', because everybody runs what is the site's."""
-    return Claim(Right.ADMIN) if group in SITE else Claim(Right.USE, "group", group)
+    return Claim(Right.ADMIN) if group in ("", SITE) else Claim(Right.USE, "group", group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,29 @@ def test_members_of_the_group_site_own_nothing_for_everybody(there: Served) -> N
 # ---------------------------------------------------------------- forms
 
 
+def test_what_is_chosen_in_a_form_is_what_is_meant_though_the_group_has_its_own(there: Served) -> None:
+    """Forms offered the site's `debian` under the name that means the group's own."""
+    for name, group in (("debian-12", "physics"), ("debian", "physics")):
+        there.tx(images.add, name=f"{group}/{name}", group_id=there.tx(groups.by_name, group).id, state="ready",
+                 format="raw", content="disk", size=4096, created_at=NOW, digest="0" * 64)
+    text = '<template name="debian"><image target="disk" name="debian"/></template>'
+    there.local.post("/templates", {"document": text, "group": "physics"})
+    browser = browse(there)
+    page = browser.get("/vclusters/new", template="debian")
+    assert dict(page.fields("/vclusters"))["template"] == "site/debian"
+    page.send("/vclusters", name="plain", size=1)
+    assert there.local.get("/vclusters/plain")["template"] == "debian@1"
+    page.send("/vclusters", name="own", size=1, template="physics/debian")
+    assert there.local.get("/vclusters/own")["template"] == "physics/debian@1"
+    offered = browser.get("/vclusters/plain/ask").tree.xpath("//select[@name='tuples.0.template']/option/@value")
+    assert {"site/debian", "physics/debian", "execution-host"} & set(offered) == {"site/debian", "physics/debian"}
+    page = browser.get(NEW, image="debian-12")
+    assert dict(page.fields(FORM))["image"] == "site/debian-12"
+    done = page.send(FORM, name="mine")
+    assert done.tree.xpath("//p[starts-with(., 'Images:')]/a/@href") == ["/images/debian-12"]
+    assert dict(browser.get(NEW, like="physics/mine").fields(FORM))["image"] == "site/debian-12"
+
+
 def test_the_form_for_a_groups_image_is_the_groups(there: Served) -> None:
     """An administrator's form began as the site's, whose templates cannot name the image."""
     page = signed_in(there).get(NEW, image="physics/execd")

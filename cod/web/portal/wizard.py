@@ -17,7 +17,7 @@ from cod.model import Group, Refused, Right, Who
 from cod.web import bodies as b
 from cod.web.bodies.base import REVISION, Query
 from cod.web.portal import attributes, forms, shown
-from cod.web.portal.documents import described
+from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields
 from cod.web.portal.pages import Action, Page, api, to
 from cod.web.routes import Ask, Flow, use
@@ -55,7 +55,7 @@ def own_groups(tx: Any, who: Who, right: Right = Right.USE) -> list[Group]:
 def _choices(tx: Any, ask: Ask) -> dict[str, Any]:
     found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
     images = templates.image_names(tx, found)
-    return {"templates": [described(one, images[one.id]) for one in found],
+    return {"templates": [described(one, images[one.id]) for one in found], "said": said(one.name for one in found),
             "choices": attributes.choices(types.every(tx))}
 
 
