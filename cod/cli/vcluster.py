@@ -96,7 +96,8 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 @vcluster.command()
 @name_argument
 @click.option("--size", type=click.IntRange(1), required=True, help="Nodes.")
-@click.option("--template", required=True, help="NAME or NAME@REVISION: the group's own, or else the site's.")
+@click.option("--template", required=True, help="NAME or NAME@REVISION: the group's own, or else the site's; site/NAME "
+              "is the site's.")
 @group_option
 @click.option("--lease", type=SPAN, help="Such as 8h or 7d; else the group's default.")
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SITE = "site"
+"""The group that `cod init` makes. As the owner of what somebody adds, and before a name, it stands for the site."""
+
 
 def owner_of(name: str) -> str:
     """Return the group whose image or template has that full name; '' for the site's, whose names have no slash."""
@@ -17,12 +20,15 @@ def meant(name: str, group: str) -> tuple[str, ...]:
     """Return the full names that `name` may stand for in what belongs to `group` ('': the site), the best first.
 
     A bare name stands for the group's own thing, then for the site's. A full name stands for that one thing, if it is
-    the group's: names of other groups stand for nothing, so that they are answered as names that nobody has.
+    the group's; with the prefix `site` it stands for the site's, whatever the group has. Names of other groups stand
+    for nothing, so that they are answered as names that nobody has.
     """
-    if "/" in name:
-        return (name,) if group and owner_of(name) == group else ()
-    return (f"{group}/{name}", name) if group else (name,)
-
+    owner, slash, own = name.rpartition("/")
+    if not slash or owner == group == SITE:
+        return (f"{group}/{own}", own) if group else (own,)
+    if owner == SITE:
+        return (own,)
+    return (name,) if owner and owner == group else ()
 
 
 @dataclass(frozen=True, slots=True)

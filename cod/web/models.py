@@ -16,7 +16,7 @@ DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
 FULL = 127  # characters of GROUP/NAME
 REVISION = FULL + 17  # characters of GROUP/NAME@REVISION
 TemplateName = Annotated[str, Field(min_length=1, max_length=REVISION, description="'name' or 'name@revision'; a bare "
-                                    "name is the group's own template, or else the site's")]
+                                    "name is the group's own template, or else the site's; 'site/name' is the site's")]
 OwnName = Annotated[str, Field(min_length=1, max_length=FULL, description="for a group, bare or in full: 'debian' and "
                                "'physics/debian' are the same for group physics")]
 Seconds = Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)]

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from cod.ca import Ca
 from cod.flows.people.access import Claim
-from cod.model import Page, Right, Site, Who
+from cod.model import SITE, Page, Right, Site, Who
 from cod.model import part as part_of
 from cod.web.models import Reply
 
@@ -97,6 +97,12 @@ def _wanting(right: Right, kind: str, part: str, about: str) -> Claims:
 
     wants.__doc__ = about  # shown in the API's document
     return wants
+
+
+def owner(group: str) -> Claim:
+    """Return the right to make an image or template: for a group its members', for the site ('' or 'site', as
+    `store.people.groups.owner_id` takes it) its administrators', because everybody runs what is the site's."""
+    return Claim(Right.ADMIN) if group in ("", SITE) else Claim(Right.USE, "group", group)
 
 
 @dataclass(frozen=True, slots=True)

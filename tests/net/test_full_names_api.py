@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import insert
 
 from cod.cli.root import cod
 from cod.client import ApiError, Client, full_name, path_of
+from cod.store import tables as t
 from cod.store.images import images
+from cod.store.people import groups
 from cod.web import openapi
 from cod.web.resources import ROUTES
 from cod.web.routes import find, matched, unquoted
-from tests.net.apiserver import NOW, Served
+from tests.net.apiserver import NOW, Served, add_node
 from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
@@ -128,7 +131,48 @@ def test_squatting_and_requests_by_a_bare_name(there: Served, owner: Client) -> 
     assert again["room"] > 1
 
 
+def test_members_of_the_group_site_own_nothing_for_everybody(there: Served) -> None:
+    """The site's images and templates are everybody's: administrators add them, whatever the site is called."""
+    member, node = as_user(there, "sid", "site"), add_node(there, "free", 99, state="inactive", disk="foreign")
+    group_id = there.tx(groups.by_name, "site").id
+    there.tx(lambda tx: tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=group_id, right="use")))
+    text = '<template name="debian"><image target="disk" name="debian-12"/></template>'
+    before = there.local.get("/templates/debian")["revision"]
+    for method, path, body in (
+            ("POST", "/templates", {"document": text, "group": "site"}),
+            ("POST", "/uploads", {"name": "new", "size": 5, "group": "site"}),
+            ("POST", "/nodes/free/capture", {"image": "new", "group": "site"})):
+        for group in ("site", ""):
+            assert missing(member, method, path, body | {"group": group}) == (
+                403, "only the site's administrators may do that"), path
+    assert there.local.get("/templates/debian")["revision"] == before
+    assert there.local.post("/templates", {"document": text + "\n", "group": "site"})["revision"] == before + 1
+
+
 # ---------------------------------------------------------------- forms
+
+
+def test_what_is_chosen_in_a_form_is_what_is_meant_though_the_group_has_its_own(there: Served) -> None:
+    """Forms offered the site's `debian` under the name that means the group's own."""
+    for name, group in (("debian-12", "physics"), ("debian", "physics")):
+        there.tx(images.add, name=f"{group}/{name}", group_id=there.tx(groups.by_name, group).id, state="ready",
+                 format="raw", content="disk", size=4096, created_at=NOW, digest="0" * 64)
+    text = '<template name="debian"><image target="disk" name="debian"/></template>'
+    there.local.post("/templates", {"document": text, "group": "physics"})
+    browser = browse(there)
+    page = browser.get("/vclusters/new", template="debian")
+    assert dict(page.fields("/vclusters"))["template"] == "site/debian"
+    page.send("/vclusters", name="plain", size=1)
+    assert there.local.get("/vclusters/plain")["template"] == "debian@1"
+    page.send("/vclusters", name="own", size=1, template="physics/debian")
+    assert there.local.get("/vclusters/own")["template"] == "physics/debian@1"
+    offered = browser.get("/vclusters/plain/ask").tree.xpath("//select[@name='tuples.0.template']/option/@value")
+    assert {"site/debian", "physics/debian", "execution-host"} & set(offered) == {"site/debian", "physics/debian"}
+    page = browser.get(NEW, image="debian-12")
+    assert dict(page.fields(FORM))["image"] == "site/debian-12"
+    done = page.send(FORM, name="mine")
+    assert done.tree.xpath("//p[starts-with(., 'Images:')]/a/@href") == ["/images/debian-12"]
+    assert dict(browser.get(NEW, like="physics/mine").fields(FORM))["image"] == "site/debian-12"
 
 
 def test_the_form_for_a_groups_image_is_the_groups(there: Served) -> None:

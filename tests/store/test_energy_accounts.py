@@ -100,6 +100,18 @@ def test_a_new_group_inherits_nothing_of_one_that_was_deleted(tx: Tx) -> None:
     assert [(row.thing, row.group) for row in audit.every(tx)] == [("gone", None)], "administrators still see it"
 
 
+def test_what_a_group_used_that_is_deleted_while_it_is_counted_is_the_sites(tx: Tx) -> None:
+    """Counting reads in one transaction and writes in another; SQLite gives the id to the next group."""
+    site, gone = groups.ensure(tx, groups.SITE, NOON), groups.add(tx, "gone", NOON)
+    flow.note(tx, flow.Reading(None, NOON))
+    uses = tuple(EnergyUse(20_000, group_id, 1, 60.0, 6000.0, 9000.0) for group_id in (0, site.id, gone.id))
+    reading = flow.Reading(NOON, NOON + 60, uses)
+    group_flow.delete(tx, "gone")
+    groups.add(tx, "new", NOON + 61)
+    assert flow.note(tx, reading)
+    assert accounts(tx) == {(0, 0): (60.0, 6000.0, 9000.0), (0, site.id): (120.0, 12000.0, 18000.0)}
+
+
 def test_minutes_add_up_and_other_rows_of_the_day_stay(tx: Tx) -> None:
     [node] = by_state(tx, inactive=1)
     _, own = vcluster(tx, "physics")

@@ -80,9 +80,10 @@ def test_the_full_name_is_the_bare_one_and_another_groups_is_refused_whether_it_
 
 
 @pytest.mark.parametrize("name", ["", "a/b/c", "physics/", "/debian", "physics//debian", "physics/A", "PHYSICS/debian"])
-def test_what_is_no_name_in_full_either(name: str) -> None:
+@pytest.mark.parametrize("group", ["physics", ""])
+def test_what_is_no_name_in_full_either(name: str, group: str) -> None:
     with pytest.raises(Refused, match="is no name for"):
-        names.full("physics", name)
+        names.full(group, name)
 
 
 # ---------------------------------------------------------------- what a name means
@@ -98,6 +99,33 @@ def test_a_bare_name_is_the_groups_own_image_and_else_the_sites(tx: Tx) -> None:
     assert [meant(tx, "physics/debian", group) for group in ("chemistry", "")] == [None, None]
     ready(tx, "own", "physics")
     assert [meant(tx, "own", group) for group in ("chemistry", "")] == [None, None]
+
+
+def test_what_is_the_sites_can_be_named_although_the_group_has_its_own(tx: Tx, owners: dict[str, int]) -> None:
+    """Answers call it `debian`, which would be the group's own when it is said again."""
+    for group in ("", "physics"):
+        ready(tx, "debian", group, size=4096 if group else 512)
+        added(tx, group)
+    assert [meant(tx, "site/debian", group) for group in ("physics", "chemistry", "")] == ["debian"] * 3
+    assert [meant(tx, name, "physics") for name in ("site/none", "site/physics/debian", "/debian")] == [None] * 3
+    assert [rows.usable(tx, name, owners["physics"]).name for name in ("site/web", "site/web@1", "web")] == [
+        "web", "web", "physics/web"]
+    assert refusal(rows.usable, tx, "site/web@2", owners["physics"])[0] == "not_found"
+    made = added(tx, "physics", name="plain", image="site/debian")
+    assert 'name="site/debian" size="512"' in rows.for_matching(tx, [made.id])[made.id]
+    assert "physics/plain@1" in images.show(tx, name="debian").used_by
+    templates.retire(tx, name="web", now=NOW)
+    assert refusal(images.delete, tx, name="debian")[2] == "the image 'debian' is used by physics/plain@1"
+
+
+def test_what_nodes_of_the_group_site_were_captured_as_is_its_own(tx: Tx) -> None:
+    owner = group_rows.ensure(tx, "site", NOW)
+    for name in ("site/golden", "golden", "plain"):
+        image_rows.add(tx, name=name, group_id=owner.id if "/" in name else None, state="ready", format="raw",
+                       content="disk", size=9, created_at=NOW)
+    assert [meant(tx, name, "site") for name in ("golden", "site/golden", "plain", "site/plain")] == [
+        "site/golden", "site/golden", "plain", "plain"]
+    assert [meant(tx, "site/golden", group) for group in ("physics", "")] == ["golden"] * 2
 
 
 @pytest.mark.parametrize("fails", [False, True])

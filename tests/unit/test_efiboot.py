@@ -168,6 +168,35 @@ def test_a_folder_that_holds_itself_is_not_walked_without_end() -> None:
     assert len(reads) < 20_000
 
 
+@pytest.mark.parametrize(("sectors", "folders"), [(1, 16), (64, 1024)])
+def test_folders_with_long_chains_of_clusters_are_not_read_without_end(sectors: int, folders: int) -> None:
+    """Each of the folders takes a thousand clusters or a million bytes; an image with such ones held up a priming."""
+    boot = bytearray(512)
+    struct.pack_into("<HBHBHHxH", boot, 11, 512, sectors, 1, 1, 16, 0, 128)
+    struct.pack_into("<I", boot, 32, 130 + 30_000 * sectors)
+    boot[0], boot[510:] = 0xEB, b"\x55\xaa"
+    table, data = 512, 512 * 130
+    inner = b"".join(struct.pack("<11sB8xHxxxxHI", b"A%07d   " % number, 0x10, 0, 3 + number % 9, 0)
+                     for number in range(folders))
+    root = struct.pack("<11sB8xHxxxxHI", b"EFI        ", 0x10, 0, 2, 0)
+    reads: list[int] = []
+
+    def read(length: int, at: int) -> bytes:
+        reads.append(length)
+        assert len(reads) <= 40_000, "each is a wait for the disk"
+        assert sum(reads[-1000:]) < 1 << 26
+        if at >= data:  # behind the first cluster all entries are deleted ones
+            return inner.ljust(length, b"\xe5") if at == data else b"\xe5" * length
+        if at >= data - 512:
+            return root.ljust(length, b"\0")
+        if at >= table:  # each cluster goes on in the next one
+            return struct.pack("<HH", (at - table) // 2 + 1, 0)
+        return bytes(boot[at : at + length])
+
+    assert fatnames.below(read, "EFI", 3) == []
+    assert sum(reads) < 1 << 25, "bytes"
+
+
 def test_no_uefi_no_boot_order(tmp_path: Path) -> None:
     assert efiboot.arrange(disk(tmp_path, "gpt"), tmp_path / "none").startswith("boot order: not changed")
 

@@ -12,6 +12,7 @@ _FAT12_MOST, _FAT16_MOST = 4084, 65524  # clusters
 _FOLDER, _LONG_NAME, _LABEL = 0x10, 0x0F, 0x08
 _LARGEST = 1 << 20  # bytes of a folder that are looked at
 _MOST = 4096  # files and folders that are looked at
+_CLUSTERS, _BYTES = 8192, 1 << 24  # that are read of all folders together: each cluster is two waits for the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,13 @@ class _Fat:
     data: int  # where cluster 2 is, bytes
     cluster: int  # bytes
     root: tuple[int, int]  # FAT32: (0, first cluster); else (offset, length) of the root folder
+    left: Iterator[int]  # an item for each cluster that may still be read
 
     def chain(self, first: int) -> bytes:
-        """Return what a chain of clusters holds, `_LARGEST` bytes at most."""
+        """Return what a chain of clusters holds, `_LARGEST` bytes at most, as long as anything is `left`."""
         content, seen, number = bytearray(), set[int](), first
         end = {12: 0xFF7, 16: 0xFFF7, 32: 0x0FFFFFF7}[self.bits]
-        while 2 <= number < end and number not in seen:
+        while 2 <= number < end and number not in seen and next(self.left, None) is not None:
             seen.add(number)
             content += self.read(self.cluster, self.data + (number - 2) * self.cluster)
             if len(content) > _LARGEST:
@@ -80,7 +82,9 @@ def _open(read: Read) -> _Fat | None:
     bits = 12 if clusters <= _FAT12_MOST else 16 if clusters <= _FAT16_MOST else 32
     first = struct.unpack_from("<I", boot, 44)[0]
     place = ((reserved + tables * table) * sector, root * 32) if bits < 32 else (0, first)
-    return _Fat(read, reserved * sector, bits, data * sector, per_cluster * sector, place)
+    cluster = per_cluster * sector
+    return _Fat(read, reserved * sector, bits, data * sector, cluster, place,
+                iter(range(min(_CLUSTERS, _BYTES // cluster))))
 
 
 def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:

@@ -8,9 +8,9 @@ is put down once, however often it is tried.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cod.model import Energy, EnergyUse, NodeType, Refused
+from cod.model import SITE, Energy, EnergyUse, NodeType, Refused
 from cod.policy.nodes import energy_accounting
 from cod.policy.nodes.energy_accounting import DAY
 from cod.store import watermarks
@@ -43,10 +43,13 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
 
 
 def note(tx: Tx, reading: Reading) -> bool:
-    """Put it down; False when somebody else has."""
+    """Put it down; False when somebody else has. What a group used that was deleted since `count` is the site's, as all
+    that it used before; a new group may have its id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
-    energy.add(tx, reading.uses)
+    there = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)
+    site = group_rows.ensure(tx, SITE, reading.now).id
+    energy.add(tx, (use if use.group_id in there else replace(use, group_id=site) for use in reading.uses))
     return True
 
 

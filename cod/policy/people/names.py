@@ -23,7 +23,7 @@ def full(group: str, name: str, field: str = "name") -> str:
     Raises `Refused`, in words that do not say whether another group or its thing exists.
     """
     owner, slash, own = name.rpartition("/")
-    if slash and owner != group:
+    if slash and (not owner or owner != group):
         right = f"{own!r} or {f'{group}/{own}'!r}" if group else f"{own!r}, or name the group that it is for"
         raise Refused("invalid", f"{name!r} is no name for a thing of {f'group {group}' if group else 'the site'}: "
                       f"say {right}", field)

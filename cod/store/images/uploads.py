@@ -7,11 +7,10 @@ from typing import Any
 
 from sqlalchemy import Select, delete, func, insert, select, update
 
-from cod.model import ImageRules, Upload
+from cod.model import SITE, ImageRules, Upload
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs
-from cod.store.people.groups import SITE
 
 _c = t.uploads.c
 _COLUMNS = [_c[f.name] for f in fields(Upload) if f.name != "group"]

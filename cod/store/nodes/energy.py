@@ -54,17 +54,24 @@ def reserve(tx: Tx) -> dict[tuple[int, str], int]:
 
 def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
     """Add to the accounts. For whoever has moved the mark in this transaction: the days' rows are written anew."""
-    new = {(use.day, use.group_id, use.type_id): astuple(use) for use in uses}
+    new: dict[tuple[int, int, int], tuple[float, ...]] = {}
+    for use in uses:
+        _put(new, astuple(use))
     days = sorted({day for day, _, _ in new})
     if not days:
         return
     between = _e.day.between(days[0], days[-1])
     for row in tx.execute(select(*_COLUMNS).where(between)):
-        key = row[:3]
-        new[key] = (*key, *(old + more for old, more in zip(row[3:], new.get(key, (0.0,) * 6)[3:], strict=True)))
+        _put(new, tuple(row))
     tx.execute(delete(t.energy_use).where(between))
     names = [column.name for column in _COLUMNS]
     tx.execute(insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()])
+
+
+def _put(rows: dict[tuple[int, int, int], tuple[float, ...]], row: tuple[Any, ...]) -> None:
+    key = row[:3]
+    sums = rows[key][3:] if key in rows else (0.0,) * 3
+    rows[key] = (*key, *(old + more for old, more in zip(sums, row[3:], strict=True)))
 
 
 def fold(tx: Tx, group_id: int, into: int) -> None:

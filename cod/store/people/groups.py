@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields
 from itertools import chain, count
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 
+from cod.model import SITE as SITE
 from cod.model import Group, Refused
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import energy
 from cod.store.people import audit
-
-SITE = "site"
-"""The group that `cod init` makes; it owns what nobody else does."""
 
 _LONGEST = 120  # characters of the name of a template whose group is gone; a number still fits behind it
 _COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
@@ -90,6 +89,12 @@ def owned(tx: Tx, group_id: int) -> dict[str, int]:
     return {what: tx.scalar(query) or 0 for what, query in queries.items()}
 
 
+def still_there(tx: Tx, ids: Collection[int], since: float) -> set[int]:
+    """Return those of the groups that have been there since then or longer; they stay until the commit."""
+    query = select(t.groups.c.id).where(t.groups.c.id.in_(ids), t.groups.c.created_at <= since)
+    return set(tx.scalars(query.order_by(t.groups.c.id).with_for_update(read=True)))
+
+
 def remove(tx: Tx, group_id: int, site_id: int) -> None:
     """Remove a group that owns nothing any more, its members' roles, and links and tokens into it.
 
@@ -97,6 +102,7 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
     everybody may see: nodes' histories go on naming them. The energy that it used becomes that group's, too, and its
     audit is for administrators: SQLite gives its id to the next group, which must not inherit them.
     """
+    tx.execute(select(t.groups.c.id).where(t.groups.c.id == group_id).with_for_update())  # see `still_there`
     audit.disown(tx, group_id)
     energy.fold(tx, group_id, site_id)
     v, n = t.vclusters.c, t.nodes.c

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from xml.etree import ElementTree
 
-from cod.model import Template
+from cod.model import SITE, Template, owner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,14 @@ def described(template: Template, images: Mapping[str, str] = MappingProxyType({
         "disk" if boot is None else boot.get("mode", "disk"),
         "" if requires is None else ElementTree.tostring(requires, encoding="unicode").strip(),
         seed is not None and seed.get("seed") == "nocloud", any(word in own for word in _KEYS))
+
+
+def said(names: Iterable[str]) -> dict[str, str]:
+    """Return how a form says each of these full names of images or templates, so that a group's own of the same name is
+    not meant in place of the site's: 'site/debian' where 'physics/debian' is in sight, too."""
+    every = list(names)
+    taken = {name.rpartition("/")[2] for name in every if owner_of(name)}
+    return {name: f"{SITE}/{name}" if name in taken else name for name in every}
 
 
 _KEYS = ("ssh_authorized_keys", "ssh_import_id", "ssh-authorized-keys")  # cloud-init's words for keys

@@ -15,7 +15,7 @@ from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.states import CaptureState, NodeState
 from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply
-from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, route, see, use
+from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, owner, route, see, use
 
 
 class CaptureWish(Body):
@@ -64,7 +64,7 @@ def _wants(ask: Call) -> Sequence[Claim]:
     node = Claim(Right.USE, "node", ask.names["name"])
     if ask.body.group is None:
         return (node,)
-    return (node, Claim(Right.USE, "group", ask.body.group) if ask.body.group else Claim(Right.ADMIN))
+    return (node, owner(ask.body.group))
 
 
 def _want(ask: Call) -> Flow:

@@ -17,7 +17,7 @@ from cod.images.verify import verify
 from cod.model import Right
 from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply, Sha256
 from cod.web.resources.documents import checked
-from cod.web.routes import ADMINS, ANYBODY, Call, in_parts, listed, route, see, use
+from cod.web.routes import ADMINS, ANYBODY, Call, in_parts, listed, owner, route, see, use
 from cod.wire import xmldoc
 
 RAW = "take it in although it holds neither a partition table nor a file system that is known here"
@@ -215,14 +215,9 @@ def _line(document: str, sentence: str) -> int:
     return next((number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line), 0)
 
 
-def _owner(group: str) -> Claim:
-    """What the site owns, its administrators care for; what a group owns, its members."""
-    return Claim(Right.USE, "group", group) if group else Claim(Right.ADMIN)
-
-
 def _adds(ask: Call) -> list[Claim]:
     """Members and owners of the group that it shall belong to; for the site, its administrators."""
-    return [_owner(ask.body.group)]
+    return [owner(ask.body.group)]
 
 
 def _lists(ask: Call) -> list[Claim]:

@@ -8,17 +8,13 @@ from operator import attrgetter
 
 from cod.flows.images import uploads
 from cod.flows.people.access import Claim
-from cod.model import Right
 from cod.web.resources.software import UploadCreate, UploadList, UploadQuery, UploadReply
-from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, route, see, use
-
-SITE = ("", "site")  # how the site itself is named as an owner
+from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, owner, route, see, use
 
 
 def _owner(ask: Call) -> list[Claim]:
     """For a group its members may, for the site its administrators."""
-    group = ask.body.group
-    return [Claim(Right.ADMIN) if group in SITE else Claim(Right.USE, "group", group)]
+    return [owner(ask.body.group)]
 
 
 def _create(ask: Call) -> Flow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -14,12 +14,12 @@ from cod.flows.images import images, templates
 from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import Claim
-from cod.model import ImageView, Right, Template, owner_of
+from cod.model import SITE, ImageView, Right, Template, owner_of
 from cod.web.errors import HttpProblem
 from cod.web.models import FULL, REVISION, Query
 from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
-from cod.web.portal.documents import described
+from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.page import Action, Page, SessionAction, api, to
 from cod.web.portal.pages.wizard import own_groups
@@ -105,26 +105,28 @@ def _new(ask: Call) -> Flow:
         found = images.every(tx, groups=ask.who.groups)
         chosen = next((one for one in found if one.name == ask.query.image), None)
         usable = chosen is not None and chosen.state == "ready"
-        whole = _named(found, "disk")
+        names = said(one.name for one in found)
+        whole = _named(found, "disk", names)
         owners = [("", "the site")] if ask.who.admin else []
         owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
         owner = like.group_id if like else chosen.group_id if chosen else None
-        near = [name for name in whole if owner_of(name) in ("", *(group for group, _ in owners[:1]))]
-        first = ask.query.image if usable else "" if ask.query.image else next(iter(near), "")
+        near = [name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in owners[:1]))]
+        first = names[ask.query.image] if usable else "" if ask.query.image else next(iter(near), "")
         filled = templateform.fields_of(text) if like else templateform.begun(
             first, chosen.content if chosen and usable else "disk")
         return {
             "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
             "owners": owners,
             "owner": _names(tx)[owner] if owner is not None else "",
-            "disks": whole, "partitions": _named(found, "partition"), "files": _named(found, "file"),
+            "disks": whole, "partitions": _named(found, "partition", names),
+            "files": _named(found, "file", names),
             "choices": attributes.choices(types.every(tx)), "form": templateform}
 
     return load
 
 
-def _named(found: Iterable[ImageView], content: str) -> list[str]:
-    return [one.name for one in found if one.content == content and one.state == "ready"]
+def _named(found: Iterable[ImageView], content: str, names: Mapping[str, str]) -> list[str]:
+    return [names[one.name] for one in found if one.content == content and one.state == "ready"]
 
 
 PAGES = (

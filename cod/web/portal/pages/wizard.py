@@ -16,7 +16,7 @@ from cod.flows.people.access import Claim, offered
 from cod.model import Group, Refused, Right, Who
 from cod.web.models import REVISION, Query
 from cod.web.portal import attributes, formatting, forms
-from cod.web.portal.documents import described
+from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, api, to
 from cod.web.resources.plan import MatchAsk
@@ -56,7 +56,7 @@ def own_groups(tx: Any, who: Who, right: Right = Right.USE) -> list[Group]:
 def _choices(tx: Any, ask: Call) -> dict[str, Any]:
     found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
     images = templates.image_names(tx, found)
-    return {"templates": [described(one, images[one.id]) for one in found],
+    return {"templates": [described(one, images[one.id]) for one in found], "said": said(one.name for one in found),
             "choices": attributes.choices(types.every(tx))}
 
 
