@@ -145,6 +145,9 @@ def test_members_of_the_group_site_own_nothing_for_everybody(there: Served) -> N
         for group in ("site", ""):
             assert missing(member, method, path, body | {"group": group}) == (
                 403, "only the site's administrators may do that"), path
+        for address in ("/images/new", NEW):
+            fields = browse(there, "member", "site").get(address).tree.xpath("//select[@name='group']/option/@value")
+            assert fields == [], "what would be refused is not offered"
     assert there.local.get("/templates/debian")["revision"] == before
     assert there.local.post("/templates", {"document": text + "\n", "group": "site"})["revision"] == before + 1
 

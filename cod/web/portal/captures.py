@@ -12,7 +12,7 @@ from cod.states import CaptureState, NodeState
 from cod.web import bodies as b
 from cod.web.portal.forms import Fields, body_of
 from cod.web.portal.pages import Action, Page, api, to
-from cod.web.portal.wizard import own_groups
+from cod.web.portal.wizard import owners
 from cod.web.routes import ANYBODY, Ask, Flow, see
 from cod.web.table.captures import CAPTURES
 
@@ -33,12 +33,10 @@ def _one(ask: Ask) -> Flow:
         view = views.node(tx, name, ask.site.policy)
         last = _last(tx, name, ask)
         holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
-        owners = [("", "the site")] if ask.who.admin else []
-        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
         may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)
-        return {"view": view, "node": view.node, "last": last, "holder": holder, "owners": owners, "may": may,
+        return {"view": view, "node": view.node, "last": last, "holder": holder, "may": may,
                 "under_way": last is not None and last.state in _OPEN, "can_be": view.node.state in _CAN,
-                "owner": holder.group if holder else ""}
+                "owner": holder.group if holder else "", "owners": owners(tx, ask.who)}
 
     return load
 

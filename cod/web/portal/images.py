@@ -8,7 +8,7 @@ from cod.flows.images import images, uploads
 from cod.flows.people import groups
 from cod.web import bodies as b
 from cod.web.portal.pages import Action, Page, api, to
-from cod.web.portal.wizard import own_groups
+from cod.web.portal.wizard import owners
 from cod.web.routes import ANYBODY, Ask, Flow, see
 from cod.web.table.software import IMAGES
 
@@ -41,9 +41,7 @@ def _one(ask: Ask) -> Flow:
 
 def _new(ask: Ask) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
-        owners = [("", "the site")] if ask.who.admin else []
-        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
-        return {"owners": owners, "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+        return {"owners": owners(tx, ask.who), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
                 "served": images.is_served(tx, ask.now)}
 
     return load
