@@ -202,7 +202,7 @@ def captured(node: str, image: str, template: str) -> News:
     """A node's disk is the image `image` now; `template`: 'name@revision', '' for none."""
     use = f" The template {template} writes it to other nodes." if template else ""
     return _news("captured", f"image {image} of node {node} is ready",
-                 f"The disk of node {node} was saved as the image {image}.{use}", _path("images", image))
+                 f"The disk of node {node} was saved as the image {image}.{use}", _path("images", *image.split("/")))
 
 
 def capture_failed(node: str, image: str, reason: str) -> News:

@@ -71,8 +71,8 @@ class Paged(Query):
 
     limit: int = Field(default=100, ge=1, le=LONGEST, description="items in one answer at most")
     after: str = Field(default="", max_length=600, description="the `next` of the answer before")
-    q: str = Field(default="", max_length=100, description="only what has this in a name or a sentence, whatever the "
-                   "case")
+    q: str = Field(default="", max_length=REVISION, description="only what has this in a name or a sentence, whatever "
+                   "the case")
 
     @property
     def page(self) -> Page:

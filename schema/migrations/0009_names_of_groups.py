@@ -23,6 +23,9 @@ def upgrade() -> None:
         table = sa.table(name, sa.column('group_id'), *(sa.column(column) for column in columns))
         owner = sa.select(groups.c.name).where(groups.c.id == table.c.group_id).scalar_subquery()
         for column in columns:
-            own = table.c[column]  # no two rows come to have one name: none has a slash yet
-            op.execute(sa.update(table).where(table.c.group_id.is_not(None), own != '')
+            # No name has a slash before, so no two rows come to have one name. Names that have one are of an upgrade
+            # that was broken off: MariaDB commits at each ALTER TABLE.
+            own = table.c[column]
+            bare = sa.and_(own != '', own.not_like('%/%'))
+            op.execute(sa.update(table).where(table.c.group_id.is_not(None), bare)
                        .values({column: owner.concat('/').concat(own)}))

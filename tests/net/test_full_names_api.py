@@ -145,6 +145,9 @@ def test_members_of_the_group_site_own_nothing_for_everybody(there: Served) -> N
         for group in ("site", ""):
             assert missing(member, method, path, body | {"group": group}) == (
                 403, "only the site's administrators may do that"), path
+        for address in ("/images/new", NEW):
+            fields = browse(there, "member", "site").get(address).tree.xpath("//select[@name='group']/option/@value")
+            assert fields == [], "what would be refused is not offered"
     assert there.local.get("/templates/debian")["revision"] == before
     assert there.local.post("/templates", {"document": text + "\n", "group": "site"})["revision"] == before + 1
 
@@ -225,3 +228,27 @@ def test_the_command_line_says_names_in_full(there: Served, owner: Client, tmp_p
         assert (made["name"], made["state"]) == ("physics/mine", "ingesting")
     assert (full_name("a", "g"), full_name("g/a", "g"), full_name("a", ""), full_name("a", "site")) == (
         "g/a", "g/a", "a", "a")
+
+
+def test_the_longest_names_are_found_at_every_door(there: Served, tmp_path: Path) -> None:
+    """An upload of a name of more than 100 characters could be neither gone on with nor cancelled by its name."""
+    group, own = "g" * 63, "n" * 63
+    client, full = as_user(there, "lou", group), f"{group}/{own}"
+    client.post("/uploads", {"name": own, "size": 4096, "group": group})
+    assert [one["name"] for one in client.items("/uploads", q=full)] == [full]
+    words = ["--server", client.server, "--token", str(client._token), "image", "cancel", full]
+    result = CliRunner().invoke(cod, words)
+    assert (result.exit_code, result.output.strip()) == (0, f"{full}: its upload is given up")
+    there.tx(images.add, name=full, group_id=there.tx(groups.by_name, group).id, state="ready", format="raw",
+             content="disk", size=4096, created_at=NOW, digest="0" * 64)
+    text = f'<template name="{own}"><image target="disk" name="{full}"/></template>'
+    made = client.post("/templates", {"document": text, "group": group})
+    assert client.get(path_of("templates", f"{full}@1"))["name"] == made["name"] == full
+    assert client.post("/vclusters", {"name": "v", "size": 1, "template": f"{full}@1", "group": group})["template"] == (
+        f"{full}@1")
+    assert client.get("/vclusters", q="v")["items"][0]["template"] == f"{full}@1"
+    for page in ("/images", "/templates", "/vclusters", path_of("images", full), path_of("templates", f"{full}@1")):
+        assert browse(there, group=group).get(page).status == 200
+    assert there.local.get("/audit", q=own)["items"]
+    after = client.get("/images", limit=1, sort="-name")["next"]
+    assert client.get("/images", limit=1, sort="-name", after=after)["items"][0]["name"] != full

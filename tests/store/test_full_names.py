@@ -207,6 +207,9 @@ def test_a_bare_name_is_answered_with_the_full_ones_of_ones_own_groups(tx: Tx, o
         "there is no template 'web@1': is 'physics/web@1' meant?")
     for key in ("debian", "physics/debian", "none", "nobody/none", "ebian"):
         assert told("image", key, chemistry=Role.OWNER) == f"there is no image {key!r}"
+    ready(tx, "plain")
+    for key, said in (("site/plain", ": is 'plain' meant?"), ("site/debian", ""), ("site/none", "")):
+        assert told("image", key, chemistry=Role.OWNER) == f"there is no image {key!r}{said}"
     both = refusal(check, tx, Who("user:root", admin=True), Claim(Right.SEE, "image", "debian"))[2]
     assert both == "there is no image 'debian': is 'physics/debian' meant?"
 

@@ -56,6 +56,11 @@ def test_a_text_is_one_line_and_sentences(news: notices.News) -> None:
     assert len(news["link"]) <= 300
 
 
+def test_the_link_to_a_groups_image_has_no_encoded_slash_which_proxies_refuse() -> None:
+    assert notices.captured("n7", "physics/mine", "")["link"] == "/images/physics/mine"
+    assert notices.captured("n7", "mine", "")["link"] == "/images/mine"
+
+
 def test_a_notice_leads_to_the_form_that_helps() -> None:
     links = {each["kind"]: each["link"] for each in every_news()}
     assert links["lease-warning"] == links["lease-ended"] == "/vclusters/web#extend"

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, select
 
-from cod.model import Owned
+from cod.model import SITE, Owned
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -23,13 +23,15 @@ def owned(tx: Tx, kind: str, key: str) -> Owned | None:
 
 def in_full(tx: Tx, kind: str, key: str, groups: frozenset[int] | None) -> list[str]:
     """Return the full names, three at most, of images or templates of `groups` (None: of all) that the bare name `key`
-    may have been said for; none for other kinds."""
+    may have been said for, or the site's that 'site/NAME' was said for; none for other kinds."""
     table = {"image": t.images, "template": t.config_templates}.get(kind)
     name, at, revision = key.partition("@")
-    if table is None or "/" in name:
+    owner, slash, own = name.rpartition("/")
+    if table is None or (slash and owner != SITE):
         return []
-    query = select(table.c.name).where(*theirs(table.c.group_id, groups)).where(
-        table.c.name.endswith(f"/{name}", autoescape=True)).distinct().order_by(table.c.name).limit(3)
+    meant = ([table.c.group_id.is_(None), table.c.name == own] if slash else
+             [*theirs(table.c.group_id, groups), table.c.name.endswith(f"/{name}", autoescape=True)])
+    query = select(table.c.name).where(*meant).distinct().order_by(table.c.name).limit(3)
     return [f"{full}{at}{revision}" for full in tx.scalars(query)]
 
 

@@ -11,7 +11,7 @@ from cod.model import CaptureView, Refused, Right
 from cod.states import CaptureState, NodeState
 from cod.web.portal.forms import Fields, body_of
 from cod.web.portal.page import Action, Page, api, to
-from cod.web.portal.pages.wizard import own_groups
+from cod.web.portal.pages.wizard import owners
 from cod.web.resources.captures import CAPTURES, CaptureQuery, CaptureWish
 from cod.web.routes import ANYBODY, Call, Flow, see
 
@@ -32,12 +32,10 @@ def _one(ask: Call) -> Flow:
         view = views.node(tx, name, ask.site.policy)
         last = _last(tx, name, ask)
         holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
-        owners = [("", "the site")] if ask.who.admin else []
-        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
         may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)
-        return {"view": view, "node": view.node, "last": last, "holder": holder, "owners": owners, "may": may,
+        return {"view": view, "node": view.node, "last": last, "holder": holder, "may": may,
                 "under_way": last is not None and last.state in _OPEN, "can_be": view.node.state in _CAN,
-                "owner": holder.group if holder else ""}
+                "owner": holder.group if holder else "", "owners": owners(tx, ask.who)}
 
     return load
 

@@ -7,7 +7,7 @@ from typing import Any
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
 from cod.web.portal.page import Action, Page, api, to
-from cod.web.portal.pages.wizard import own_groups
+from cod.web.portal.pages.wizard import owners
 from cod.web.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.routes import ANYBODY, Call, Flow, see
 
@@ -40,9 +40,7 @@ def _one(ask: Call) -> Flow:
 
 def _new(ask: Call) -> Flow:
     def load(tx: Any) -> dict[str, Any]:
-        owners = [("", "the site")] if ask.who.admin else []
-        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
-        return {"owners": owners, "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+        return {"owners": owners(tx, ask.who), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
                 "served": images.is_served(tx, ask.now)}
 
     return load

@@ -22,7 +22,7 @@ from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.page import Action, Page, SessionAction, api, to
-from cod.web.portal.pages.wizard import own_groups
+from cod.web.portal.pages.wizard import owners
 from cod.web.resources.software import TEMPLATES, TemplateQuery, TemplateReply
 from cod.web.routes import ANYBODY, Call, Flow, see
 
@@ -107,16 +107,15 @@ def _new(ask: Call) -> Flow:
         usable = chosen is not None and chosen.state == "ready"
         names = said(one.name for one in found)
         whole = _named(found, "disk", names)
-        owners = [("", "the site")] if ask.who.admin else []
-        owners += [(one.name, one.name) for one in own_groups(tx, ask.who)]
+        offered = owners(tx, ask.who)
         owner = like.group_id if like else chosen.group_id if chosen else None
-        near = [name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in owners[:1]))]
+        near = [name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in offered[:1]))]
         first = names[ask.query.image] if usable else "" if ask.query.image else next(iter(near), "")
         filled = templateform.fields_of(text) if like else templateform.begun(
             first, chosen.content if chosen and usable else "disk")
         return {
             "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
-            "owners": owners,
+            "owners": offered,
             "owner": _names(tx)[owner] if owner is not None else "",
             "disks": whole, "partitions": _named(found, "partition", names),
             "files": _named(found, "file", names),

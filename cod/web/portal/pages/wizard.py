@@ -13,7 +13,7 @@ from cod.flows.images import templates
 from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import Claim, offered
-from cod.model import Group, Refused, Right, Who
+from cod.model import SITE, Group, Refused, Right, Who
 from cod.web.models import REVISION, Query
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described, said
@@ -51,6 +51,13 @@ class MoreQuery(Changed):
 def own_groups(tx: Any, who: Who, right: Right = Right.USE) -> list[Group]:
     """The groups that `who` has that right on."""
     return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id)]
+
+
+def owners(tx: Any, who: Who) -> list[tuple[str, str]]:
+    """Return whose an image or template may be that `who` adds, as options of a field. The group `site` is none: what
+    is added for it is the site's (`store.people.groups.owner_id`)."""
+    site = [("", "the site")] if who.admin else []
+    return site + [(one.name, one.name) for one in own_groups(tx, who) if one.name != SITE]
 
 
 def _choices(tx: Any, ask: Call) -> dict[str, Any]:
