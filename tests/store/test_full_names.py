@@ -139,6 +139,30 @@ def test_an_own_image_that_is_not_ready_leaves_templates_with_the_sites(tx: Tx, 
     assert 'size="4096"' in rows.for_matching(tx, [made.id])[made.id]
 
 
+@pytest.mark.parametrize(("content", "size", "why"), [
+    ("file", 900, "the image 'debian' holds a file, which does not go there"),
+    ("disk", 2 << 20, "the image 'debian' (2097152 bytes) is larger than its partition (1048576 bytes)")])
+def test_an_image_takes_no_name_by_which_templates_could_not_be_installed(
+    tx: Tx, content: str, size: int, why: str
+) -> None:
+    """Else nodes fail on it, one after the other, until they are out of service."""
+    ready(tx, "debian")
+    layout = '<layout table="gpt"><partition number="1" type="linux" size="1MiB"/></layout>'
+    text = f'<template name="web">{layout}<image target="1" name="debian"/></template>'
+    for group in ("physics", "chemistry"):
+        templates.add(tx, document=text, group=group, now=NOW)
+    image = images.add(tx, name="debian", source="/x", group="physics", now=NOW).value
+    made = Ingested("raw", content, size, 500, 300, "ab" * 32, "cd" * 32)
+    assert refusal(images.finish, tx, image_id=image.id, ingested=made) == (
+        "conflict", "name", f"template physics/web@1 names it, and could not be installed with it: {why}")
+    images.fail(tx, image_id=image.id, reason="as refused")
+    assert meant(tx, "debian", "physics") == "debian"
+    templates.retire(tx, name="physics/web", now=NOW)
+    image = images.add(tx, name="debian", source="/x", group="physics", now=NOW).value
+    images.finish(tx, image_id=image.id, ingested=made)
+    assert meant(tx, "debian", "physics") == "physics/debian"
+
+
 def test_what_is_known_of_an_image_is_that_of_the_templates_owner(tx: Tx) -> None:
     for size, group in ((1024, ""), (2048, "physics"), (4096, "chemistry")):
         ready(tx, "debian", group, size)

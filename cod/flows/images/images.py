@@ -9,9 +9,10 @@ removed by it too.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result
+from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result, meant, owner_of
+from cod.policy.nodes import prime, template
 from cod.policy.people import names
 from cod.policy.people import uploads as policy
 from cod.store import claims
@@ -90,14 +91,41 @@ def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[
 def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
     """The image is in its served form. Repeating it does no harm, nor does an image that was deleted meanwhile.
 
-    Raises `Refused` when what is stored does not fit into the quota of its group.
+    Raises `Refused` when what is stored does not fit into the quota of its group, and when templates of the group,
+    which have meant the site's image of that name, could not be installed with this one.
     """
     image = images.get(tx, image_id)
     if image is not None and image.state == "ingesting" and image.group_id is not None:
         taken, quota = uploads.room(tx, image.group_id, rules, lock=True)
         name = groups.get(tx, image.group_id).name
         policy.check_quota(quota, taken - image.stored, ingested.stored, name)
+        _check_users(tx, replace(image, state="ready", **asdict(ingested)))
     images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
+
+
+def _check_users(tx: Tx, image: Image) -> None:
+    """Raise `Refused` if a live template could be installed until now, and could not with this image in place of the
+    site's: nodes would fail on it until they are out of service."""
+    group = owner_of(image.name)
+    for row in templates.live(tx, frozenset({image.group_id or 0})):
+        if owner_of(row.name) != group:
+            continue
+        configuration = template.parse(row.document)
+        named = template.image_names(configuration)
+        there = images.meant(tx, named, group)
+        then = there | {name: image for name in named if image.name in meant(name, group)}
+        why = _fault(configuration, then) if then != there and not _fault(configuration, there) else ""
+        if why:
+            raise Refused("conflict", f"template {row.name}@{row.revision} names it, and could not be installed with "
+                          f"it: {why}", "name")
+
+
+def _fault(configuration: template.Configuration, there: Mapping[str, Image]) -> str:
+    try:
+        prime.check_images(configuration, there)
+    except Refused as refused:
+        return refused.sentence
+    return ""
 
 
 def fail(tx: Tx, *, image_id: int, reason: str) -> None:
@@ -126,9 +154,9 @@ def _views(tx: Tx, found: Sequence[Image], seen: frozenset[int] | None) -> list[
 def _users(tx: Tx, seen: frozenset[int] | None = None) -> dict[str, list[str]]:
     """Return the live templates, as 'name@revision', that write or boot each image, by the images' full names."""
     rows, users = templates.live(tx, seen), dict[str, list[str]]()
-    meant = templates.image_names(tx, rows)
+    full_names = templates.image_names(tx, rows)
     for row in rows:
-        for name in set(meant[row.id].values()):
+        for name in set(full_names[row.id].values()):
             users.setdefault(name, []).append(f"{row.name}@{row.revision}")
     return users
 
