@@ -104,10 +104,10 @@ class World:
     def agent(self) -> None:
         """Start the agent and wait until it idles."""
         self.mint()
-        options = parse(["--confd", f"127.0.0.1:{self.confd.port}", "--mac", MAC, "--secret",
-                         str(self.folder / "secret"), "--root", str(self.folder / "root"), "--disk", str(self.disk),
-                         "--reboot-command", "true", "--poweroff-command", "true", "--once"])
-        self.running = threading.Thread(target=ctramp.main, args=(options,), daemon=True)
+        given = parse(["--confd", f"127.0.0.1:{self.confd.port}", "--mac", MAC, "--secret",
+                       str(self.folder / "secret"), "--root", str(self.folder / "root"), "--disk", str(self.disk),
+                       "--reboot-command", "true", "--poweroff-command", "true", "--once"])
+        self.running = threading.Thread(target=ctramp.main, args=(ctramp.Options(**given),), daemon=True)
         self.running.start()
         self.wait(lambda: self.node().state == "inactive")
 
