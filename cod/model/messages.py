@@ -51,6 +51,8 @@ class DhcpClient:
     relay: str | None = None
     circuit: str | None = None
     remote: str | None = None
+    since: float = 0.0
+    attempts: int = 0
     sent_to_disk: bool = False
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from cod.flows.boot import dhcp as flow
@@ -321,6 +321,17 @@ def web(tx: Tx) -> Vcluster:
     vcluster = vclusters.by_name(tx, "web")
     assert vcluster is not None
     return vcluster
+
+
+def test_a_node_that_missed_its_boot_is_power_cycled_once(tx: Tx, site: Site) -> None:
+    """The server was away when the firmware asked, so the disk's system started while the trampoline is expected."""
+    held_node(tx, site, state="trampoline")
+    tx.execute(update(tables.nodes).values(power_driver="lab", power_address="switches#n1"))
+    for seconds in (20.0, 40.0, 41.0, 120.0):
+        assert one(tx, ask("DISCOVER", xid=77, stage="os"), site, NOW + seconds) is None
+    node = node_of(tx)
+    assert (node.state, node.power_wanted, node.power_seq, node.attempts) == ("trampoline", "cycle", 1, 1)
+    assert "it missed that boot" in node.reason
 
 
 def os_asks(tx: Tx, site: Site, now: float, **more: Any) -> DhcpAnswer | None:

@@ -99,6 +99,17 @@ def test_a_machine_is_power_cycled_in_the_reserve(stand: Stand) -> None:
     stand.wait(lambda: [row["to_state"] for row in stand.history("m1")][before:] == ["trampoline", "inactive"])
 
 
+def test_a_released_node_that_missed_its_boot_comes_back_at_once(stand: Stand, slow: ImageServer) -> None:
+    """It was reset while no server answered, so it runs its old system: it is not left alone until its deadline."""
+    caught(stand, "trampoline", slow)
+    stand.kill()
+    stand["m1"].reset()
+    stand.wait(lambda: stand["m1"].running() == "red", what="the node's old system runs")
+    stand.serve()
+    comes_home(stand, "trampoline")
+    assert "timed_out" in [row["event"] for row in stand.history("m1")[-6:]]
+
+
 def test_an_active_node_boots_without_any_server(stand: Stand, slow: ImageServer) -> None:
     caught(stand, "active", slow)
     stand.kill()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cod.model import DhcpClient, DhcpQuery, Image, Policy, Site, Subnet
@@ -81,6 +83,21 @@ def test_the_trampoline_always_has_its_address(state: str) -> None:
 @pytest.mark.parametrize("state", sorted(NodeState))
 def test_systems_are_answered_where_a_vcluster_runs(state: str) -> None:
     assert decide(state, "os").pool == ("vcluster" if state in ("boot", "active") else "none")
+
+
+@pytest.mark.parametrize(("state", "kind", "after", "attempts", "event"), [
+    ("trampoline", "DISCOVER", 31.0, 0, NodeEvent.TIMED_OUT),
+    ("trampoline", "DISCOVER", 29.0, 0, None),  # the system that is to end may ask once more
+    ("trampoline", "REQUEST", 31.0, 0, None),
+    ("trampoline", "DISCOVER", 31.0, 1, None),  # it was power-cycled for it: now the deadline counts
+    ("registering", "DISCOVER", 31.0, 0, None),  # not COD's yet
+])
+def test_a_system_that_starts_in_place_of_the_trampoline_is_noticed(
+    state: str, kind: str, after: float, attempts: int, event: NodeEvent | None
+) -> None:
+    machine = replace(client(state), since=SERVED, attempts=attempts)
+    verdict = boot.decide(DhcpQuery(kind, MAC, 2, "lab", "os"), machine, 1, Policy(), SERVED + after)
+    assert (verdict.pool, verdict.event) == ("none", event)
 
 
 @pytest.mark.parametrize("stage", PXE)

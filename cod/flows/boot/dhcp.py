@@ -106,10 +106,10 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         return None
     if query.kind == "DISCOVER":
         _note_way(batch, query, client)
-    if verdict.pool == "none":
-        return _not_here(batch, query, net)
     if verdict.event is not None:
         client = _happened(batch, client, verdict.event, verdict.why)
+    if verdict.pool == "none":
+        return _not_here(batch, query, net)
     row = held if verdict.pool == "boot" else batch.ledger.get(query.mac, "vcluster", net.subnet.name)
     if row is not None and row.kind == "boot" and row.address not in net.pool:
         row = None  # the pool has been moved since
@@ -347,7 +347,7 @@ def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
 
 def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
     client = DhcpClient(node.id, node.name, node.state, node.boot_mac, node.boot_served_at, node.template_id,
-                        None)
+                        None, since=node.since, attempts=node.attempts)
     batch.clients[mac] = client
     return client
 

@@ -31,6 +31,10 @@ progress or a retry. After it, a DISCOVER is
 - the same for BIOS firmware, if it comes from another NIC: BIOS lists a NIC once. It gets silence;
 - otherwise the machine coming back: the boot has failed.
 
+**When has a boot been missed?** When the system on its disk asks for a new address while the node is expected in the
+trampoline: the server was away when the firmware asked, or its boot order changed. It gets silence and, the first time
+on its way, a power cycle at once, not at the deadline.
+
 A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind COD's back; it
 goes to the crossroads (event *asked*) and boots the trampoline. An *active* node that asks was power-cycled: it boots
 again and stays active.
@@ -52,6 +56,7 @@ from cod.policy.nodes.template import Configuration
 from cod.states import OWN_SYSTEM, WORKING, NodeEvent, NodeState
 
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
+MISSED = 30.0  # seconds (times the patience) in which the system that is to end may ask for an address once more
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
 NOWHERE = "go-on-to-your-disk"  # no such file
 NEXT_OPTION = 120.0  # seconds (times the site's patience) in which firmware goes through the rest of its boot options
@@ -102,7 +107,7 @@ def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, po
     if unfit:
         return Verdict("none", unfit, listed=True)
     if query.stage == "os":
-        return _system(client)
+        return _system(query, client, policy, now)
     if query.stage == "trampoline":
         return Verdict("boot", "the trampoline's own address")
     if query.kind != "DISCOVER":
@@ -122,10 +127,15 @@ def _stranger(query: DhcpQuery, policy: Policy, unfit: str) -> Verdict:
     return Verdict("boot", "a machine never seen before", new=True)
 
 
-def _system(client: DhcpClient) -> Verdict:
-    if client.state not in OWN_SYSTEM:
-        return Verdict("none", f"an operating system on a node in state {client.state}")
-    return Verdict("vcluster", "its vcluster's system")
+def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> Verdict:
+    if client.state in OWN_SYSTEM:
+        return Verdict("vcluster", "its vcluster's system")
+    since = now - client.since
+    started = client.state == NodeState.TRAMPOLINE and query.kind == "DISCOVER" and since >= MISSED * policy.patience
+    if started and not client.attempts:  # once: only a power cycle helps, and after one the deadline is patient enough
+        why = f"its disk's system started {since:.0f} s after it was to boot from the network: it missed that boot"
+        return Verdict("none", why, NodeEvent.TIMED_OUT)
+    return Verdict("none", f"an operating system on a node in state {client.state}")
 
 
 def _asks(query: DhcpQuery, client: DhcpClient, last_xid: int | None, policy: Policy, now: float) -> Verdict:

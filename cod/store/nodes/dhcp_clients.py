@@ -14,7 +14,8 @@ from cod.store.engine import Tx
 _n = t.nodes.c
 _SELECT: Select[Any] = (
     select(t.nics.c.mac, _n.id, _n.name, _n.state, _n.boot_mac, _n.boot_served_at, _n.template_id,
-           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote)
+           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote, _n.since,
+           _n.attempts)
     .join_from(t.nics, t.nodes).outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
 )
 
