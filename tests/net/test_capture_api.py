@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from cod.cli import capture
+from cod.cli.nodes import capture
 from cod.cli.wait import TimedOut
 from cod.client import ApiError
 from cod.flows.people.tokens import digest

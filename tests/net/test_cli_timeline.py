@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from cod.cli import timeline
+from cod.cli.scheduler import timeline
 from cod.store import tables as t
 from tests.net.apiserver import NOW, Served, add_node, as_json, run
 

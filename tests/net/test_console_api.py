@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import delete, insert, update
 
 from cod import consolefiles
-from cod.cli import console as cli
+from cod.cli.nodes import console as cli
 from cod.client import ApiError
 from cod.consolefiles import State
 from cod.model import ConsoleRules, Role, Site
@@ -247,7 +247,7 @@ def test_followed_as_json(served: Served, say: Said, monkeypatch: pytest.MonkeyP
     def end(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cod.cli.console.time.sleep", end)
+    monkeypatch.setattr("cod.cli.nodes.console.time.sleep", end)
     monkeypatch.setattr(cli.pieces, "__defaults__", (end,))
     lines = run(served, "node", "console", NODE, "--follow", "--json", code=130).stdout.splitlines()
     assert json.loads(lines[0])["text"] == "text"

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import insert
 
-from cod.cli.energy import bar, figures
+from cod.cli.nodes.energy import bar, figures
 from cod.cli.root import cod
 from cod.client import ApiError
 from cod.model import Role

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import func, select
 
-from cod.cli.node import immunity
-from cod.cli.plan import print_explanation
+from cod.cli.nodes.node import immunity
 from cod.cli.root import cod
+from cod.cli.scheduler.plan import print_explanation
 from cod.client import ApiError
 from cod.flows.scheduler import apply_plan as acting
 from cod.flows.scheduler import plan as flow
@@ -313,7 +313,7 @@ def test_immunity_for_people(served: Served, monkeypatch: pytest.MonkeyPatch) ->
     assert immunity(NOW + 240.0, NOW) == "4 min"
     assert immunity(NOW, NOW) is None
     assert immunity(None, NOW) is None
-    monkeypatch.setattr("cod.cli.node.time.time", lambda: NOW)
+    monkeypatch.setattr("cod.cli.nodes.node.time.time", lambda: NOW)
     lines = {line.split()[0]: line.split() for line in run(served, "node", "list").splitlines()}
     column = lines["NODE"].index("IMMUNE")
     assert lines["n4"][column:column + 3] != lines["n3"][column:column + 3]

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cod.cli.links import print_link
+from cod.cli.people.links import print_link
 from cod.cli.root import Root, cod
 from cod.cli.show import password_option
 from cod.client import ApiError

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.owner import owner
-from cod.cli.plan import print_explanation, print_match
+from cod.cli.scheduler.plan import print_explanation, print_match
 from cod.cli.show import KIND, as_json, client, print_json, said, shown, table, watched, watching, when
 from cod.client import path
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.local import local_user, run
+from cod.cli.server.local import local_user, run
 from cod.cli.show import SPAN, as_json, client, print_json, print_table, said, when
 from cod.client import path
 

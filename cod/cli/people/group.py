@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.member import group as invite
+from cod.cli.people.member import group as invite
 from cod.cli.show import SIZE, SPAN, ago, as_json, client, duration, print_json, said, shown, size, table, when
 from cod.client import path
 

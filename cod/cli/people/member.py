@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.links import print_link
+from cod.cli.people.links import print_link
 from cod.cli.show import SPAN, as_json, client, password_option, said, shown, table, when
 from cod.client import path
 

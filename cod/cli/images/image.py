@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cod.cli.owner import group_option, owner
-from cod.cli.recipe import make
+from cod.cli.server.recipe import make
 from cod.cli.show import SPAN, as_json, client, print_json, progress_bar, said, shown, size, table, when
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, path, path_of

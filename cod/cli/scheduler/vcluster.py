@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.node import node_table
+from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
 from cod.cli.show import (
     KIND,

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from cod.cli.links import print_link
-from cod.cli.member import site as invite
+from cod.cli.people.links import print_link
+from cod.cli.people.member import site as invite
 from cod.cli.show import SPAN, as_json, client, said, shown, table, when
 from cod.client import path
 

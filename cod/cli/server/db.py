@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cod.cli.local import database
+from cod.cli.server.local import database
 from cod.cli.show import as_json, said
 
 

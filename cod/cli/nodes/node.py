@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from cod.cli.capture import capture, captures
-from cod.cli.console import console
+from cod.cli.nodes.capture import capture, captures
+from cod.cli.nodes.console import console
 from cod.cli.show import (
     ago,
     as_json,
