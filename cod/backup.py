@@ -30,9 +30,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cod import secretfile
 from cod.images import store as image_store
 from cod.images.verify import verify
+from cod.security import secretfile
 from cod.site import load
 from cod.site.load import Settings
 from cod.store import backup as rows

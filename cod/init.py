@@ -13,11 +13,12 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cod import data, secretfile
-from cod.ca import Ca
+from cod import data
 from cod.images import store
 from cod.pool import in_transaction
 from cod.proposal import EXAMPLE, pools
+from cod.security import secretfile
+from cod.security.ca import Ca
 from cod.site import load
 from cod.site.file import SiteFile
 from cod.store import schema

@@ -25,11 +25,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cod import ca, logs, secretfile, supervisor, webcert
-from cod.ca import Ca
+from cod import logs, supervisor
 from cod.images import store
 from cod.model import Inviter, Site
 from cod.policy.nodes.subnets import listeners
+from cod.security import ca, secretfile, webcert
+from cod.security.ca import Ca
 from cod.site import load
 from cod.site.load import ConfigError, Settings
 from cod.store.engine import connect

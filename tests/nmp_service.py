@@ -20,11 +20,11 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.stdio import StandardIO
 from twisted.protocols.basic import LineOnlyReceiver
 
-from cod.ca import Ca
 from cod.model import Policy, Site, Subnet
 from cod.net.nmp import limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool
+from cod.security.ca import Ca
 from cod.store.engine import connect
 
 reactor: Any = _reactor

@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Table, insert
 
-from cod import consolefiles, passwords
+from cod import consolefiles
 from cod.client import ApiError, Client, Unreachable
 from cod.model import Role, ipv4
 from cod.policy.hardware.equal import canonical
 from cod.policy.nodes.console import tenure
 from cod.policy.people.names import full
 from cod.pool import in_transaction
+from cod.security import passwords
 from cod.states import NODE_RULES, NodeState
 from cod.store import claims, schema
 from cod.store import tables as t

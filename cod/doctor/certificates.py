@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from cod import webcert
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
-from cod.webcert import WebCertificate
+from cod.security import webcert
+from cod.security.webcert import WebCertificate
 
 NEAR = 30 * 86400.0  # seconds before the end that are a warning
 

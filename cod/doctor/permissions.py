@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cod import secretfile
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.doctor.ports import is_server
+from cod.security import secretfile
 
 HANDLES = 4096  # open files below which some hundreds of nodes at once are too many
 

@@ -5,9 +5,9 @@ A password is in a `SignIn` only, for as long as a command takes: never in the d
 
 from __future__ import annotations
 
-from cod import secretfile
 from cod.model import Site
 from cod.power.driver import PowerError, SignIn
+from cod.security import secretfile
 
 
 def sign_in(site: Site, name: str | None) -> SignIn | None:

@@ -17,11 +17,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from cod import model
+from cod.security.webcert import WebCertificate
 from cod.site.file import SiteFile
 from cod.site.subnets import SubnetTable
 from cod.site.tables import ApiTable, SmtpTable
 from cod.site.values import SMTP_PORTS, address_and_port
-from cod.webcert import WebCertificate
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from cod.ca import Ca
 from cod.model import Site
 from cod.pool import Pool
+from cod.security.ca import Ca
 from cod.web.events import Hub
 from cod.web.rations import Rations
 from cod.web.signin.service import SignIn

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel
 
-from cod.ca import Ca
 from cod.flows.people.access import Claim
 from cod.model import SITE, Page, Right, Site, Who
 from cod.model import part as part_of
+from cod.security.ca import Ca
 from cod.web.models import Reply
 
 Flow = Callable[..., Any]

@@ -19,10 +19,10 @@ from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, maybe
 from twisted.internet.task import LoopingCall
 from twisted.web import http
 
-from cod import webcert
-from cod.ca import Ca
 from cod.model import Site
 from cod.pool import Pool
+from cod.security import webcert
+from cod.security.ca import Ca
 from cod.web import metrics
 from cod.web.channel import MOST_OF_ONE, Channel, ConnectionCount
 from cod.web.context import Context

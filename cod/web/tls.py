@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.ssl import CertificateOptions, TLSVersion
 from zope.interface import implementer
 
-from cod import webcert
-from cod.webcert import WebCertificate
+from cod.security import webcert
+from cod.security.webcert import WebCertificate
 
 log = logging.getLogger("cod.api")
 

@@ -27,12 +27,12 @@ from twisted.internet.testing import StringTransport
 from twisted.python import log as twisted_log
 from twisted.python.failure import Failure
 
-from cod import passwords
-from cod.ca import Ca
 from cod.model import Refused, Result, Site
 from cod.net.nmp import verbs
 from cod.net.nmp.session import _certified
 from cod.pool import Pool, in_transaction
+from cod.security import passwords
+from cod.security.ca import Ca
 from cod.web.context import Context
 from cod.web.events import Hub
 from cod.web.rations import Rations

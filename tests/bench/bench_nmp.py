@@ -21,7 +21,7 @@ from types import TracebackType
 
 from sqlalchemy import insert, select
 
-from cod.ca import Ca
+from cod.security.ca import Ca
 from cod.store import tables as t
 from cod.store.engine import connect
 from cod.store.notices import vcms

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cod.ca import SERVER_NAME
+from cod.security.ca import SERVER_NAME
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Decoder, Message, encode

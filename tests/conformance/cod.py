@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cod.ca import Ca
+from cod.security.ca import Ca
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY, Decoder, Fault, Message, encode

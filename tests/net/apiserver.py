@@ -13,12 +13,12 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from cod.ca import Ca
 from cod.cli.root import cod
 from cod.client import Client
 from cod.flows.people import tokens
 from cod.model import Effect, Site
 from cod.pool import Pool, in_transaction
+from cod.security.ca import Ca
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.web.server import ApiServer

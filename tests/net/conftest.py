@@ -13,9 +13,9 @@ from jinja2 import Environment, FileSystemBytecodeCache
 from sqlalchemy import Engine
 from twisted.python.threadpool import ThreadPool
 
-from cod import passwords
 from cod.model import Site
 from cod.pool import Pool
+from cod.security import passwords
 from cod.web.portal import render
 from tests.net.apiserver import Served, serving
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from cod.ca import SERVER_NAME, Ca, Issued
 from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.net.nmp.server import NmpServer
 from cod.pool import in_transaction
+from cod.security.ca import SERVER_NAME, Ca, Issued
 from cod.store.engine import Tx
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml

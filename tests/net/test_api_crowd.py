@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cod import webcert
 from cod.model import Site
 from cod.pool import Pool
+from cod.security import webcert
 from cod.web import channel
 from cod.web.channel import ConnectionCount
 from cod.web.tls import WebTls

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Engine, select
 from twisted.internet.task import Clock
 
-from cod import ca as authority
 from cod import init, service
-from cod.ca import Ca
+from cod.security import ca as authority
+from cod.security.ca import Ca
 from cod.site import load
 from cod.store import tables as t
 from cod.workers.certificates import PERIOD, CertificateWatch

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.ca import Ca
 from cod.flows.notices import vcms
 from cod.model import Site
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
+from cod.security.ca import Ca
 from tests.conformance.__main__ import Verdict, judge, main
 from tests.conformance.clauses import CLAUSES
 from tests.conformance.kit import Kit

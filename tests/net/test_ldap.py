@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cod import passwords
 from cod.client import ApiError
 from cod.flows.people import people
 from cod.model import Identity, Ldap, Refused, SignInRules, Site
 from cod.pool import Pool
+from cod.security import passwords
 from cod.store.people import people as rows
 from cod.web.signin.directory import verify
 from tests.net import slapd

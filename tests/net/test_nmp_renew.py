@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine
 
-from cod.ca import SERVER_NAME, Ca, Issued, serial_text
 from cod.flows.notices import vcms
 from cod.model import Site
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
+from cod.security.ca import SERVER_NAME, Ca, Issued, serial_text
 from cod.vcm import credentials
 from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, founded, port

@@ -17,7 +17,6 @@ from sqlalchemy import Engine, update
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.threadpool import ThreadPool
 
-from cod.ca import Ca, Issued
 from cod.flows.notices import vcms
 from cod.flows.people import groups
 from cod.flows.scheduler import requests, vclusters
@@ -25,6 +24,7 @@ from cod.model import Site
 from cod.net.nmp import connection, limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
+from cod.security.ca import Ca, Issued
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes as node_rows

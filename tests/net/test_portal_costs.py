@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cod import passwords
 from cod.client import ApiError
 from cod.images.verify import Checked
+from cod.security import passwords
 from cod.store.images import images
 from cod.web.portal.render import Templates
 from cod.web.resources import software

@@ -19,9 +19,9 @@ from OpenSSL import SSL
 from sqlalchemy.exc import OperationalError
 from twisted.internet.defer import fail
 
-from cod import webcert
 from cod.model import Role, Site, Who
 from cod.pool import Pool
+from cod.security import webcert
 from cod.states import NodeEvent
 from cod.store import tables
 from cod.store.engine import Tx

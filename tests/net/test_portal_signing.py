@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cod import passwords
 from cod.flows.people import invitations
 from cod.flows.people.signin import digest
 from cod.model import Role, SignInRules
+from cod.security import passwords
 from cod.store.engine import Tx
 from cod.store.people import groups, people
 from tests.net.apiserver import NOW, Served

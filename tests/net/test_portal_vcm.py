@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cod.ca import Ca
 from cod.flows.notices import vcms
 from cod.model import Refused, Site
 from cod.pool import Pool
+from cod.security.ca import Ca
 from cod.store import tables as t
 from tests.net.apiserver import NOW, Served, serving
 from tests.net.ownersite import browse, engine, furnished_sqlite

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
-from cod import passwords
 from cod.flows.people import people as flows
 from cod.model import Refused, SlowDown
+from cod.security import passwords
 from cod.store.people import audit, people
 from cod.web.signin import service as edge
 from cod.web.signin.service import SignIn

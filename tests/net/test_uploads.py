@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from cod import webcert
 from cod.client import ApiError, Client
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
 from cod.model import Effect, ImageRules, Refused, Site
 from cod.pool import Pool
+from cod.security import webcert
 from cod.store import tables
 from cod.uploads import Sender
 from cod.web.request import ApiRequest

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
-from cod.ca import Ca, serial_text
 from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.pool import Pool
+from cod.security.ca import Ca, serial_text
 from cod.store import tables as t
 from cod.vcm import settings
 from tests.net.apiserver import NOW, READER, Served, serving

@@ -23,13 +23,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine, update
 
-from cod.ca import Ca, Issued, serial_text
 from cod.flows.agents import orders
 from cod.flows.notices import vcms
 from cod.model import Inviter, Site, ipv4
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
+from cod.security.ca import Ca, Issued, serial_text
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm import settings

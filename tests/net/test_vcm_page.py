@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from cod.ca import Ca
 from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
+from cod.security.ca import Ca
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm.gridengine.pool import GridEngineSettings, GridEngineTable

@@ -17,13 +17,13 @@ from sqlalchemy import select
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 
-from cod.ca import Ca, serial_text
 from cod.flows.notices import vcms
 from cod.model import Refused, Site, VcmView
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import Session
 from cod.net.nmp.tls import Shown
 from cod.pool import in_transaction
+from cod.security.ca import Ca, serial_text
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm import credentials, renewal

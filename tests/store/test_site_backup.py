@@ -12,14 +12,15 @@ from click.testing import CliRunner, Result
 from sqlalchemy import Engine, select
 
 from cod import backup as site_backup
-from cod import init, secretfile
-from cod.ca import Ca
+from cod import init
 from cod.cli.root import cod
 from cod.flows.boot import script as boot_flow
 from cod.flows.images import images as image_flows
 from cod.flows.people import people
 from cod.images import store as image_store
 from cod.images.ingest import ingest
+from cod.security import secretfile
+from cod.security.ca import Ca
 from cod.site import load
 from cod.site.load import Settings
 from cod.states import NodeState

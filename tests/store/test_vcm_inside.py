@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, update
 
-from cod.ca import Ca
 from cod.flows.agents import orders
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.notices import vcms
@@ -18,6 +17,7 @@ from cod.flows.scheduler import vclusters
 from cod.model import Inviter, Node, Refused, Site, dotted
 from cod.orders import Order
 from cod.policy.nodes import inner_vcm
+from cod.security.ca import Ca
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from cod import init, webcert
+from cod import init
 from cod.client import Client, Unreachable
 from cod.doctor import clock
 from cod.doctor.finding import Context
 from cod.model import Site
+from cod.security import webcert
 from cod.site import load
 from cod.store.engine import connect
 from tests.waiting import until

@@ -17,9 +17,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cod.ca import SERVER_NAME, Ca, Issued, Unusable, ends_at
+from cod.security.ca import SERVER_NAME, Ca, Issued, Unusable, ends_at
+from cod.security.webcert import loaded, self_signed
 from cod.vcm import credentials
-from cod.webcert import loaded, self_signed
 
 NOW = datetime.now(UTC)
 

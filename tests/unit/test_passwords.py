@@ -6,7 +6,7 @@ import time
 
 from argon2 import PasswordHasher
 
-from cod import passwords
+from cod.security import passwords
 
 
 def test_a_password_matches_its_own_hash_alone() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cod import secretfile
-from cod.secretfile import Unreadable
+from cod.security import secretfile
+from cod.security.secretfile import Unreadable
 
 
 def written(path: Path, content: bytes, mode: int = 0o600) -> Path:

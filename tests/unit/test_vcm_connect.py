@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cod.ca import Ca
+from cod.security.ca import Ca
 from cod.vcm.connect import days_left, over_tls
 
 NOW = datetime.now(UTC)

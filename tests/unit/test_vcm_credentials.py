@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from cod.ca import Ca, Issued
+from cod.security.ca import Ca, Issued
 from cod.vcm import credentials, daemon
 from cod.vcm.connect import over_tls
 from cod.vcm.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from cod import webcert
-from cod.webcert import Unusable, WebCertificate
+from cod.security import webcert
+from cod.security.webcert import Unusable, WebCertificate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ["portal.example", "10.77.0.1", "fd00::1"]

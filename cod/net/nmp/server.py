@@ -18,12 +18,12 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall, deferLater
 
-from cod.ca import Ca
 from cod.flows.notices import vcms
 from cod.model import Effect, Site
 from cod.net.nmp.limits import QuietLog, Rations
 from cod.net.nmp.session import Session, Shown
 from cod.pool import Pool
+from cod.security.ca import Ca
 
 SWEEP = 2.0
 POLL = 0.5

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from twisted.python.failure import Failure
 
-from cod.ca import Ca, Issued
 from cod.flows.notices import certificates, vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net.nmp import connection, verbs
@@ -20,6 +19,7 @@ from cod.net.nmp.connection import Line
 from cod.net.nmp.limits import Rations
 from cod.net.nmp.verbs import Speaker
 from cod.pool import Pool
+from cod.security.ca import Ca, Issued
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Fault, Message

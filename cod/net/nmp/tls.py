@@ -18,7 +18,7 @@ from twisted.internet.ssl import Certificate, CertificateOptions, TLSVersion
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from zope.interface import implementer
 
-from cod.ca import Ca, Issued, serial_text
+from cod.security.ca import Ca, Issued, serial_text
 
 BACKLOG = 512
 BACK = 3600.0  # seconds by which the clock may be set back before a certificate is taken for one of the future

@@ -11,10 +11,11 @@ from typing import Any
 
 from twisted.internet.threads import deferToThreadPool
 
-from cod import notice_texts, secretfile
+from cod import notice_texts
 from cod.flows.notices.notices import Delivery, addresses
 from cod.model import Mail, Site
 from cod.net.notify.delivery_errors import Unsent, brief
+from cod.security import secretfile
 from cod.wire import mail as wire
 
 SILENCE = 10.0  # seconds that the server may keep silent

@@ -10,7 +10,8 @@ DAY = 86400.0
 NEAR = 30 * DAY
 """A VCM's certificate is near its end: its group is told."""
 AUTHORITY_NEAR = 800 * DAY
-"""The same of the site's authority, whose end is put off when a server is started (`cod.ca`): none was for long."""
+"""The site's authority is near its end: its administrators are told. A server that starts puts the end off
+(`cod.security.ca`), so none has been started for long."""
 AGAIN = 30 * DAY
 """Between two notices about the authority."""
 WORTH = DAY

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from cod.ca import Issued
 from cod.flows.notices import vcms
 from cod.model import Refused, VcmView
+from cod.security.ca import Issued
 from cod.web.models import Body, Paged, Part, Reply
 from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, manage, route, see
 

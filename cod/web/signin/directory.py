@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cod import secretfile
 from cod.model import Identity, Ldap, Refused
+from cod.security import secretfile
 
 SILENCE = 10  # seconds that the directory may keep silent
 # What stays the same about an entry: RFC 4530; Active Directory's; else its name.

@@ -17,8 +17,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cod import secretfile
 from cod.model import Identity, Oidc, Refused
+from cod.security import secretfile
 
 PAGE = "/sign-in/oidc"
 PATIENCE = 600.0  # seconds for signing in over there

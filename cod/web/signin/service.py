@@ -13,11 +13,11 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
-from cod import passwords
 from cod.flows.people import invitations, people, signin, tokens
 from cod.flows.people.signin import Attempt, Session, digest
 from cod.model import Identity, Invitation, Refused, Site, User, Who
 from cod.pool import Pool
+from cod.security import passwords
 from cod.web.signin import directory
 from cod.web.signin.oidc import Provider
 

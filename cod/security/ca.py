@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cod import secretfile
+from cod.security import secretfile
 
 CA_DAYS, SERVER_DAYS, VCM_DAYS = 7300, 825, 397
 CA_RENEWED = 1200  # days before its end: three lives of what it issues, so that it ends before none of that

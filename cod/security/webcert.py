@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cod import secretfile
+from cod.security import secretfile
 
 DAYS = 397  # longer than that browsers trust none
 RENEWED = timedelta(days=40)  # before its end
