@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -153,6 +154,12 @@ def arrows(paths: dict[str, Path]) -> dict[str, set[str]]:
                 target = target.rpartition(".")[0]
         found[name] = targets
     return found
+
+
+def test_no_folder_is_a_drawer() -> None:
+    """A folder of more than twenty modules is divided by subject."""
+    counts = Counter(path.parent for name, path in modules() if name.startswith("cod.") and path.name != "__init__.py")
+    assert not {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > 20}
 
 
 def test_the_check_sees_a_circle(tmp_path: Path) -> None:
