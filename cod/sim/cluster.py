@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
 from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, Kind, PendingRequest
-from cod.sim import scenario as sc
+from cod.sim.scenario import records as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from cod.model import Energy, NodeType
 from cod.policy.scheduler import energy as power
 from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, Kind
-from cod.sim import scenario as sc
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine, Spot, Way
 from cod.sim.randomness import stream
+from cod.sim.scenario import records as sc
 from cod.states import NodeEvent, NodeState, after
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from random import Random
 
-from cod.sim.scenario import Arrivals, Runtime
+from cod.sim.scenario.records import Arrivals, Runtime
 
 DAY, HOUR = 86400.0, 3600.0
 

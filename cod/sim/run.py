@@ -8,13 +8,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from cod.policy.hardware.match import satisfies
-from cod.sim import apply_plan, swf
-from cod.sim.jobs import Job, JobOwner
-from cod.sim.queue import QueueOwner
+from cod.sim import apply_plan
+from cod.sim.demand.jobs import Job, JobOwner
+from cod.sim.demand.queue import QueueOwner
+from cod.sim.demand.workload import FarmOwner
 from cod.sim.randomness import DAY, arrivals, runtime, stream
-from cod.sim.report import figures
-from cod.sim.scenario import Farm, Jobs, Queue, Scenario, Trace
-from cod.sim.workload import FarmOwner
+from cod.sim.results.report import figures
+from cod.sim.scenario import swf
+from cod.sim.scenario.records import Farm, Jobs, Queue, Scenario, Trace
 from cod.sim.world import Watch, World
 from cod.states import NodeState
 

@@ -17,8 +17,8 @@ from cod.sim.clock import Clock
 from cod.sim.cluster import Ask, Cluster, Machine, Owner, Reclaim
 from cod.sim.lifecycle import Life
 from cod.sim.machines import Hall
-from cod.sim.scenario import Scenario
-from cod.sim.stats import Tally
+from cod.sim.results.stats import Tally
+from cod.sim.scenario.records import Scenario
 from cod.states import NodeState, RequestState, VclusterState
 
 DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's own period

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod.sim.run import Simulation
-from cod.sim.tables import load, read
+from cod.sim.scenario.tables import load, read
 from tests.bench.arena import Measure, write
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from cod.sim import apply_plan
 from cod.sim.cluster import Ask, Cluster, Reclaim
+from cod.sim.demand.owners import Quiet
 from cod.sim.machines import Machine, Spot, Way
-from cod.sim.owners import Quiet
-from cod.sim.scenario import Jobs, Scenario
-from cod.sim.tables import read
+from cod.sim.scenario.records import Jobs, Scenario
+from cod.sim.scenario.tables import read
 from cod.sim.world import Watch, World
 from cod.states import NodeState, RequestState, VclusterState
 

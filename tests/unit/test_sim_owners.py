@@ -10,10 +10,10 @@ import pytest
 
 from cod.sim import randomness
 from cod.sim.clock import Clock
-from cod.sim.owners import parts
+from cod.sim.demand.owners import parts
+from cod.sim.results.stats import by_priority, spread
 from cod.sim.run import Simulation, simulate
-from cod.sim.scenario import Arrivals, Runtime
-from cod.sim.stats import by_priority, spread
+from cod.sim.scenario.records import Arrivals, Runtime
 from cod.states import NodeState
 from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, RESET, WIPE, audit, scenario
 from tests.unit.swf_lines import line

@@ -29,7 +29,7 @@ from cod.policy.scheduler.snapshot import (
 )
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
-from cod.sim.tables import load, read
+from cod.sim.scenario.tables import load, read
 
 NOW = 1000.0
 HERE, THERE, BIG = Kind(1, 1, ""), Kind(1, 2, ""), Kind(2, 3, "")

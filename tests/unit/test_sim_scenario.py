@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cod.model import Energy, Policy
-from cod.sim.fields import Bad
-from cod.sim.scenario import Arrivals, Farm, Jobs, Queue, Runtime, Trace
-from cod.sim.tables import SHIPPED, change, load, read
+from cod.sim.scenario.fields import Bad
+from cod.sim.scenario.records import Arrivals, Farm, Jobs, Queue, Runtime, Trace
+from cod.sim.scenario.tables import SHIPPED, change, load, read
 
 SMALL = """
 name = "small"

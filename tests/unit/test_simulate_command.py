@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from cod.cli.root import cod
 from cod.cli.server import simulate as command
-from cod.sim.plots import metric, of_sweep
+from cod.sim.results.plots import metric, of_sweep
 from cod.svg import Axis, Line, areas, lines
 from tests.unit.swf_lines import HEADER, line
 

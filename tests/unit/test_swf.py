@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.sim.swf import Entry, Malformed, load, parse
+from cod.sim.scenario.swf import Entry, Malformed, load, parse
 from tests.unit.swf_lines import HEADER, line
 
 

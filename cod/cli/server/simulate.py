@@ -16,7 +16,7 @@ from cod.cli.show import as_json, console, duration, print_json, print_table, ta
 
 if TYPE_CHECKING:
     from cod.sim.run import Simulation
-    from cod.sim.scenario import Scenario
+    from cod.sim.scenario.records import Scenario
 
 SLICES = 500  # of a run, between looks at the wall clock
 QUIET = 2.0  # seconds before progress is shown
@@ -61,9 +61,9 @@ def simulate(*, keys: bool, **options: Any) -> None:
       cod simulate campus --sweep policy.inertia=0,60,300,900,3600 --out /tmp/inertia
       cod simulate --swf ~/traces/log.swf.gz --nodes 128 --by queue
     """
-    from cod.sim import tables
-    from cod.sim.fields import Bad
-    from cod.sim.swf import Malformed
+    from cod.sim.scenario import tables
+    from cod.sim.scenario.fields import Bad
+    from cod.sim.scenario.swf import Malformed
 
     if keys:
         print_table(("KEY", "DEFAULT", "MEANS"), tables.keys())
@@ -79,8 +79,8 @@ def _simulate(
     *, scenario: str | None, sweep: str | None, curve: str | None, out: str | None, check: bool, as_json: bool,
     settings: tuple[str, ...], rules: str | None, seed: int | None, days: float | None, **trace: Any,
 ) -> None:
-    from cod.sim import tables as files
-    from cod.sim.plots import curve_of, of_run, of_sweep
+    from cod.sim.results.plots import curve_of, of_run, of_sweep
+    from cod.sim.scenario import tables as files
 
     if (scenario is None) == (trace["swf"] is None):
         raise click.UsageError("name one scenario, or give --swf FILE")
@@ -119,7 +119,7 @@ def _simulate(
 
 def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dict[str, Any]:
     """A scenario around a trace: nodes of one type in one block."""
-    from cod.sim.swf import load
+    from cod.sim.scenario.swf import load
 
     log = load(Path(swf))
     if log.passed_over:
@@ -136,7 +136,7 @@ def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dic
 
 
 def _change(tables: dict[str, Any], settings: tuple[str, ...], seed: int | None, days: float | None) -> None:
-    from cod.sim.tables import change
+    from cod.sim.scenario.tables import change
 
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -177,7 +177,7 @@ def _curve(said: str | None, default: tuple[str, str]) -> tuple[str, str]:
 
 
 def _known(result: dict[str, Any], curve: tuple[str, str]) -> tuple[str, str]:
-    from cod.sim.plots import metric
+    from cod.sim.results.plots import metric
 
     for path in curve:
         try:
@@ -276,7 +276,7 @@ def _show(result: dict[str, Any]) -> None:
 
 def _swept(key: str, runs: list[tuple[str, dict[str, Any]]]) -> Any:
     """A line for each run."""
-    from cod.sim.plots import metric
+    from cod.sim.results.plots import metric
 
     rows = []
     for value, result in runs:

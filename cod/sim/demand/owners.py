@@ -7,7 +7,7 @@ from typing import Any, cast
 from cod.model import Group
 from cod.policy.scheduler import leases
 from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
-from cod.sim.scenario import Farm, Jobs, Queue
+from cod.sim.scenario.records import Farm, Jobs, Queue
 from cod.sim.world import World
 from cod.states import VclusterState
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cod.model import Group
 from cod.sim.cluster import Ask, Cluster, Machine
-from cod.sim.owners import MARGIN, Quiet
-from cod.sim.scenario import Jobs
+from cod.sim.demand.owners import MARGIN, Quiet
+from cod.sim.scenario.records import Jobs
 from cod.sim.world import World
 from cod.states import NodeState
 

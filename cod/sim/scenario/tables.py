@@ -10,10 +10,10 @@ from typing import Any
 
 from cod.model import Energy, Policy, Refused
 from cod.policy.hardware import match
-from cod.sim.fields import Bad, described, key, record
-from cod.sim.scenario import MODELS, Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type
+from cod.sim.scenario.fields import Bad, described, key, record
+from cod.sim.scenario.records import MODELS, Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type
 
-SHIPPED = Path(__file__).parent / "scenarios"
+SHIPPED = Path(__file__).parent / "shipped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from cod.sim.randomness import HOUR
-from cod.sim.scenario import Scenario
-from cod.sim.stats import by_priority, priorities, share
+from cod.sim.results.stats import by_priority, priorities, share
+from cod.sim.scenario.records import Scenario
 from cod.sim.world import World
 from cod.states import NodeState, RequestState
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from cod.model import Group
 from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
-from cod.sim.jobs import Job
-from cod.sim.owners import FOREVER, Standing, parts, still_due
-from cod.sim.scenario import Queue
+from cod.sim.demand.jobs import Job
+from cod.sim.demand.owners import FOREVER, Standing, parts, still_due
+from cod.sim.scenario.records import Queue
 from cod.sim.world import World
 from cod.states import NodeState
 

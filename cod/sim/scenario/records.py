@@ -12,7 +12,7 @@ from typing import Any
 
 from cod.model import Energy, Policy
 from cod.policy.hardware import match
-from cod.sim.fields import key
+from cod.sim.scenario.fields import key
 
 
 @dataclass(frozen=True, slots=True)

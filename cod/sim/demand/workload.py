@@ -6,9 +6,9 @@ from random import Random
 
 from cod.model import Group
 from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
-from cod.sim.owners import FOREVER, Standing, parts, still_due
+from cod.sim.demand.owners import FOREVER, Standing, parts, still_due
 from cod.sim.randomness import wave
-from cod.sim.scenario import Farm
+from cod.sim.scenario.records import Farm
 from cod.sim.world import World
 from cod.states import NodeState
 
