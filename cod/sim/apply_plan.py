@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.snapshot import WARM, Grant, Plan, PowerChange, Preempt, PreemptLess, Refusal
-from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
+from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
 from cod.sim.world import World
 from cod.states import RequestState, VclusterState
 
@@ -45,7 +45,7 @@ def apply(world: World, plan: Plan) -> None:
 
 def _warn(world: World, cluster: Cluster, ahead: float) -> None:
     cluster.warned = ahead
-    world.tally.warnings += 1
+    world.stats.warnings += 1
     cluster.owner.warned(cluster, ahead)
 
 
@@ -60,9 +60,9 @@ def _expire(world: World, cluster: Cluster) -> None:
     """The grace is over: what is left is seized."""
     if cluster.state is not VclusterState.ACTIVE:
         return
-    world.tally.expired += 1
+    world.stats.expired += 1
     machines = list(cluster.held)
-    world.tally.seized += len(machines)
+    world.stats.seized += len(machines)
     world.delete(cluster)
     for machine in machines:
         cluster.owner.lost(machine, cluster, "over")
@@ -74,61 +74,61 @@ def _seize(world: World, reclaim: Reclaim | None) -> None:
         return
     for machine in [one for one in reclaim.cluster.held if one.reclaim == reclaim.id]:
         cluster = reclaim.cluster
-        world.tally.seized += 1
+        world.stats.seized += 1
         cluster.size -= 1
         world.let_go(machine)
         cluster.owner.lost(machine, cluster, "taken")
 
 
 def _grant(world: World, grant: Grant) -> None:
-    ask = world.pending[grant.request_id]
-    cluster, now = ask.cluster, world.clock.now
+    request = world.pending[grant.request_id]
+    cluster, now = request.cluster, world.clock.now
     try:
         picked = [(machine, share.template_id) for share in grant.shares
-                  for machine in world.hall.pick(share.lot, share.count)]
+                  for machine in world.pool.pick(share.lot, share.count)]
     except LookupError as error:
-        raise Impossible(f"request {ask.id}: {error}") from None
-    if len(picked) != ask.count:
-        raise Impossible(f"request {ask.id} wants {ask.count} nodes and is granted {len(picked)}")
+        raise Impossible(f"request {request.id}: {error}") from None
+    if len(picked) != request.count:
+        raise Impossible(f"request {request.id} wants {request.count} nodes and is granted {len(picked)}")
     for machine, template_id in picked:
-        _seat(world, machine, ask, template_id)
-    world.decide(ask, RequestState.GRANTED)
-    if ask.kind == "create":
+        _seat(world, machine, request, template_id)
+    world.decide(request, RequestState.GRANTED)
+    if request.kind == "create":
         cluster.state, cluster.leased_at = VclusterState.ACTIVE, now
         world.lease(cluster, now + cluster.lease_time)
-    elif ask.kind == "grow":
-        cluster.size += ask.count
+    elif request.kind == "grow":
+        cluster.size += request.count
     cluster.changed()
-    world.tally.assigned += len(picked)
-    cluster.owner.granted(ask)
+    world.stats.assigned += len(picked)
+    cluster.owner.granted(request)
 
 
-def _seat(world: World, machine: Machine, ask: Ask, template_id: int) -> None:
-    world.life.take(machine, ask.cluster, ask.id, template_id)
-    ask.cluster.held[machine] = None
+def _seat(world: World, machine: Machine, request: ClusterRequest, template_id: int) -> None:
+    world.lifecycle.take(machine, request.cluster, request.id, template_id)
+    request.cluster.held[machine] = None
 
 
 def _take(world: World, take: Preempt) -> None:
     """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
-    ask, cluster = world.pending.get(take.request_id), world.clusters[take.vcluster_id]
-    if ask is None:
+    request, cluster = world.pending.get(take.request_id), world.clusters[take.vcluster_id]
+    if request is None:
         raise Impossible(f"{take.count} nodes are taken for request {take.request_id}, which does not wait")
     now, policy = world.clock.now, world.policy
     inertia = policy.inertia_by_priority.get(cluster.group.priority, policy.inertia)
     mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
               and (one.assigned_at or 0.0) + inertia <= now]
-    reclaim = Reclaim(world.new_id(), cluster, ask, take.kind, now + policy.reclaim_grace, take.count)
+    reclaim = Reclaim(world.new_id(), cluster, request, take.kind, now + policy.reclaim_grace, take.count)
     chosen = cluster.owner.choose(reclaim, mobile)
     if len(chosen) != take.count or not set(chosen) <= set(mobile):
         raise Impossible(f"{take.count} nodes are taken from vcluster {cluster.name}, of {len(mobile)} that may be")
     for machine in chosen:
         machine.reclaim = reclaim.id
-        world.hall.reserve(machine, ask.id)
+        world.pool.reserve(machine, request.id)
     world.reclaims[reclaim.id] = reclaim
     cluster.leaving += take.count
     cluster.changed()
-    world.tally.taken += take.count
-    world.tally.reclaims += 1
+    world.stats.taken += take.count
+    world.stats.reclaims += 1
     cluster.owner.asked_back(reclaim, chosen)
 
 
@@ -143,27 +143,27 @@ def _ease(world: World, ease: PreemptLess) -> None:
 
 
 def _tell(world: World, no: Refusal) -> None:
-    ask = world.pending[no.request_id]
+    request = world.pending[no.request_id]
     if not no.final:
-        ask.reason, ask.wish = no.sentence, None
+        request.reason, request.wish = no.sentence, None
         return
-    world.decide(ask, RequestState.REJECTED)
-    if ask.kind == "create":
-        world.end(ask.cluster)
-    elif ask.kind == "replace":
-        ask.cluster.size -= 1
-    ask.cluster.owner.refused(ask)
+    world.decide(request, RequestState.REJECTED)
+    if request.kind == "create":
+        world.end(request.cluster)
+    elif request.kind == "replace":
+        request.cluster.size -= 1
+    request.cluster.owner.refused(request)
 
 
 def _change_power(world: World, change: PowerChange) -> None:
     """Nodes of the lot that this plan has not given to anybody are woken or put to sleep."""
     idle_time = world.energy.idle_time if change.sleep and change.lot.readiness == WARM else None
     try:
-        picked = world.hall.pick(change.lot, change.count, idle_time)
+        picked = world.pool.pick(change.lot, change.count, idle_time)
     except LookupError as error:
         raise Impossible(f"{'sleep' if change.sleep else 'wake'} ({change.why}): {error}") from None
     for machine in picked:
         if change.sleep:
-            world.life.sleep(machine)
+            world.lifecycle.sleep(machine)
         else:
-            world.life.wake(machine)
+            world.lifecycle.wake(machine)

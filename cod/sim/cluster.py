@@ -13,7 +13,7 @@ from cod.sim.scenario import records as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 
 
-class Spot(NamedTuple):
+class FreeKey(NamedTuple):
     """What makes free nodes a lot."""
 
     kind: Kind
@@ -22,7 +22,7 @@ class Spot(NamedTuple):
     reserved: int
 
 
-class Way(NamedTuple):
+class IncomingKey(NamedTuple):
     """What makes nodes on their way back alike."""
 
     kind: Kind
@@ -31,10 +31,10 @@ class Way(NamedTuple):
 
 
 class Machine:
-    """One node; names as in the table `nodes`. `spot`: what it counts as; `counted`: until when it is added up."""
+    """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until when it is added."""
 
-    __slots__ = ("assigned_at", "attempts", "cache", "cluster", "counted", "disk", "generation", "id", "kind", "name",
-                 "random", "reclaim", "released", "request_id", "reserved", "since", "spec", "spot", "state",
+    __slots__ = ("assigned_at", "attempts", "cache", "cluster", "counted", "counted_as", "disk", "generation", "id",
+                 "kind", "name", "random", "reclaim", "released", "request_id", "reserved", "since", "spec", "state",
                  "template_id", "waking")
 
     def __init__(self, number: int, spec: sc.Type, kind: Kind, random: Random) -> None:
@@ -47,7 +47,7 @@ class Machine:
         self.request_id = self.template_id = self.reserved = self.reclaim = self.released = 0
         self.waking = False
         self.counted = 0.0
-        self.spot: Spot | Way | None = None
+        self.counted_as: FreeKey | IncomingKey | None = None
 
 
 class Owner(Protocol):
@@ -56,8 +56,8 @@ class Owner(Protocol):
     `lost` is told after the machine has left; `why` is 'taken' (by a reclaim), 'broken' or 'over' (the lease).
     """
 
-    def granted(self, ask: Ask) -> None: ...
-    def refused(self, ask: Ask) -> None: ...
+    def granted(self, request: ClusterRequest) -> None: ...
+    def refused(self, request: ClusterRequest) -> None: ...
     def up(self, machine: Machine) -> None: ...
     def lost(self, machine: Machine, cluster: Cluster, why: str) -> None: ...
     def warned(self, cluster: Cluster, ahead: float) -> None: ...
@@ -91,7 +91,7 @@ class Cluster:
     warned: float | None = None
     leaving: int = 0
     held: dict[Machine, None] = field(default_factory=dict)
-    pending: dict[int, Ask] = field(default_factory=dict)
+    pending: dict[int, ClusterRequest] = field(default_factory=dict)
     released: int = 0
     seen: tuple[Allocation, ...] | None = None
     seen_until: float = float("inf")
@@ -105,8 +105,8 @@ class Cluster:
     def changed(self) -> None:
         """Note that the cluster's machines, size or lease have changed."""
         self.seen = self.holder = None
-        for ask in self.pending.values():
-            ask.wish = None
+        for request in self.pending.values():
+            request.wish = None
 
     def as_holder(self) -> Holder:
         """Return the cluster as the holder of its nodes, in the form that the manager sees."""
@@ -138,7 +138,7 @@ class Cluster:
 
 
 @dataclass(eq=False, slots=True)
-class Ask:
+class ClusterRequest:
     """A request for nodes, of one tuple. `kind`: 'create', 'grow' or 'replace'. `up`: how many of its machines run."""
 
     id: int
@@ -152,7 +152,7 @@ class Ask:
     up: int = 0
     wish: PendingRequest | None = None
 
-    def as_wish(self) -> PendingRequest:
+    def as_pending(self) -> PendingRequest:
         """Return the request as the wish that the manager sees."""
         if self.wish is None:
             cluster = self.cluster
@@ -169,7 +169,7 @@ class Reclaim:
 
     id: int
     cluster: Cluster
-    ask: Ask
+    request: ClusterRequest
     kind: Kind
     deadline: float
     open: int

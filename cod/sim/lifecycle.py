@@ -13,7 +13,7 @@ from cod.model import Energy
 from cod.policy.scheduler.snapshot import Cache
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine
-from cod.sim.machines import Hall
+from cod.sim.machines import MachinePool
 from cod.sim.randomness import HOUR, about
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 E, S = NodeEvent, NodeState
 
 
-class Life:
-    """Moves the machines of `hall`.
+class Lifecycle:
+    """Moves the machines of `pool`.
 
     on_up      called with a machine whose holder's system runs
     on_free    called with a machine that is in the reserve again
@@ -32,21 +32,21 @@ class Life:
     """
 
     def __init__(
-        self, clock: Clock, hall: Hall, energy: Energy, *, on_up: Callable[[Machine], None],
+        self, clock: Clock, pool: MachinePool, energy: Energy, *, on_up: Callable[[Machine], None],
         on_free: Callable[[Machine], None], on_broken: Callable[[Machine], None],
     ) -> None:
-        self._clock, self._hall, self._energy = clock, hall, energy
+        self._clock, self._pool, self._energy = clock, pool, energy
         self._on_up, self._on_free, self._on_broken = on_up, on_free, on_broken
         self.wakes = self.wakes_failed = self.sleeps = self.failures = 0
-        for machine in hall.machines:
+        for machine in pool.machines:
             self._fail_some_day(machine)
 
     # ------------------------------------------------------------ orders
 
     def take(self, machine: Machine, cluster: Cluster, request_id: int, template_id: int) -> None:
         """Give a free machine to a vcluster and set it going: primed or booted if it is awake, woken if it is off."""
-        hall = self._hall
-        hall.count(machine)
+        pool = self._pool
+        pool.count(machine)
         machine.cluster, machine.request_id, machine.template_id = cluster, request_id, template_id
         machine.assigned_at = self._clock.now
         if machine.state is S.OFF:
@@ -56,7 +56,7 @@ class Life:
 
     def release(self, machine: Machine) -> None:
         """Take it from its holder and back to the trampoline, by its power."""
-        self._hall.count(machine)
+        self._pool.count(machine)
         cluster = machine.cluster
         assert cluster is not None
         keep = machine.state is S.ACTIVE and cluster.cache
@@ -65,21 +65,21 @@ class Life:
         machine.released, machine.cluster, machine.assigned_at = cluster.id, None, None
         machine.request_id = machine.template_id = machine.reclaim = 0
         if machine.state is S.TRAMPOLINE:  # it is on its way there, and is settled when it reports
-            self._hall.place(machine)
+            self._pool.place(machine)
         else:
-            self._hall.move(machine, E.RELEASED)
+            self._pool.move(machine, E.RELEASED)
             self._after(machine, machine.spec.times.reset, self._report)
 
     def wake(self, machine: Machine) -> None:
         """Switch it on."""
         self.wakes += 1
-        self._hall.move(machine, E.WOKEN, waking=True)
+        self._pool.move(machine, E.WOKEN, waking=True)
         self._power_on(machine)
 
     def sleep(self, machine: Machine) -> None:
         """Switch it off; its disk keeps what it has."""
         self.sleeps += 1
-        self._hall.move(machine, E.POWERED_DOWN)
+        self._pool.move(machine, E.POWERED_DOWN)
 
     # ------------------------------------------------------------ what happens
 
@@ -105,7 +105,7 @@ class Life:
         if machine.attempts > NODE_RULES[S.TRAMPOLINE].retries:
             self._set_aside(machine, E.EXHAUSTED)
         else:
-            self._hall.move(machine, E.TIMED_OUT, waking=machine.waking)
+            self._pool.move(machine, E.TIMED_OUT, waking=machine.waking)
             self._power_on(machine)
 
     def _report(self, machine: Machine) -> None:
@@ -113,7 +113,7 @@ class Life:
         if machine.cluster is not None:
             self._assign(machine)
         elif machine.disk is Disk.DIRTY:
-            self._hall.move(machine, E.WIPE_ORDERED)
+            self._pool.move(machine, E.WIPE_ORDERED)
             self._after(machine, machine.spec.times.wipe, self._wiped)
         else:
             self._idle(machine)
@@ -124,7 +124,7 @@ class Life:
         if machine.disk is Disk.CACHED and machine.cache == (machine.template_id, cluster.group_id):
             self._boot(machine, E.BOOT_ORDERED)
         else:
-            self._hall.move(machine, E.PRIME_ORDERED)
+            self._pool.move(machine, E.PRIME_ORDERED)
             self._after(machine, machine.spec.times.prime, self._primed)
 
     def _primed(self, machine: Machine) -> None:
@@ -132,22 +132,22 @@ class Life:
         self._boot(machine, E.PRIMED)
 
     def _boot(self, machine: Machine, event: NodeEvent) -> None:
-        self._hall.move(machine, event)
+        self._pool.move(machine, event)
         self._after(machine, machine.spec.times.boot, self._booted)
 
     def _booted(self, machine: Machine) -> None:
         machine.attempts = 0
-        self._hall.move(machine, E.BOOTED)
+        self._pool.move(machine, E.BOOTED)
         self._on_up(machine)
 
     def _wiped(self, machine: Machine) -> None:
         machine.disk = Disk.CLEAN
-        self._hall.move(machine, E.WIPED)
+        self._pool.move(machine, E.WIPED)
         self._idle(machine)
 
     def _idle(self, machine: Machine) -> None:
         machine.attempts = 0
-        self._hall.move(machine, E.IDLED)
+        self._pool.move(machine, E.IDLED)
         self._on_free(machine)
         machine.released = 0
 
@@ -167,14 +167,14 @@ class Life:
 
     def _set_aside(self, machine: Machine, event: NodeEvent) -> None:
         self.failures += 1
-        self._hall.count(machine)
+        self._pool.count(machine)
         self._on_broken(machine)
         machine.cluster, machine.assigned_at = None, None
         machine.request_id = machine.template_id = machine.reclaim = machine.released = 0
         machine.disk, machine.cache, machine.attempts = Disk.DIRTY, None, 0
-        self._hall.move(machine, event)
+        self._pool.move(machine, event)
         self._clock.after(machine.spec.repair * HOUR, self._due, machine, machine.generation, self._repaired)
 
     def _repaired(self, machine: Machine) -> None:
-        self._hall.move(machine, E.RESTORED)
+        self._pool.move(machine, E.RESTORED)
         self._after(machine, machine.spec.times.reset, self._report)

@@ -12,13 +12,13 @@ from cod.model import Energy, NodeType
 from cod.policy.scheduler import energy as power
 from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, Kind
 from cod.sim.clock import Clock
-from cod.sim.cluster import Machine, Spot, Way
+from cod.sim.cluster import FreeKey, IncomingKey, Machine
 from cod.sim.randomness import stream
 from cod.sim.scenario import records as sc
 from cod.states import NodeEvent, NodeState, after
 
 
-class Hall:
+class MachinePool:
     """All machines, in buckets as the manager's census counts them, and what they have consumed.
 
     spent    seconds by state, of all machines
@@ -32,8 +32,8 @@ class Hall:
         self._clock = clock
         self.machines: list[Machine] = []
         self.types: dict[int, NodeType] = {}
-        self.free: dict[Spot, dict[Machine, None]] = {}
-        self.coming: Counter[Way] = Counter()
+        self.free: dict[FreeKey, dict[Machine, None]] = {}
+        self.coming: Counter[IncomingKey] = Counter()
         self.kept: dict[Machine, None] = {}
         self.spent: dict[NodeState, float] = dict.fromkeys(NodeState, 0.0)
         self.by_group: dict[str, float] = defaultdict(float)
@@ -91,11 +91,11 @@ class Hall:
 
     def place(self, machine: Machine) -> None:
         """Count it as what it is now; after anything of it has changed."""
-        spot = _spot(machine)
-        if spot == machine.spot:
+        new = _counted_as(machine)
+        if new == machine.counted_as:
             return
-        old, machine.spot = machine.spot, spot
-        if isinstance(old, Spot):
+        old, machine.counted_as = machine.counted_as, new
+        if isinstance(old, FreeKey):
             bucket = self.free[old]
             del bucket[machine]
             if not bucket:
@@ -104,10 +104,10 @@ class Hall:
             self.coming[old] -= 1
             if not self.coming[old]:
                 del self.coming[old]
-        if isinstance(spot, Spot):
-            self.free.setdefault(spot, {})[machine] = None
-        elif spot is not None:
-            self.coming[spot] += 1
+        if isinstance(new, FreeKey):
+            self.free.setdefault(new, {})[machine] = None
+        elif new is not None:
+            self.coming[new] += 1
 
     def reserve(self, machine: Machine, request_id: int) -> None:
         """Keep it for a request, or with 0 for nobody; what it is reserved for it stays, whoever holds it."""
@@ -123,32 +123,32 @@ class Hall:
     def lots(self, idle_time: float) -> Iterator[FreeNodes]:
         """The free nodes."""
         long_ago = self._clock.now - idle_time
-        for spot, bucket in self.free.items():
-            idle = sum(machine.since <= long_ago for machine in bucket) if spot.readiness == WARM else 0
-            yield FreeNodes(spot.kind, spot.readiness, len(bucket), spot.cache, spot.reserved, idle)
+        for key, bucket in self.free.items():
+            idle = sum(machine.since <= long_ago for machine in bucket) if key.readiness == WARM else 0
+            yield FreeNodes(key.kind, key.readiness, len(bucket), key.cache, key.reserved, idle)
 
     def ways(self) -> Iterator[IncomingNodes]:
-        """The nodes on their way back."""
-        for way, count in self.coming.items():
-            yield IncomingNodes(way.kind, count, way.reserved, way.waking)
+        """Yield the nodes that are on their way back."""
+        for key, count in self.coming.items():
+            yield IncomingNodes(key.kind, count, key.reserved, key.waking)
 
     def pick(self, lot: FreeNodes, count: int, idle_time: float | None = None) -> list[Machine]:
         """`count` nodes of a lot, by id; with `idle_time`, only such as have idled so long. Raises LookupError."""
-        bucket = self.free.get(Spot(lot.kind, lot.readiness, lot.cache, lot.reserved), {})
+        bucket = self.free.get(FreeKey(lot.kind, lot.readiness, lot.cache, lot.reserved), {})
         fit = [one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time]
         if len(fit) < count:
             raise LookupError(f"{count} nodes wanted of {lot}, there are {len(fit)}")
         return sorted(fit, key=lambda machine: machine.id)[:count]
 
 
-def _spot(machine: Machine) -> Spot | Way | None:
+def _counted_as(machine: Machine) -> FreeKey | IncomingKey | None:
     if machine.cluster is not None:
         return None
     if machine.state is NodeState.OFF or machine.state is NodeState.INACTIVE:
         readiness = COLD if machine.state is NodeState.OFF else WARM
-        return Spot(machine.kind, readiness, machine.cache, machine.reserved)
+        return FreeKey(machine.kind, readiness, machine.cache, machine.reserved)
     if machine.state is NodeState.TRAMPOLINE or machine.state is NodeState.WIPE:
-        return Way(machine.kind, machine.reserved, machine.waking)
+        return IncomingKey(machine.kind, machine.reserved, machine.waking)
     return None
 
 

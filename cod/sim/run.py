@@ -50,8 +50,8 @@ class Simulation:
 
     def result(self) -> dict[str, Any]:
         """The figures, up to now."""
-        for machine in self.world.hall.machines:
-            self.world.hall.count(machine)
+        for machine in self.world.pool.machines:
+            self.world.pool.count(machine)
         for farm in self._farms:
             farm.sum_up()
         return figures(self.scenario, self.world)
@@ -70,9 +70,9 @@ class Simulation:
 
     def _fitted(self, rule: Queue, floors: int = 0) -> Queue:
         """A queue that never asks for more than the site could give it: `floors` are kept by others."""
-        hall = self.world.hall
-        room = sum(count for type_id, count in hall.site.items()
-                   if not satisfies(rule.needs, hall.types[type_id].attributes))
+        pool = self.world.pool
+        room = sum(count for type_id, count in pool.site.items()
+                   if not satisfies(rule.needs, pool.types[type_id].attributes))
         others = sum(one.least if isinstance(one, Queue) else one.low if isinstance(one, Farm) else 0
                      for one in self.scenario.demands if one.name != rule.name)
         return replace(rule, most=max(rule.least, min(rule.most, room - others - floors)))
@@ -99,12 +99,12 @@ class Simulation:
 
     def _sample(self) -> None:
         world = self.world
-        states = Counter(machine.state for machine in world.hall.machines)
+        states = Counter(machine.state for machine in world.pool.machines)
         moving = sum(states[one] for one in (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT))
         self.series.append({
             "time": world.clock.now, "active": states[NodeState.ACTIVE], "moving": moving,
             "warm": states[NodeState.INACTIVE], "cold": states[NodeState.OFF], "aside": states[NodeState.QUARANTINED],
-            "pending": len(world.pending), "watts": world.hall.power()})
+            "pending": len(world.pending), "watts": world.pool.power()})
         world.clock.after(max(self.end / POINTS, 1.0), self._sample)
 
 

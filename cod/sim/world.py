@@ -14,10 +14,10 @@ from cod.policy.scheduler import leases
 from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import OpenReclaim, Plan, Snapshot
 from cod.sim.clock import Clock
-from cod.sim.cluster import Ask, Cluster, Machine, Owner, Reclaim
-from cod.sim.lifecycle import Life
-from cod.sim.machines import Hall
-from cod.sim.results.stats import Tally
+from cod.sim.cluster import Cluster, ClusterRequest, Machine, Owner, Reclaim
+from cod.sim.lifecycle import Lifecycle
+from cod.sim.machines import MachinePool
+from cod.sim.results.stats import Stats
 from cod.sim.scenario.records import Scenario
 from cod.states import NodeState, RequestState, VclusterState
 
@@ -38,14 +38,14 @@ class World:
         self.policy: Policy = scenario.policy
         self.energy: Energy = scenario.energy
         self.clock = Clock()
-        self.tally = Tally()
-        self.hall = Hall(self.clock, scenario.types, scenario.energy, seed)
-        self.life = Life(self.clock, self.hall, scenario.energy, on_up=self._up, on_free=self._free,
-                         on_broken=self._broken)
+        self.stats = Stats()
+        self.pool = MachinePool(self.clock, scenario.types, scenario.energy, seed)
+        self.lifecycle = Lifecycle(self.clock, self.pool, scenario.energy, on_up=self._up, on_free=self._free,
+                                   on_broken=self._broken)
         self.groups: dict[str, Group] = {}
         self.templates: dict[int, str] = {}
         self.clusters: dict[int, Cluster] = {}
-        self.pending: dict[int, Ask] = {}
+        self.pending: dict[int, ClusterRequest] = {}
         self.reclaims: dict[int, Reclaim] = {}
         self._act, self._watch, self._period = act, watch, scenario.period
         self._look_at = float("inf")
@@ -81,38 +81,38 @@ class World:
         cluster = Cluster(self.new_id(), name, group, owner, template_id, needs, cache, size, lease_time, may_spread,
                           creation_size=size)
         self.clusters[cluster.id] = cluster
-        self._ask(cluster, "create", size, may_wait)
+        self._request(cluster, "create", size, may_wait)
         return cluster
 
-    def grow(self, cluster: Cluster, count: int) -> Ask:
+    def grow(self, cluster: Cluster, count: int) -> ClusterRequest:
         """Ask for `count` more nodes."""
-        return self._ask(cluster, "grow", count)
+        return self._request(cluster, "grow", count)
 
-    def _ask(self, cluster: Cluster, kind: str, count: int, may_wait: bool = True) -> Ask:
-        ask = Ask(self.new_id(), cluster, kind, count, self.clock.now, may_wait)
-        self.pending[ask.id] = cluster.pending[ask.id] = ask
-        self.tally.submitted(ask)
+    def _request(self, cluster: Cluster, kind: str, count: int, may_wait: bool = True) -> ClusterRequest:
+        request = ClusterRequest(self.new_id(), cluster, kind, count, self.clock.now, may_wait)
+        self.pending[request.id] = cluster.pending[request.id] = request
+        self.stats.submitted(request)
         self.stir()
-        return ask
+        return request
 
-    def withdraw(self, ask: Ask) -> None:
+    def withdraw(self, request: ClusterRequest) -> None:
         """Ask for it no longer."""
-        if ask.state is RequestState.PENDING:
-            self.decide(ask, RequestState.WITHDRAWN)
+        if request.state is RequestState.PENDING:
+            self.decide(request, RequestState.WITHDRAWN)
             self.stir()
 
     def give_back(self, cluster: Cluster, machines: Iterable[Machine]) -> None:
         """The vcluster shrinks by these machines; those that were reclaimed go on to who waits for them."""
         for machine in machines:
-            self.tally.given += bool(machine.reclaim)
+            self.stats.given += bool(machine.reclaim)
             cluster.size -= 1
             self.let_go(machine)
         self.stir()
 
     def delete(self, cluster: Cluster) -> None:
         """End the vcluster: what it asked for is withdrawn, its nodes go back."""
-        for ask in list(cluster.pending.values()):
-            self.decide(ask, RequestState.WITHDRAWN)
+        for request in list(cluster.pending.values()):
+            self.decide(request, RequestState.WITHDRAWN)
         if cluster.state is VclusterState.PENDING:
             self.end(cluster)
             return
@@ -149,12 +149,12 @@ class World:
         assert cluster is not None
         self._leave(machine, cluster)
         cluster.released += 1
-        self.life.release(machine)
+        self.lifecycle.release(machine)
 
     def _leave(self, machine: Machine, cluster: Cluster) -> None:
         del cluster.held[machine]
         if machine.state is not NodeState.ACTIVE:
-            self.tally.gone(machine)
+            self.stats.gone(machine)
         if machine.reclaim:
             self._less(machine)
         cluster.changed()
@@ -167,20 +167,20 @@ class World:
         if not reclaim.open:
             del self.reclaims[reclaim.id]
 
-    def decide(self, ask: Ask, state: RequestState) -> None:
+    def decide(self, request: ClusterRequest, state: RequestState) -> None:
         """Decide a request: it waits no longer, and nothing is kept or taken for it."""
-        ask.state = state
-        del self.pending[ask.id], ask.cluster.pending[ask.id]
-        self.tally.decided(ask, self.clock.now)
-        for reclaim in [one for one in self.reclaims.values() if one.ask is ask]:
+        request.state = state
+        del self.pending[request.id], request.cluster.pending[request.id]
+        self.stats.decided(request, self.clock.now)
+        for reclaim in [one for one in self.reclaims.values() if one.request is request]:
             self._cancel(reclaim)
-        for machine in [one for one in self.hall.kept if one.reserved == ask.id]:
-            self.hall.reserve(machine, 0)
+        for machine in [one for one in self.pool.kept if one.reserved == request.id]:
+            self.pool.reserve(machine, 0)
 
     def spare(self, machine: Machine) -> None:
         """Withdraw the reclaim of a machine."""
         self._less(machine)
-        self.hall.reserve(machine, 0)
+        self.pool.reserve(machine, 0)
 
     def _cancel(self, reclaim: Reclaim) -> None:
         reclaim.cluster.leaving -= reclaim.open
@@ -202,7 +202,7 @@ class World:
     def _up(self, machine: Machine) -> None:
         cluster = machine.cluster
         assert cluster is not None
-        self.tally.up(machine, self.clock.now)
+        self.stats.up(machine, self.clock.now)
         cluster.owner.up(machine)
 
     def _free(self, machine: Machine) -> None:
@@ -222,7 +222,7 @@ class World:
 
     def _broken(self, machine: Machine) -> None:
         self._is_back(machine)
-        self.hall.reserve(machine, 0)
+        self.pool.reserve(machine, 0)
         cluster = machine.cluster
         if cluster is None:
             return
@@ -231,7 +231,7 @@ class World:
         if taken:
             cluster.size -= 1
         else:
-            self._ask(cluster, "replace", 1)
+            self._request(cluster, "replace", 1)
         machine.cluster = None
         cluster.owner.lost(machine, cluster, "broken")
 
@@ -265,7 +265,7 @@ class World:
         self._look_at = float("inf")
         seen = self.snapshot()
         planned = plan(seen, self.policy, self.energy, self.clock.now)
-        self.tally.passes += 1
+        self.stats.passes += 1
         if self._watch is not None:
             self._watch(seen, planned, self.clock.now)
         self._act(self, planned)
@@ -290,15 +290,15 @@ class World:
         """The site as the manager sees it now."""
         now, alive = self.clock.now, self.clusters.values()
         return Snapshot(
-            types=self.hall.types,
-            lots=list(self.hall.lots(self.energy.idle_time)),
-            coming=list(self.hall.ways()),
+            types=self.pool.types,
+            lots=list(self.pool.lots(self.energy.idle_time)),
+            coming=list(self.pool.ways()),
             holdings=[one for cluster in alive if cluster.held for one in cluster.holdings(self.policy, now)],
             holders={one.id: one.as_holder() for one in alive if one.state is not VclusterState.RELEASING},
-            reclaims=[OpenReclaim(one.id, one.cluster.id, one.ask.id, one.kind, one.open, one.deadline)
+            reclaims=[OpenReclaim(one.id, one.cluster.id, one.request.id, one.kind, one.open, one.deadline)
                      for one in self.reclaims.values()],
-            site=self.hall.site,
-            wishes=[ask.as_wish() for ask in self.pending.values()],
+            site=self.pool.site,
+            wishes=[request.as_pending() for request in self.pending.values()],
             templates=self.templates,
             deserted=[one.id for one in alive if one.state is VclusterState.RELEASING and not one.released],
             warned={one.id: one.warned for one in alive if one.warned is not None},

@@ -25,7 +25,7 @@ log = logging.getLogger("cod.vcm")
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
+class Credentials:
     """All PEM."""
 
     certificate: bytes
@@ -43,11 +43,11 @@ def renewed_file(settings: Settings, folder: Path) -> Path:
     return folder / (settings.certificate + SUFFIX)
 
 
-def load(settings: Settings, folder: Path) -> Papers:
+def load(settings: Settings, folder: Path) -> Credentials:
     """Those that count now. Raises OSError, ValueError."""
     renewed = _renewed(renewed_file(settings, folder))
     try:
-        given = Papers(*((folder / name).read_bytes() for name in (
+        given = Credentials(*((folder / name).read_bytes() for name in (
             settings.certificate, settings.key, settings.authority)))
         since = _certificate(given.certificate).not_valid_before_utc
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def load(settings: Settings, folder: Path) -> Papers:
     return renewed[0] if renewed is not None and renewed[1] > since else given
 
 
-def _renewed(file: Path) -> tuple[Papers, datetime] | None:
+def _renewed(file: Path) -> tuple[Credentials, datetime] | None:
     """What is in the file, and since when it is valid; None where nothing is in it that can be used."""
     try:
         content = file.read_bytes()
@@ -70,11 +70,11 @@ def _renewed(file: Path) -> tuple[Papers, datetime] | None:
     except ValueError as error:
         log.warning("%s is of no use: %s", file, error)
         return None
-    return Papers(pem(certificate), content, pem(authority)), certificate.not_valid_before_utc
+    return Credentials(pem(certificate), content, pem(authority)), certificate.not_valid_before_utc
 
 
 def keep_renewed(settings: Settings, folder: Path, key: ec.EllipticCurvePrivateKey, certificate: bytes,
-                 authority: bytes) -> Papers:
+                 authority: bytes) -> Credentials:
     """Keep renewed papers, the certificates DER: on disk when this returns. They count from now on. Raises OSError, and
     ValueError where they are not what was asked for."""
     made, by = x509.load_der_x509_certificate(certificate), x509.load_der_x509_certificate(authority)

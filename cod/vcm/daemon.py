@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 from cod.vcm.pool import Pool
 from cod.vcm.renewal import Renewal
-from cod.vcm.service import Keeper, Terms
-from cod.vcm.settings import Settings, Unusable, load
-from cod.vcm.state import Forgetful
+from cod.vcm.retry import Options
+from cod.vcm.service import VcmService
+from cod.vcm.settings import BadSettings, Settings, load
+from cod.vcm.state import BadState
 
 WARN_DAYS = 30  # before the end of the certificate
 THREADS = 8  # calls of the pool's functions at a time
@@ -41,7 +42,7 @@ def main(vcm: str, pool: Callable[[S], Pool], kind: type[S], words: Sequence[str
     try:
         settings = load(options.config, kind)
         return run(settings, options.config.parent, vcm, pool(settings), dry_run=options.dry_run)
-    except Unusable as error:
+    except BadSettings as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -58,26 +59,26 @@ def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool
     threads.start()
     try:
         with _alone(folder / settings.state):
-            keeper = _keeper(reactor, threads, settings, folder, vcm, pool, dry_run)
+            service = _service(reactor, threads, settings, folder, vcm, pool, dry_run)
             reactor.run()
-        return 0 if keeper.began else 1
-    except (Unusable, CannotListenError) as error:
+        return 0 if service.began else 1
+    except (BadSettings, CannotListenError) as error:
         log.error("%s", error)
         return 1
     finally:
         threads.stop()
 
 
-def _keeper(
+def _service(
     reactor: Any, threads: Any, settings: Settings, folder: Path, vcm: str, pool: Pool, dry_run: bool
-) -> Keeper:
-    terms, connect = _terms(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
+) -> VcmService:
+    options, connect = _options(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
     renewal = Renewal(reactor, threads, settings, folder, time.time) if settings.tls else None
-    keeper = Keeper(reactor, threads, terms, pool, connect, time.time, renewal)
-    _serve_metrics(reactor, settings, folder, keeper)
-    reactor.callWhenRunning(_started, reactor, keeper)
-    reactor.addSystemEventTrigger("before", "shutdown", keeper.stopService)
-    return keeper
+    service = VcmService(reactor, threads, options, pool, connect, time.time, renewal)
+    _serve_metrics(reactor, settings, folder, service)
+    reactor.callWhenRunning(_started, reactor, service)
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    return service
 
 
 def _log(level: str) -> None:
@@ -94,26 +95,26 @@ def _alone(state: Path) -> Iterator[None]:
     try:
         lock = state.with_name(state.name + ".lock").open("w")
     except OSError as error:
-        raise Unusable(f"{state.parent}: {error.strerror}; the VCM's folder must be writable for it") from None
+        raise BadSettings(f"{state.parent}: {error.strerror}; the VCM's folder must be writable for it") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unusable(f"{state} is used by another VCM, which runs already") from None
+            raise BadSettings(f"{state} is used by another VCM, which runs already") from None
         yield
 
 
-def _started(reactor: Any, keeper: Keeper) -> None:
+def _started(reactor: Any, service: VcmService) -> None:
     try:
-        keeper.startService()
-    except (Forgetful, OSError) as error:
+        service.startService()
+    except (BadState, OSError) as error:
         log.error("%s", error)
         reactor.stop()
 
 
-def _terms(settings: Settings, folder: Path, vcm: str, dry_run: bool) -> Terms:
-    return Terms(settings.vcluster, vcm, folder / settings.state, settings.interval, settings.template,
-                 settings.requires, settings.extend, dry_run)
+def _options(settings: Settings, folder: Path, vcm: str, dry_run: bool) -> Options:
+    return Options(settings.vcluster, vcm, folder / settings.state, settings.interval, settings.template,
+                   settings.requires, settings.extend, dry_run)
 
 
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
@@ -150,14 +151,14 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
             connector()
             left = reach.days_left(credentials.load(settings, folder).certificate, time.time())
         except (OSError, ValueError) as error:
-            raise Unusable(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
+            raise BadSettings(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
         if left < WARN_DAYS:
             log.warning("the certificate ends in %d days and was not renewed yet: `cod vcm enroll %s` makes a new one",
                         left, settings.vcluster)
     return lambda link: ensureDeferred(connect(link))
 
 
-def _serve_metrics(reactor: Any, settings: Settings, folder: Path, keeper: Keeper) -> None:
+def _serve_metrics(reactor: Any, settings: Settings, folder: Path, service: VcmService) -> None:
     """A page for Prometheus: what the pool has, and what it waits for."""
     if not settings.metrics:
         return
@@ -169,7 +170,7 @@ def _serve_metrics(reactor: Any, settings: Settings, folder: Path, keeper: Keepe
 
         def render_GET(self, request: Any) -> bytes:
             request.setHeader(b"content-type", b"text/plain; version=0.0.4")
-            return (keeper.page() + _expiry(settings, folder)).encode()
+            return (service.page() + _expiry(settings, folder)).encode()
 
     address, _, port = settings.metrics.partition(":")
     reactor.listenTCP(int(port), WebSite(Page()), interface=address)  # type: ignore[no-untyped-call]

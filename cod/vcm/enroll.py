@@ -26,7 +26,7 @@ from cod.wire.nmp.bodies import Enroll, Enrolled
 log = logging.getLogger("cod.vcm")
 
 
-class Ended(Exception):
+class EnrollmentFailed(Exception):
     """The connection ended without a certificate; why, as COD says it where it does."""
 
 
@@ -54,7 +54,7 @@ async def trade(
 async def _ask(reactor: Any, asked: Enroll, connect: Callable[[Link], Deferred[Any]]) -> Enrolled:
     answered: Deferred[Enrolled] = Deferred()
     link = Link(reactor, asked, welcomed=answered.callback, told=lambda sequence, body: None,
-                lost=lambda why: None if answered.called else answered.errback(Ended(why)))
+                lost=lambda why: None if answered.called else answered.errback(EnrollmentFailed(why)))
     await connect(link)
     try:
         return await answered

@@ -1,7 +1,7 @@
 """One connection of a VCM to COD: hello, questions and answers, pings. It is made anew whenever it is lost.
 
-`Link` is the protocol; `Keeper` (cod/vcm/service.py) makes links and decides what is said on them. A VCM that has no
-certificate yet says `enroll` instead of `hello`, and the link ends with the answer (cod/vcm/enroll.py).
+`Link` is the protocol; `VcmService` (cod/vcm/service.py) makes links and decides what is said on them. A VCM without a
+certificate says `enroll` instead of `hello`, and the link ends with the answer (cod/vcm/enroll.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GREETING = 30.0  # seconds that COD has for its welcome
 log = logging.getLogger("cod.vcm")
 
 
-class Refusal(Exception):
+class NmpError(Exception):
     """COD answered a question with an error; `code` as in docs/nmp.md."""
 
     def __init__(self, error: Error) -> None:
@@ -35,7 +35,7 @@ class Refusal(Exception):
         self.sentence = error.sentence
 
 
-class Lost(Exception):
+class LinkLost(Exception):
     """The connection ended before the answer came: ask again on the next one."""
 
 
@@ -58,7 +58,7 @@ class Link(Protocol):
     ) -> None:
         self._reactor, self._hello = reactor, hello
         self._welcomed, self._told, self._lost = welcomed, told, lost
-        self._decoder, self._talk = Decoder(), Conversation(Side.VCM)
+        self._decoder, self._conversation = Decoder(), Conversation(Side.VCM)
         self._ids = count(1)
         self._answers: dict[str, Deferred[Body]] = {}
         self._keepalive = GREETING
@@ -80,10 +80,10 @@ class Link(Protocol):
         """Say it; fires with the answer. Fails with `Refusal`, or `Lost`, at once where the connection has ended
         already: whoever hears of that by the failure of one question may go on with the next. Raises `Fault` where it
         may not be said."""
-        if self._ended or self._talk.state == State.CLOSED:
-            return fail(Lost(self._why or "the connection has ended"))
+        if self._ended or self._conversation.state == State.CLOSED:
+            return fail(LinkLost(self._why or "the connection has ended"))
         message = self._message(body)
-        self.transport.write(self._talk.says(message))
+        self.transport.write(self._conversation.says(message))
         answer = self._answers[message.id] = Deferred()
         return answer
 
@@ -103,7 +103,7 @@ class Link(Protocol):
         self.transport.loseConnection()
 
     def _say(self, body: Body, answers: str = "") -> None:
-        self.transport.write(self._talk.says(self._message(body, answers)))
+        self.transport.write(self._conversation.says(self._message(body, answers)))
 
     def _message(self, body: Body, answers: str = "") -> Message:
         return Message(xml.verb(body), f"v{next(self._ids)}", xml.write(body), answers)
@@ -122,7 +122,7 @@ class Link(Protocol):
 
     def _hear(self, message: Message) -> None:
         try:
-            self._talk.hears(message)
+            self._conversation.hears(message)
             body = xml.read(message)
         except Fault as fault:
             if fault.fatal:
@@ -132,7 +132,7 @@ class Link(Protocol):
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
             if isinstance(body, Error):
-                answer.errback(Refusal(body))
+                answer.errback(NmpError(body))
             else:
                 answer.callback(body)
         elif isinstance(body, Ping):
@@ -150,7 +150,7 @@ class Link(Protocol):
         log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
-            answer.errback(Lost(f"its answer cannot be understood: {fault.sentence}"))
+            answer.errback(LinkLost(f"its answer cannot be understood: {fault.sentence}"))
         elif message.sequence:
             self._told(message.sequence, None)
 
@@ -161,7 +161,7 @@ class Link(Protocol):
         self._welcomed(welcome)
 
     def _not_greeted(self, failure: Failure) -> None:
-        if not failure.check(Lost):
+        if not failure.check(LinkLost):
             self._why = failure.getErrorMessage()
             self.transport.loseConnection()
 
@@ -175,13 +175,13 @@ class Link(Protocol):
             self._silence = self._reactor.callLater(self._keepalive, self._silent)
 
     def _silent(self) -> None:
-        if self._pinged or self._talk.state != "open":
+        if self._pinged or self._conversation.state != "open":
             self._why = "COD has fallen silent"
             self.transport.abortConnection()
             return
         self._pinged = True
         self._silence = self._reactor.callLater(self._keepalive, self._silent)
-        self.ask(Ping()).addErrback(lambda failure: failure.trap(Lost, Refusal))
+        self.ask(Ping()).addErrback(lambda failure: failure.trap(LinkLost, NmpError))
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """It has ended: so have the questions."""
@@ -193,5 +193,5 @@ class Link(Protocol):
             why = "closed by COD" if reason.check(ConnectionDone) else reason.getErrorMessage()
         answers, self._answers = self._answers, {}
         for answer in answers.values():
-            answer.errback(Lost(why))
+            answer.errback(LinkLost(why))
         self._lost(why)

@@ -13,11 +13,11 @@ from typing import Protocol, runtime_checkable
 
 from cod.wire.nmp.bodies import Member, Named, Reclaim
 
-__all__ = ["GivenUp", "Member", "Named", "NotYet", "Pool", "Recalling", "Reclaim", "Wish"]
+__all__ = ["Demand", "GivenUp", "Member", "Named", "NotYet", "Pool", "Recalling", "Reclaim"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Demand:
     """What a pool wants. `grow`: so many nodes more than it has and than are coming; `leave`: hostnames that may go.
 
     withdraw  so many of the nodes that were asked for and are not granted yet are not needed any more
@@ -42,7 +42,7 @@ class GivenUp(Exception):
 class Pool(Protocol):
     """A pool that runs on a vcluster's nodes."""
 
-    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
+    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
         """What is wanted? Asked every `interval`.
 
         members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not yet added

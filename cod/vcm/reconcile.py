@@ -1,4 +1,4 @@
-"""What a VCM does about what it remembers, in rounds: each looks at the memory and takes every step that is due.
+"""What a VCM does about its state, in rounds: each round takes every step that is due.
 
 A node that is active and not added is added; one that is lost is struck from the pool's books; one that is to leave is
 removed, then released; a reclaim that has no answer is answered; a request that COD has not confirmed is made again.
@@ -15,10 +15,10 @@ from typing import Any
 
 from twisted.internet.defer import DeferredLock
 
-from cod.vcm.link import Refusal
-from cod.vcm.pool import GivenUp, Pool, Wish
-from cod.vcm.retry import AFTER_TROUBLE, Steps, Terms
-from cod.vcm.state import Asked, Memory, Ours
+from cod.vcm.link import NmpError
+from cod.vcm.pool import Demand, GivenUp, Pool
+from cod.vcm.retry import AFTER_TROUBLE, Options, RetryingSteps
+from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp.bodies import (
     Body,
     Extend,
@@ -38,41 +38,41 @@ AFTER_REFUSAL = 60.0  # seconds in which nothing is asked for (or given back) af
 log = logging.getLogger("cod.vcm")
 
 
-class Rounds(Steps):
+class Reconciler(RetryingSteps):
     """Takes the steps that are due.
 
     ask       asks COD; raises `Lost` or `Refusal`
-    remember  makes the memory durable
+    remember  writes the state to disk
     """
 
     def __init__(
-        self, reactor: Any, threads: Any, terms: Terms, pool: Pool, clock: Callable[[], float],
+        self, reactor: Any, threads: Any, options: Options, pool: Pool, clock: Callable[[], float],
         ask: Callable[[Body], Awaitable[Body]], remember: Callable[[], None],
     ) -> None:
         super().__init__(reactor, threads)
-        self._terms, self._pool = terms, pool
+        self._options, self._pool = options, pool
         self._clock, self._ask, self._remember = clock, ask, remember
-        self._memory = Memory()
+        self._state = VcmState()
         self._open = False
         self._next_look = self._quiet_until = self._keep_until = 0.0
         self._choosing = DeferredLock()
 
-    def hush(self) -> None:
+    def pause_requests(self) -> None:
         """COD has refused something: ask for nothing for a while."""
         self._quiet_until = self._clock() + AFTER_REFUSAL
 
-    async def run(self, memory: Memory, connected: bool) -> float:
+    async def run(self, state: VcmState, connected: bool) -> float:
         """One round; the seconds until there should be another."""
-        self._memory, self._open = memory, connected
-        self._next = min(AFTER_TROUBLE, self._terms.interval)
-        if connected and not memory.sure:
+        self._state, self._open = state, connected
+        self._next = min(AFTER_TROUBLE, self._options.interval)
+        if connected and not state.sure:
             await self._tried("the vcluster is looked up", self._learn())
-        if memory.sure and self._terms.dry_run:
+        if state.sure and self._options.dry_run:
             await self._tried("the pool is looked at", self._look())
-        elif memory.sure:
-            for what, step in (("the lease is extended", self._extend), ("lost nodes are struck off", self._strike_off),
+        elif state.sure:
+            for what, step in (("the lease is extended", self._extend), ("lost nodes are struck off", self._drop_lost),
                                ("reclaims are answered", self._answer), ("nodes are added", self._add),
-                               ("nodes are given back", self._let_go), ("requests are made", self._confirm),
+                               ("nodes are given back", self._release), ("requests are made", self._confirm),
                                ("the pool is looked at", self._look)):
                 await self._tried(what, step())
         return self._next
@@ -83,35 +83,35 @@ class Rounds(Steps):
         """Not everything is remembered: COD knows which nodes are the vcluster's."""
         if not self._open:
             return
-        before = self._memory.seen
+        before = self._state.seen
         now = await self._ask(Status())
         assert isinstance(now, Vcluster)
-        if self._memory.seen != before:  # the picture may be older than what was heard while it was on its way
+        if self._state.seen != before:  # the picture may be older than what was heard while it was on its way
             self._soon(0.0)
             return
-        self._memory.learn(now)
+        self._state.learn(now)
         self._remember()
 
     async def _extend(self) -> None:
-        if self._memory.warned and self._terms.extend and self._open:
+        if self._state.warned and self._options.extend and self._open:
             try:
-                await self._ask(Extend(self._terms.extend))
-            except Refusal as refusal:
+                await self._ask(Extend(self._options.extend))
+            except NmpError as refusal:
                 self._raise_if_passing(refusal)
                 log.warning("COD does not extend the lease: %s", refusal)
-            self._memory.warned = False
+            self._state.warned = False
             self._remember()
 
     # ------------------------------------------------------------ joining
 
     async def _add(self) -> None:
-        hosts = [ours.member.hostname for ours in self._memory.nodes.values()]
-        new = [ours for ours in self._memory.nodes.values()
+        hosts = [ours.member.hostname for ours in self._state.nodes.values()]
+        new = [ours for ours in self._state.nodes.values()
                if ours.member.state == "active" and not ours.added and not ours.leaving
                and hosts.count(ours.member.hostname) == 1]  # else who had the name before is struck off first
         await self._each(self._add_one(ours) for ours in new)
 
-    async def _add_one(self, ours: Ours) -> None:
+    async def _add_one(self, ours: OwnNode) -> None:
         member, what = ours.member, f"{ours.member.hostname} is added"
         given_up: list[str] = []
 
@@ -125,7 +125,7 @@ class Rounds(Steps):
         if given_up:
             log.error("%s (%s) is given back: %s", member.hostname, member.node, given_up[0])
             ours.leaving = given_up[0]
-            self.hush()
+            self.pause_requests()
             self._remember()
             return
         if added and ours.member == member:  # it may have started anew meanwhile
@@ -135,19 +135,19 @@ class Rounds(Steps):
 
     # ------------------------------------------------------------ leaving
 
-    async def _strike_off(self) -> None:
-        await self._each(self._strike_off_one(ours) for ours in list(self._memory.nodes.values()) if ours.lost)
+    async def _drop_lost(self) -> None:
+        await self._each(self._drop_lost_one(ours) for ours in list(self._state.nodes.values()) if ours.lost)
 
-    async def _strike_off_one(self, ours: Ours) -> None:
+    async def _drop_lost_one(self, ours: OwnNode) -> None:
         if await self._done(f"{ours.member.hostname} is struck off", self._pool.remove, ours.member, True):
             self._forget(ours)
 
-    async def _let_go(self) -> None:
-        nodes, unanswered = self._memory.nodes.values(), self._memory.reclaims
+    async def _release(self) -> None:
+        nodes, unanswered = self._state.nodes.values(), self._state.reclaims
         leaving = [ours for ours in nodes if ours.leaving and not ours.lost and ours.reclaim not in unanswered]
-        await self._each(self._let_go_one(ours) for ours in leaving)
+        await self._each(self._release_one(ours) for ours in leaving)
 
-    async def _let_go_one(self, ours: Ours) -> None:
+    async def _release_one(self, ours: OwnNode) -> None:
         member = ours.member
         if ours.added:
             ours.added = False  # should it stay after all, it is added again
@@ -160,7 +160,7 @@ class Rounds(Steps):
         log.debug("%s (%s) is out of the pool", member.hostname, member.node)
         try:
             await self._ask(ReleaseNodes((Named(member.hostname),), ours.leaving))
-        except Refusal as refusal:
+        except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.warning("COD does not take %s back: %s", member.hostname, refusal)
             ours.leaving, ours.reclaim, ours.within = "", 0, 0.0
@@ -170,14 +170,14 @@ class Rounds(Steps):
             log.info("%s (%s) was given back: %s", member.hostname, member.node, ours.leaving)
             self._forget(ours)
 
-    def _forget(self, ours: Ours) -> None:
-        if self._memory.forget(ours):
+    def _forget(self, ours: OwnNode) -> None:
+        if self._state.forget(ours):
             self._remember()
 
     # ------------------------------------------------------------ reclaims
 
     async def _answer(self) -> None:
-        await self._each(self._answer_one(reclaim) for reclaim in list(self._memory.reclaims.values()))
+        await self._each(self._answer_one(reclaim) for reclaim in list(self._state.reclaims.values()))
 
     async def _answer_one(self, reclaim: Reclaim) -> None:
         await self._choosing.acquire()  # two that chose at the same time would choose the same node
@@ -185,27 +185,27 @@ class Rounds(Steps):
             await self._promise(reclaim)
         finally:
             self._choosing.release()
-        if not self._open or reclaim.reclaim not in self._memory.reclaims:
+        if not self._open or reclaim.reclaim not in self._state.reclaims:
             return
-        promised = [ours for ours in self._memory.nodes.values() if ours.reclaim == reclaim.reclaim and not ours.lost]
+        promised = [ours for ours in self._state.nodes.values() if ours.reclaim == reclaim.reclaim and not ours.lost]
         named = tuple(Named(ours.member.hostname, max(1.0, ours.within - self._clock())) for ours in promised)
         short = "" if len(named) >= reclaim.count else "no more nodes can be given"
         try:
             await self._ask(ReclaimAnswer(reclaim.reclaim, named, short))
-        except Refusal as refusal:
+        except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.warning("COD does not want that answer: %s", refusal)
         else:
             log.info("reclaim %d is answered: %s", reclaim.reclaim, ", ".join(one.node for one in named) or short)
-        self._memory.reclaims.pop(reclaim.reclaim, None)
+        self._state.reclaims.pop(reclaim.reclaim, None)
         self._remember()
 
     async def _promise(self, reclaim: Reclaim) -> None:
         """Choose as many nodes as were not chosen for it before: those first that are on their way out already."""
         would_do = {named.node for named in reclaim.nodes}
-        fit = [ours for ours in self._memory.nodes.values()
+        fit = [ours for ours in self._state.nodes.values()
                if not ours.lost and (not would_do or would_do & {ours.member.hostname, ours.member.node})]
-        lacking = reclaim.count - sum(ours.reclaim == reclaim.reclaim for ours in self._memory.nodes.values())
+        lacking = reclaim.count - sum(ours.reclaim == reclaim.reclaim for ours in self._state.nodes.values())
         for ours in [ours for ours in fit if ours.leaving and not ours.reclaim][:max(0, lacking)]:
             ours.reclaim = reclaim.reclaim
             lacking -= 1
@@ -224,74 +224,74 @@ class Rounds(Steps):
 
     async def _confirm(self) -> None:
         """Requests whose number COD has not told are made again, under the same keys."""
-        for key, asked in list(self._memory.requests.items()):
+        for key, asked in list(self._state.requests.items()):
             if self._open and not asked.request:
                 await self._request(key, asked)
 
     async def _look(self) -> None:
         if not self._open or self._clock() < self._next_look:
             return
-        memory = self._memory
-        members = {host: ours.member for host, ours in memory.hosts().items() if ours.added and not ours.leaving}
-        wish = await self._in_thread(self._pool.look, members, memory.coming(), self._clock())
-        self._next_look = self._clock() + self._terms.interval  # one that failed is made again with the next round
-        if self._terms.dry_run:
-            if wish.grow or wish.leave:
-                log.info("would ask for %d nodes, give back %s: %s", wish.grow, list(wish.leave), wish.why)
+        state = self._state
+        members = {host: ours.member for host, ours in state.hosts().items() if ours.added and not ours.leaving}
+        demand = await self._in_thread(self._pool.look, members, state.coming(), self._clock())
+        self._next_look = self._clock() + self._options.interval  # one that failed is made again with the next round
+        if self._options.dry_run:
+            if demand.grow or demand.leave:
+                log.info("would ask for %d nodes, give back %s: %s", demand.grow, list(demand.leave), demand.why)
             return
-        await self._withdraw(wish.withdraw)
+        await self._withdraw(demand.withdraw)
         if self._clock() >= self._keep_until:
-            self._see_off(wish)
+            self._mark_leaving(demand)
         if self._clock() >= self._quiet_until:
-            await self._grow(wish)
+            await self._grow(demand)
 
     async def _withdraw(self, count: int) -> None:
         """Take back the newest requests: the others have waited longer."""
-        known = [(key, asked) for key, asked in self._memory.requests.items() if asked.request]
+        known = [(key, asked) for key, asked in self._state.requests.items() if asked.request]
         for key, asked in known[::-1][:max(0, count)]:
             try:
                 await self._ask(Withdraw(asked.request))
-            except Refusal as refusal:
+            except NmpError as refusal:
                 self._raise_if_passing(refusal)
                 log.warning("COD does not take request %d back: %s", asked.request, refusal)
-            self._memory.requests.pop(key, None)
+            self._state.requests.pop(key, None)
             self._remember()
 
-    def _see_off(self, wish: Wish) -> None:
-        hosts = self._memory.hosts()
-        going = [hosts[name] for name in wish.leave if name in hosts and not hosts[name].leaving]
+    def _mark_leaving(self, demand: Demand) -> None:
+        hosts = self._state.hosts()
+        going = [hosts[name] for name in demand.leave if name in hosts and not hosts[name].leaving]
         for ours in going:
-            ours.leaving = wish.why or "not needed any more"
+            ours.leaving = demand.why or "not needed any more"
         if going:
             self._remember()
             self._soon(0.0)
 
-    async def _grow(self, wish: Wish) -> None:
+    async def _grow(self, demand: Demand) -> None:
         """One request a node: what can be had now shall not wait for what cannot."""
-        for _ in range(wish.grow):
-            key = self._memory.new_key()
-            self._memory.requests[key] = Asked(1)
+        for _ in range(demand.grow):
+            key = self._state.new_key()
+            self._state.requests[key] = OpenRequest(1)
             self._remember()  # first: asked twice under one key is asked once
-            if not await self._request(key, self._memory.requests[key], wish.why):
+            if not await self._request(key, self._state.requests[key], demand.why):
                 return
 
-    async def _request(self, key: str, asked: Asked, why: str = "") -> bool:
+    async def _request(self, key: str, asked: OpenRequest, why: str = "") -> bool:
         """Make the request; False when COD says no."""
-        wanted = Wanted(asked.count, self._terms.template, self._terms.requires)
+        wanted = Wanted(asked.count, self._options.template, self._options.requires)
         try:
             answer = await self._ask(RequestNodes(key, (wanted,), reason=why))
-        except Refusal as refusal:
+        except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.warning("COD does not take the request: %s", refusal)
-            self.hush()
-            self._memory.requests.pop(key, None)
+            self.pause_requests()
+            self._state.requests.pop(key, None)
             self._remember()
             return False
         assert isinstance(answer, Request)
         log.info("asked for %d node (%s), request %d: %s", asked.count, why or key, answer.request, answer.state)
-        if key in self._memory.requests:  # its grant may have come first
+        if key in self._state.requests:  # its grant may have come first
             asked.request = answer.request
             if answer.state in ("withdrawn", "rejected"):
-                del self._memory.requests[key]
+                del self._state.requests[key]
             self._remember()
         return True

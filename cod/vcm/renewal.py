@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cod.vcm import credentials
-from cod.vcm.retry import Steps
+from cod.vcm.retry import RetryingSteps
 from cod.vcm.settings import Settings
 from cod.wire.nmp.bodies import Body, Renew, Renewed
 
@@ -26,7 +26,7 @@ FIRST_PAUSE = 60.0  # seconds after an attempt that failed; twice as long after 
 log = logging.getLogger("cod.vcm")
 
 
-class Renewal(Steps):
+class Renewal(RetryingSteps):
     """Of the papers in `folder`. `clock`: seconds since the epoch."""
 
     def __init__(

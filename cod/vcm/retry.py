@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred
 from twisted.internet.threads import deferToThreadPool
 
-from cod.vcm.link import Lost, Refusal
+from cod.vcm.link import LinkLost, NmpError
 from cod.vcm.pool import NotYet
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ log = logging.getLogger("cod.vcm")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Options:
     """How a VCM goes about it.
 
     vcluster, vcm   whom it acts for, what it is
@@ -45,7 +45,7 @@ class Terms:
     dry_run: bool = False
 
 
-class Steps:
+class RetryingSteps:
     """Takes steps one after the other, or several at a time. `_next`: in how many seconds to come back."""
 
     def __init__(self, reactor: Any, threads: Any) -> None:
@@ -56,7 +56,7 @@ class Steps:
     def _soon(self, seconds: float = SOON) -> None:
         self._next = min(self._next, seconds)
 
-    def _raise_if_passing(self, refusal: Refusal) -> None:
+    def _raise_if_passing(self, refusal: NmpError) -> None:
         if refusal.code in PASSING:
             raise refusal
 
@@ -78,7 +78,7 @@ class Steps:
         except NotYet as reason:
             log.debug("%s: not yet: %s", what, reason)
             self._soon()
-        except (Lost, Refusal) as error:
+        except (LinkLost, NmpError) as error:
             self._say(what, f"COD: {error}")
         except Exception as error:
             self._say(what, f"{type(error).__name__}: {error}")

@@ -1,6 +1,6 @@
 """Keeps a pool and COD in agreement: the connection, and what is heard on it.
 
-What COD says is written into the memory, synced and acknowledged; everything else follows from the memory alone, in
+What COD says is written into the state file, synced and acknowledged. Everything else follows from that state alone, in
 rounds (cod/vcm/reconcile.py) that may be interrupted anywhere.
 """
 
@@ -16,15 +16,14 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore, ensureDeferred
 
 from cod.vcm import state as store
-from cod.vcm.link import Link, Lost
+from cod.vcm.link import Link, LinkLost
 from cod.vcm.pool import Pool, Recalling
-from cod.vcm.reconcile import Rounds
+from cod.vcm.reconcile import Reconciler
 from cod.vcm.renewal import Renewal
-from cod.vcm.retry import Terms
-from cod.vcm.state import Memory
+from cod.vcm.retry import Options
+from cod.vcm.state import VcmState
 from cod.wire.nmp.bodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
 
-__all__ = ["Keeper", "Terms"]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
 PARTING = 2.0  # seconds that a goodbye may take
 MOST_ASKED = 32  # questions without an answer; COD allows for some more
@@ -32,7 +31,7 @@ MOST_ASKED = 32  # questions without an answer; COD allows for some more
 log = logging.getLogger("cod.vcm")
 
 
-class Keeper(Service):
+class VcmService(Service):
     """Runs a pool.
 
     reactor   needs callLater; `threads` is a running thread pool for what may block
@@ -42,14 +41,14 @@ class Keeper(Service):
     """
 
     def __init__(
-        self, reactor: Any, threads: Any, terms: Terms, pool: Pool, connect: Callable[[Link], Deferred[Any]],
+        self, reactor: Any, threads: Any, options: Options, pool: Pool, connect: Callable[[Link], Deferred[Any]],
         clock: Callable[[], float], renewal: Renewal | None = None,
     ) -> None:
-        self._reactor, self._terms, self._connect = reactor, terms, connect
-        self.memory, self._pool = Memory(terms.vcluster), pool
-        self.rounds = Rounds(reactor, threads, terms, pool, clock, self._ask, self._remember)
+        self._reactor, self._options, self._connect = reactor, options, connect
+        self.state, self._pool = VcmState(options.vcluster), pool
+        self.reconciler = Reconciler(reactor, threads, options, pool, clock, self._ask, self._remember)
         self.began, self._renewal = False, renewal
-        self._few = DeferredSemaphore(MOST_ASKED)
+        self._limit = DeferredSemaphore(MOST_ASKED)
         self._link: Link | None = None
         self._open = False
         self._pause = FIRST_PAUSE
@@ -61,10 +60,10 @@ class Keeper(Service):
     # ------------------------------------------------------------ the connection
 
     def startService(self) -> None:
-        """Read the memory, and connect. Raises `memory.Forgetful`."""
+        """Read the state file, and connect. Raises `state.BadState`."""
         super().startService()  # type: ignore[no-untyped-call]
-        self.memory = store.load(self._terms.state, self._terms.vcluster) or self.memory
-        promised = self.memory.promised()
+        self.state = store.load(self._options.state, self._options.vcluster) or self.state
+        promised = self.state.promised()
         if promised and isinstance(self._pool, Recalling):
             self._pool.recall(promised)
         self.began = True
@@ -86,30 +85,30 @@ class Keeper(Service):
 
     def page(self) -> str:
         """How things are, in Prometheus's text format."""
-        nodes = self.memory.nodes.values()
+        nodes = self.state.nodes.values()
         counts = {
             "cod_vcm_connected": int(self._open),
             "cod_vcm_members": sum(ours.added for ours in nodes),
-            "cod_vcm_coming": self.memory.coming(),
+            "cod_vcm_coming": self.state.coming(),
             "cod_vcm_leaving": sum(bool(ours.leaving) for ours in nodes),
-            "cod_vcm_reclaims": len(self.memory.reclaims),
-            "cod_vcm_last_message": self.memory.seen,
+            "cod_vcm_reclaims": len(self.state.reclaims),
+            "cod_vcm_last_message": self.state.seen,
         }
-        label = f'{{vcluster="{self._terms.vcluster}"}}'
+        label = f'{{vcluster="{self._options.vcluster}"}}'
         return "".join(f"# TYPE {name} gauge\n{name}{label} {value}\n" for name, value in counts.items())
 
     def _call(self) -> None:
         if not self.running:
             return
-        hello = Hello(self._terms.vcluster, self._terms.vcm, self.memory.seen)
+        hello = Hello(self._options.vcluster, self._options.vcm, self.state.seen)
         self._link = Link(self._reactor, hello, welcomed=self._welcomed, told=self._told, lost=self._lost)
         self._connect(self._link).addErrback(lambda failure: self._lost(failure.getErrorMessage()))
 
     def _welcomed(self, welcome: Welcome) -> None:
         log.info("connected with %s, for vcluster %s", welcome.server, welcome.vcluster)
         self._open, self._pause = True, FIRST_PAUSE
-        if welcome.sequence != self.memory.seen:  # one of the two has forgotten: what lies between is not sent again
-            self.memory.seen, self.memory.sure = welcome.sequence, False
+        if welcome.sequence != self.state.seen:  # one of the two has forgotten: what lies between is not sent again
+            self.state.seen, self.state.sure = welcome.sequence, False
             self._remember()
         self._wake(0.0)
 
@@ -125,7 +124,7 @@ class Keeper(Service):
 
     async def _renew(self) -> None:
         """Renew the VCM's certificate when it is time; a new one is shown by connecting anew."""
-        if self._renewal is None or self._terms.dry_run or not self._open:
+        if self._renewal is None or self._options.dry_run or not self._open:
             return
         if await self._renewal.run(self._ask) and self._link is not None:
             self._open = False
@@ -133,26 +132,26 @@ class Keeper(Service):
 
     async def _ask(self, body: Body) -> Body:
         """Ask, when not too many questions are without an answer."""
-        await self._few.acquire()
+        await self._limit.acquire()
         try:
             if self._link is None or not self._open:
-                raise Lost("there is no connection")
+                raise LinkLost("there is no connection")
             return await self._link.ask(body)
         finally:
-            self._few.release()
+            self._limit.release()
 
     # ------------------------------------------------------------ what COD says
 
     def _told(self, sequence: int, body: Body | None) -> None:
-        if sequence and sequence <= self.memory.seen:
+        if sequence and sequence <= self.state.seen:
             return self._acknowledge()  # heard before: the acknowledgement was lost
         if body is None:
-            self.memory.sure = False  # whatever it was: the whole picture has it
+            self.state.sure = False  # whatever it was: the whole picture has it
         else:
             self._also(body)
-            self.memory.hear(body)
+            self.state.hear(body)
         if sequence:
-            self.memory.seen = sequence
+            self.state.seen = sequence
             self._remember()
             self._acknowledge()
         self._wake(0.0)
@@ -160,12 +159,12 @@ class Keeper(Service):
 
     def _acknowledge(self) -> None:
         if self._link is not None:
-            self._link.acknowledge(self.memory.seen)
+            self._link.acknowledge(self.state.seen)
 
     def _also(self, body: Body) -> None:
         """What else a message means than what is remembered."""
-        if isinstance(body, Refusal) and body.key in self.memory.requests:
-            self.rounds.hush()
+        if isinstance(body, Refusal) and body.key in self.state.requests:
+            self.reconciler.pause_requests()
             log.warning("COD refused %s: %s", body.key, body.reason)
         elif isinstance(body, Grant):
             nodes = ", ".join(f"{member.hostname} ({member.node})" for member in body.members)
@@ -180,7 +179,7 @@ class Keeper(Service):
             log.debug("%s: %s %d of %d", body.node, body.phase, body.done, body.total)
 
     def _remember(self) -> None:
-        store.save(self.memory, self._terms.state)
+        store.save(self.state, self._options.state)
 
     # ------------------------------------------------------------ rounds
 
@@ -204,7 +203,7 @@ class Keeper(Service):
     async def _round(self) -> None:
         seconds = 0.0
         try:
-            seconds = await self.rounds.run(self.memory, self._open)
+            seconds = await self.reconciler.run(self.state, self._open)
             await self._renew()
         finally:
             self._working, again, self._again = False, self._again, False

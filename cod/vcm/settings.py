@@ -75,7 +75,7 @@ class Settings(Table):
         "", description="ADDRESS:PORT for Prometheus; empty: none")
 
 
-class Unusable(Exception):
+class BadSettings(Exception):
     """The file cannot be used; the sentences say what to do."""
 
 
@@ -91,16 +91,16 @@ def load(path: Path, kind: type[T]) -> T:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise Unusable("\n".join(_sentence(path, each) for each in error.errors(include_url=False))) from None
+        raise BadSettings("\n".join(_sentence(path, each) for each in error.errors(include_url=False))) from None
 
 
 def _values(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Unusable(f"{path}: cannot be read ({error.strerror}); `cod vcm enroll` writes one") from None
+        raise BadSettings(f"{path}: cannot be read ({error.strerror}); `cod vcm enroll` writes one") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Unusable(f"{path}: is not TOML: {error}") from None
+        raise BadSettings(f"{path}: is not TOML: {error}") from None
 
 
 def reference(table: type[Table]) -> str:

@@ -14,7 +14,7 @@ from cod.wire.nmp.bodies import Body, Grant, Lease, Member, Named, NodeState, Re
 
 
 @dataclass(slots=True)
-class Ours:
+class OwnNode:
     """A node of the vcluster: `added` to the pool; `leaving`: why it is to be given back ('' it is not); `reclaim`: for
     which reclaim it was named, 0 for none; `within`: when, in seconds since the epoch, it was promised."""
 
@@ -31,7 +31,7 @@ class Ours:
 
 
 @dataclass(slots=True)
-class Asked:
+class OpenRequest:
     """A request, by its key: its number once COD has told it, and how many nodes it is for."""
 
     count: int
@@ -39,10 +39,10 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Memory:
+class VcmState:
     """Everything. `seen`: the last sequence number dealt with; `keys`: how many requests have been made, ever.
 
-    birth   tells this memory's keys from those of one that was lost before it
+    birth   tells this file's keys from those of a file that was lost before it
     sure    is this all there is to know? If not, COD is asked for the whole picture
     warned  COD has warned of the lease's end, and it has not been extended since
     nodes by the site's name, a lost one that has come anew by both its names; requests by key; reclaims by number,
@@ -52,14 +52,14 @@ class Memory:
     vcluster: str = ""
     seen: int = 0
     keys: int = 0
-    nodes: dict[str, Ours] = field(default_factory=dict)
-    requests: dict[str, Asked] = field(default_factory=dict)
+    nodes: dict[str, OwnNode] = field(default_factory=dict)
+    requests: dict[str, OpenRequest] = field(default_factory=dict)
     reclaims: dict[int, Reclaim] = field(default_factory=dict)
     birth: str = field(default_factory=lambda: secrets.token_hex(4))
     sure: bool = False
     warned: bool = False
 
-    def hosts(self) -> dict[str, Ours]:
+    def hosts(self) -> dict[str, OwnNode]:
         """The nodes by hostname, without those that are lost: another may have got the name of one."""
         return {ours.member.hostname: ours for ours in self.nodes.values() if not ours.lost}
 
@@ -106,10 +106,10 @@ class Memory:
             else:
                 ours.member = member
         for name, member in there.items():
-            self.nodes.setdefault(name, Ours(member))
+            self.nodes.setdefault(name, OwnNode(member))
         pending = {request.request: request.key for request in now.requests if request.key}
         kept = {key: asked for key, asked in self.requests.items() if not asked.request or asked.request in pending}
-        self.requests = {key: Asked(1, number) for number, key in pending.items()} | kept
+        self.requests = {key: OpenRequest(1, number) for number, key in pending.items()} | kept
         self.reclaims = {reclaim.reclaim: reclaim for reclaim in now.reclaims}
         self.sure = True
 
@@ -120,9 +120,9 @@ class Memory:
         if known is not None and (known.lost or known.member.hostname != member.hostname):
             known.member = replace(known.member, state="lost")
             self.nodes[f"{member.node}/{known.member.hostname}"] = known
-        self.nodes[member.node] = Ours(member)
+        self.nodes[member.node] = OwnNode(member)
 
-    def forget(self, ours: Ours) -> bool:
+    def forget(self, ours: OwnNode) -> bool:
         """It is gone, and struck off; False where that was known."""
         for name, one in self.nodes.items():
             if one is ours:
@@ -151,35 +151,35 @@ class Memory:
                 ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
 
 
-class Forgetful(Exception):
+class BadState(Exception):
     """The file cannot be read; the sentence says what to do."""
 
 
-def load(path: Path, vcluster: str) -> Memory | None:
-    """What is remembered; None when there is nothing. Raises `Forgetful`."""
+def load(path: Path, vcluster: str) -> VcmState | None:
+    """What is remembered; None when there is nothing. Raises `BadState`."""
     try:
         known = json.loads(path.read_bytes())
-        memory = _memory(known)
+        state = _state(known)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, OSError) as error:
         sentence = f"{path} cannot be read ({error}): remove it, and COD is asked for the vcluster's nodes"
-        raise Forgetful(sentence) from None
-    if memory.vcluster != vcluster:
-        raise Forgetful(f"{path} is of vcluster {memory.vcluster!r}, not {vcluster!r}: name another state file")
-    return memory
+        raise BadState(sentence) from None
+    if state.vcluster != vcluster:
+        raise BadState(f"{path} is of vcluster {state.vcluster!r}, not {vcluster!r}: name another state file")
+    return state
 
 
-def _memory(known: dict[str, Any]) -> Memory:
-    return Memory(
+def _state(known: dict[str, Any]) -> VcmState:
+    return VcmState(
         known["vcluster"], int(known["seen"]), int(known["keys"]),
-        {name: Ours(**{**node, "member": Member(**node["member"])}) for name, node in known["nodes"].items()},
-        {key: Asked(**asked) for key, asked in known["requests"].items()},
+        {name: OwnNode(**{**node, "member": Member(**node["member"])}) for name, node in known["nodes"].items()},
+        {key: OpenRequest(**asked) for key, asked in known["requests"].items()},
         {int(number): Reclaim(**{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])})
          for number, reclaim in known["reclaims"].items()},
         str(known["birth"]), bool(known["sure"]), bool(known["warned"]))
 
 
-def save(memory: Memory, path: Path) -> None:
+def save(state: VcmState, path: Path) -> None:
     """Remember it: on disk when this returns."""
-    put(path, json.dumps(dataclasses.asdict(memory), indent=1).encode())
+    put(path, json.dumps(dataclasses.asdict(state), indent=1).encode())

@@ -33,8 +33,8 @@ from cod.store.notices import vcms as store
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.connect import over_tls
-from cod.vcm.pool import Wish
-from cod.vcm.service import Keeper, Terms
+from cod.vcm.pool import Demand
+from cod.vcm.service import Options, VcmService
 from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.store import manager_world as world
@@ -400,7 +400,7 @@ def test_a_silent_stranger_is_shown_out(client: Callable[..., Client], server: N
     assert "in time" in vcm.error().sentence
 
 
-# ---------------------------------------------------------------- with a keeper
+# ---------------------------------------------------------------- with a VCM
 
 
 class Toy:
@@ -409,9 +409,9 @@ class Toy:
     def __init__(self) -> None:
         self.want, self.members, self.said = 1, dict[str, str](), list[str]()
 
-    def look(self, members: Any, coming: int, now: float) -> Wish:
+    def look(self, members: Any, coming: int, now: float) -> Demand:
         more = self.want - len(members) - coming
-        return Wish(max(0, more), tuple(sorted(members)[self.want:]), max(0, -more), "told to")
+        return Demand(max(0, more), tuple(sorted(members)[self.want:]), max(0, -more), "told to")
 
     def add(self, member: b.Member) -> None:
         self.members[member.hostname] = member.address
@@ -426,26 +426,26 @@ class Toy:
 @pytest.fixture
 def keep(
     reactor: Any, in_reactor: Any, server: NmpServer, engine: Engine, site: Site, ca: Ca, tmp_path: Path
-) -> Iterator[Callable[[], tuple[Keeper, Toy]]]:
+) -> Iterator[Callable[[], tuple[VcmService, Toy]]]:
     in_transaction(engine, founded, site)
     issued = enrolled(engine, ca)
     threads = ThreadPool(1, 4)
     threads.start()
-    started: list[Keeper] = []
+    started: list[VcmService] = []
 
-    def make() -> tuple[Keeper, Toy]:
+    def make() -> tuple[VcmService, Toy]:
         toy = Toy()
         connect = over_tls(reactor, [("127.0.0.1", port(server))], issued.certificate, issued.key, ca.certificate)
-        terms = Terms("pool", "toy 1.0", tmp_path / "state.json", interval=0.05)
-        keeper = Keeper(reactor, threads, terms, toy, connect, time.time)
-        in_reactor(keeper.startService)
-        started.append(keeper)
-        return keeper, toy
+        options = Options("pool", "toy 1.0", tmp_path / "state.json", interval=0.05)
+        service = VcmService(reactor, threads, options, toy, connect, time.time)
+        in_reactor(service.startService)
+        started.append(service)
+        return service, toy
 
     yield make
-    for keeper in started:
-        if keeper.running:
-            blockingCallFromThread(reactor, keeper.stopService)
+    for service in started:
+        if service.running:
+            blockingCallFromThread(reactor, service.stopService)
     threads.stop()
 
 
@@ -454,7 +454,7 @@ def _pass(engine: Engine, site: Site) -> None:
     in_transaction(engine, world.arrive, NOW)
 
 
-def test_a_pool_grows_and_shrinks(keep: Callable[[], tuple[Keeper, Toy]], engine: Engine, site: Site) -> None:
+def test_a_pool_grows_and_shrinks(keep: Callable[[], tuple[VcmService, Toy]], engine: Engine, site: Site) -> None:
     _, toy = keep()
     until(lambda: toy.members.keys() == {"n1"})  # with no memory, it learns what there is
     toy.want = 3

@@ -46,11 +46,11 @@ RUN = """
 import sys
 from pathlib import Path
 from cod.vcm import daemon, settings
-from cod.vcm.pool import Wish
+from cod.vcm.pool import Demand
 
 class Nothing:
     def __init__(self, config): pass
-    def look(self, members, coming, now): return Wish()
+    def look(self, members, coming, now): return Demand()
     def add(self, member): pass
     def choose(self, reclaim, members, now): return []
     def remove(self, member, lost): pass
@@ -310,7 +310,7 @@ def test_more_keys_beside_the_file_that_cod_writes(tmp_path: Path) -> None:
     (tmp_path / "pool.toml").write_text("interval = 3\n")
     assert settings.load(tmp_path / "vcm.toml", settings.Settings).interval == 3
     (tmp_path / "pool.toml").write_text("intervall = 3\n")
-    with pytest.raises(settings.Unusable, match="no such key"):
+    with pytest.raises(settings.BadSettings, match="no such key"):
         settings.load(tmp_path / "vcm.toml", settings.Settings)
 
 

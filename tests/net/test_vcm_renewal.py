@@ -30,7 +30,7 @@ from cod.vcm import credentials, renewal
 from cod.vcm.link import Link
 from cod.vcm.renewal import Renewal
 from cod.vcm.settings import Settings
-from tests.net.vcmlab import NOW, Databases, End, Lab, Life, MortalKeeper, Terms, Toy, furnish, with_death
+from tests.net.vcmlab import NOW, Databases, End, Lab, Life, MortalService, Options, Toy, furnish, with_death
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 SETTINGS = Settings(vcluster="pool", servers=("10.77.0.1:8071",))
@@ -73,15 +73,15 @@ class RenewingLab(Lab):
             lambda transport: transport.shown, self.now, self._effects, self.ca)
         with_death(self.server.startService)
 
-    def start_vcm(self, kill_at: int | str = 0, **terms: Any) -> None:
+    def start_vcm(self, kill_at: int | str = 0, **options: Any) -> None:
         life = self.vcm = Life(self.clock, kill_at)
-        self._terms = terms
+        self._options = options
         renews = MortalRenewal(life, life, SETTINGS, self.folder, self.now)
         renews.life = life
-        self.keeper = MortalKeeper(life, life, Terms("pool", "toy 1.0", self.state, 1.0, **terms),
-                                   Toy(self.books, life), self._connect, self.now, renews)
-        self.keeper.life = life
-        with_death(self.keeper.startService)
+        self.service = MortalService(life, life, Options("pool", "toy 1.0", self.state, 1.0, **options),
+                                     Toy(self.books, life), self._connect, self.now, renews)
+        self.service.life = life
+        with_death(self.service.startService)
 
     def _connect(self, link: Link) -> Deferred[Any]:
         if self.cod.dead or not self.connected:

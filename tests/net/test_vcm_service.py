@@ -1,4 +1,4 @@
-"""A VCM's keeper against the real server, each killed at every step it takes: it always comes to the same end."""
+"""A VCM's service against the real server, each killed at every step it takes: it always comes to the same end."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def story(lab: Lab) -> None:
 
 
 def calm(lab: Lab) -> bool:
-    memory = lab.keeper.memory
+    state = lab.service.state
     owed = in_transaction(lab.engine, vcms.owed, {1: 0})
-    return not (memory.requests or memory.reclaims or owed or any(
-        ours.leaving or ours.lost or not ours.added for ours in memory.nodes.values()))
+    return not (state.requests or state.reclaims or owed or any(
+        ours.leaving or ours.lost or not ours.added for ours in state.nodes.values()))
 
 
 def pending(lab: Lab) -> int:
@@ -85,7 +85,7 @@ def _pending(tx: Tx) -> list[Any]:
 def check(lab: Lab) -> None:
     """Every node once, no request lost or doubled, nothing seized."""
     assert lab.books.members.keys() == lab.held("pool") == {"n1"}
-    assert len(lab.keeper.memory.nodes) == 1
+    assert len(lab.service.state.nodes) == 1
     assert len(lab.held("web")) == 3
     with lab.engine.connect() as tx:
         r, k = t.node_requests.c, t.reclaims.c
@@ -174,7 +174,7 @@ def test_a_memory_that_is_lost_is_asked_for(pool: Lab) -> None:
     pool.until(lambda: pending(pool) == 1 and len(pool.books.members) == 4, "two are granted, one waits")
     pool.vcm.die()
     pool.state.unlink()
-    pool.until(lambda: len(pool.keeper.memory.nodes) == 4 and calm_but_for_one(pool), "it knows everything again")
+    pool.until(lambda: len(pool.service.state.nodes) == 4 and calm_but_for_one(pool), "it knows everything again")
     pool.ticks(5)
     assert pending(pool) == 1
     pool.books.want = 1
@@ -189,7 +189,7 @@ def one_for_the_web(lab: Lab) -> None:
 
 
 def calm_but_for_one(lab: Lab) -> bool:
-    return len(lab.keeper.memory.requests) == 1 and all(ours.added for ours in lab.keeper.memory.nodes.values())
+    return len(lab.service.state.requests) == 1 and all(ours.added for ours in lab.service.state.nodes.values())
 
 
 def test_an_administrator_s_withdrawal_is_told(pool: Lab) -> None:
@@ -197,9 +197,9 @@ def test_an_administrator_s_withdrawal_is_told(pool: Lab) -> None:
     pool.books.want = 6
     pool.until(lambda: pending(pool) == 2 and len(pool.books.members) == 4, "two wait")
     pool.ticks(5)
-    assert len(pool.keeper.memory.requests) == 2
+    assert len(pool.service.state.requests) == 2
     in_transaction(pool.engine, _withdraw_all, pool.now())
-    pool.until(lambda: not pool.keeper.memory.requests, "it counts on them no longer")
+    pool.until(lambda: not pool.service.state.requests, "it counts on them no longer")
 
 
 def _withdraw_all(tx: Tx, now: float) -> None:
@@ -207,22 +207,22 @@ def _withdraw_all(tx: Tx, now: float) -> None:
 
 
 def test_the_network_is_cut_and_nobody_is_told(pool: Lab) -> None:
-    first = pool.keeper._link
+    first = pool.service._link
     pool.cut()
     pool.books.want = 2
     pool.ticks(70)  # two keepalives, and somewhat more
-    assert pool.keeper._link is not first
+    assert pool.service._link is not first
     pool.connected = True
     grow(pool, 2)
 
 
 def test_cod_says_no_to_a_request_and_the_rest_goes_on(pool: Lab) -> None:
     grow(pool, 3)
-    pool.keeper.rounds._terms = replace(pool.keeper.rounds._terms, template="nosuch")
+    pool.service.reconciler._options = replace(pool.service.reconciler._options, template="nosuch")
     pool.books.want = 4
     pool.ticks(10)
     assert pool.vcm.steps.count("say request-nodes") == 3  # once in a minute is enough
-    assert not pool.keeper.memory.requests
+    assert not pool.service.state.requests
     pool.books.want = 1
     pool.until(lambda: pool.held("pool") == {"n1"}, "it still gives back nodes")
 
@@ -255,7 +255,7 @@ def test_the_lease_is_extended_also_by_one_who_dies_over_it(pool: Lab, step: str
     pool.start_vcm(step, extend=500_000.0)
     pool.reviving = True
     pool.until(lambda: in_transaction(pool.engine, _expires) > pool.now() + 499_000, "the lease is extended")
-    pool.until(lambda: not pool.keeper.memory.warned, "it knows")
+    pool.until(lambda: not pool.service.state.warned, "it knows")
 
 
 def _warn(tx: Tx, now: float) -> None:

@@ -1,8 +1,8 @@
-"""A VCM's keeper and the NMP server in one thread, on one clock, with a pipe between them: either can be killed at any
+"""A VCM's service and the NMP server in one thread, on one clock, with a pipe between them: either can be killed at any
 step, as kill -9 would, and started again.
 
 A step is whatever an outside could see: a message said or heard, the memory written, a call of the pool's, a
-transaction. Nothing here imitates either side: keeper, link, sessions, flows and database are the real ones.
+transaction. Nothing here imitates either side: service, link, sessions, flows and database are the real ones.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.link import Link
-from cod.vcm.pool import GivenUp, Wish
-from cod.vcm.retry import Terms
-from cod.vcm.service import Keeper
+from cod.vcm.pool import Demand, GivenUp
+from cod.vcm.retry import Options
+from cod.vcm.service import VcmService
 from cod.wire.nmp import bodies as b
 from tests.store import manager_world as world
 
@@ -188,12 +188,12 @@ class Toy:
     def __init__(self, books: Books, life: Life) -> None:
         self._books, self._life = books, life
 
-    def look(self, members: Any, coming: int, now: float) -> Wish:
+    def look(self, members: Any, coming: int, now: float) -> Demand:
         self._life.step("look")
         assert members.keys() <= self._books.members.keys()
         more = self._books.want - len(members) - coming
         leave = tuple(sorted(members)[self._books.want:]) if not coming else ()
-        return Wish(max(0, more), leave, max(0, -more), "told to")
+        return Demand(max(0, more), leave, max(0, -more), "told to")
 
     def add(self, member: b.Member) -> None:
         self._life.step("add")
@@ -237,8 +237,8 @@ class Databases:
         return False
 
 
-class MortalKeeper(Keeper):
-    """A keeper whose memory's writing is a step."""
+class MortalService(VcmService):
+    """A VCM's service; each writing of its state is a step."""
 
     life: Life
 
@@ -263,7 +263,7 @@ class Lab:
         self.connected = True  # does the network carry?
         self.away = False  # nobody tells the pool that a node is gone
         self.reviving = True  # is who dies started again at once?
-        self._terms: dict[str, Any] = {}
+        self._options: dict[str, Any] = {}
 
     def close(self) -> None:
         self.vcm.die()
@@ -285,13 +285,13 @@ class Lab:
     def _effects(self, effects: Any) -> None:
         self._due = True
 
-    def start_vcm(self, kill_at: int | str = 0, **terms: Any) -> None:
+    def start_vcm(self, kill_at: int | str = 0, **options: Any) -> None:
         life = self.vcm = Life(self.clock, kill_at)
-        self._terms = terms
-        told = Terms("pool", "toy 1.0", self.state, 1.0, **terms)
-        self.keeper = MortalKeeper(life, life, told, Toy(self.books, life), self._connect, self.now)
-        self.keeper.life = life
-        with_death(self.keeper.startService)
+        self._options = options
+        told = Options("pool", "toy 1.0", self.state, 1.0, **options)
+        self.service = MortalService(life, life, told, Toy(self.books, life), self._connect, self.now)
+        self.service.life = life
+        with_death(self.service.startService)
 
     def _connect(self, link: Link) -> Deferred[Any]:
         if self.cod.dead or not self.connected:
@@ -314,7 +314,7 @@ class Lab:
 
     def tick(self) -> None:
         if self.vcm.dead and self.reviving:
-            self.start_vcm(**self._terms)
+            self.start_vcm(**self._options)
         if self.cod.dead and self.reviving:
             self.start_cod()
         self.clock.advance(TICK)

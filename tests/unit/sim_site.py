@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 from cod.sim import apply_plan
-from cod.sim.cluster import Ask, Cluster, Reclaim
-from cod.sim.demand.owners import Quiet
-from cod.sim.machines import Machine, Spot, Way
+from cod.sim.cluster import Cluster, ClusterRequest, Reclaim
+from cod.sim.demand.owners import BaseOwner
+from cod.sim.machines import FreeKey, IncomingKey, Machine
 from cod.sim.scenario.records import Jobs, Scenario
 from cod.sim.scenario.tables import read
 from cod.sim.world import Watch, World
@@ -29,7 +29,7 @@ def scenario(nodes: int = 4, *, demand: list[dict[str, Any]] | None = None, poli
                  "demand": demand or [NOBODY], "policy": rules, "energy": energy or {}, **top})
 
 
-class Told(Quiet):
+class Told(BaseOwner):
     """Does nothing but note what it is told, as (time, what, id of machine or request)."""
 
     def __init__(self, world: World, group: str, *, cache: bool = False, may_spread: bool = False) -> None:
@@ -43,11 +43,11 @@ class Told(Quiet):
     def times(self, what: str) -> list[float]:
         return [at for at, heard, _ in self.heard if heard == what]
 
-    def granted(self, ask: Ask) -> None:
-        self.note("granted", ask.id)
+    def granted(self, request: ClusterRequest) -> None:
+        self.note("granted", request.id)
 
-    def refused(self, ask: Ask) -> None:
-        self.note("refused", ask.id)
+    def refused(self, request: ClusterRequest) -> None:
+        self.note("refused", request.id)
 
     def up(self, machine: Machine) -> None:
         self.note("up", machine.id)
@@ -76,35 +76,35 @@ def audit(site: World) -> list[str]:
 
 
 def _nodes(site: World) -> list[str]:
-    hall, wrong = site.hall, []
+    pool, wrong = site.pool, []
     held = Counter(machine for cluster in site.clusters.values() for machine in cluster.held)
-    free = Counter(machine for bucket in hall.free.values() for machine in bucket)
+    free = Counter(machine for bucket in pool.free.values() for machine in bucket)
     wrong += [f"{machine.name} is held by {count}" for machine, count in held.items() if count > 1]
     wrong += [f"{machine.name} is in {count} lots" for machine, count in free.items() if count > 1]
     wrong += [f"{machine.name} is free and held" for machine in held.keys() & free.keys()]
-    for machine in hall.machines:
+    for machine in pool.machines:
         if (machine.cluster is not None) != (machine in held) or (
                 machine.cluster is not None and machine not in machine.cluster.held):
             wrong.append(f"{machine.name} and its holder disagree")
-        if isinstance(machine.spot, Spot) != (machine in free):
+        if isinstance(machine.counted_as, FreeKey) != (machine in free):
             wrong.append(f"{machine.name} is not in its lot")
         if machine.cluster is not None and machine.state in (NodeState.OFF, NodeState.INACTIVE, NodeState.QUARANTINED):
             wrong.append(f"{machine.name} is held and {machine.state}")
-    coming = Counter(machine.spot for machine in hall.machines if isinstance(machine.spot, Way))
-    if coming != hall.coming:
-        wrong.append(f"{hall.coming} are coming, should be {coming}")
+    coming = Counter(machine.counted_as for machine in pool.machines if isinstance(machine.counted_as, IncomingKey))
+    if coming != pool.coming:
+        wrong.append(f"{pool.coming} are coming, should be {coming}")
     return wrong
 
 
 def _requests(site: World) -> list[str]:
     wrong = []
-    pending = Counter(ask.cluster.group.priority for ask in site.pending.values())
-    for priority, asked in site.tally.asked.items():
-        decided = sum(count for (rank, _), count in site.tally.outcomes.items() if rank == priority)
+    pending = Counter(request.cluster.group.priority for request in site.pending.values())
+    for priority, asked in site.stats.asked.items():
+        decided = sum(count for (rank, _), count in site.stats.outcomes.items() if rank == priority)
         if asked != decided + pending[priority]:
             wrong.append(f"{asked} requests of priority {priority}, {decided} decided, {pending[priority]} wait")
     for cluster in site.clusters.values():
-        missing = sum(ask.count for ask in cluster.pending.values() if ask.kind == "replace")
+        missing = sum(request.count for request in cluster.pending.values() if request.kind == "replace")
         if cluster.state is VclusterState.ACTIVE and cluster.size != len(cluster.held) + missing:
             wrong.append(f"{cluster.name} has size {cluster.size}, holds {len(cluster.held)}, lacks {missing}")
         leaving = sum(machine.reclaim != 0 for machine in cluster.held)
@@ -112,24 +112,25 @@ def _requests(site: World) -> list[str]:
             wrong.append(f"{cluster.name}: {leaving} are leaving, {cluster.leaving} counted")
     for reclaim in site.reclaims.values():
         marked = sum(machine.reclaim == reclaim.id for machine in reclaim.cluster.held)
-        if marked != reclaim.open or reclaim.ask.state is not RequestState.PENDING:
-            wrong.append(f"reclaim {reclaim.id}: {reclaim.open} open, {marked} marked, its request {reclaim.ask.state}")
+        if marked != reclaim.open or reclaim.request.state is not RequestState.PENDING:
+            wrong.append(f"reclaim {reclaim.id}: {reclaim.open} open, {marked} marked, its request "
+                         f"{reclaim.request.state}")
     wrong += [f"{machine.name} is kept for request {machine.reserved}, which does not wait"
-              for machine in site.hall.machines if machine.reserved and machine.reserved not in site.pending]
+              for machine in site.pool.machines if machine.reserved and machine.reserved not in site.pending]
     return wrong
 
 
 def _sums(site: World) -> list[str]:
-    hall, wrong = site.hall, []
-    for machine in hall.machines:
-        hall.count(machine)
-    total = len(hall.machines) * site.clock.now
-    if abs(sum(hall.spent.values()) - total) > 1e-6 * (total + 1):
-        wrong.append(f"{sum(hall.spent.values())} node-seconds were spent in {total}")
-    if len(hall.types) == 1:
-        joules = sum(seconds * hall.watts(1, state) for state, seconds in hall.spent.items())
-        if abs(joules - hall.joules) > 1e-6 * (joules + 1):
-            wrong.append(f"{hall.joules} J were counted, {joules} J spent")
-    if sum(hall.by_group.values()) > hall.joules * (1 + 1e-9) or hall.held > total * (1 + 1e-9):
+    pool, wrong = site.pool, []
+    for machine in pool.machines:
+        pool.count(machine)
+    total = len(pool.machines) * site.clock.now
+    if abs(sum(pool.spent.values()) - total) > 1e-6 * (total + 1):
+        wrong.append(f"{sum(pool.spent.values())} node-seconds were spent in {total}")
+    if len(pool.types) == 1:
+        joules = sum(seconds * pool.watts(1, state) for state, seconds in pool.spent.items())
+        if abs(joules - pool.joules) > 1e-6 * (joules + 1):
+            wrong.append(f"{pool.joules} J were counted, {joules} J spent")
+    if sum(pool.by_group.values()) > pool.joules * (1 + 1e-9) or pool.held > total * (1 + 1e-9):
         wrong.append("groups used more than all together")
     return wrong

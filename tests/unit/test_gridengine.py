@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.vcm.gridengine import resize
-from cod.vcm.gridengine.resize import Change, Knobs, Offer
+from cod.vcm.gridengine.resize import NodeOffer, PoolChange, ResizeRules
 from cod.vcm.gridengine.view import Host, NotUnderstood, Running, View, Waiting, read, tasks
 
 NOW = 10_000.0
-OFFER = Offer(slots=2, values={"arch": "lx-amd64", "mem_total": "4G"}, whole=frozenset({"smp"}))
+OFFER = NodeOffer(slots=2, values={"arch": "lx-amd64", "mem_total": "4G"}, whole=frozenset({"smp"}))
 DOCUMENT = """<?xml version='1.0'?>
 <job_info>
   <queue_info>
@@ -73,36 +73,36 @@ def host(name: str, *started: float, states: str = "", heard: bool = True) -> Ho
 
 def change(
     waiting: list[Waiting], hosts: list[Host] | None = None, *, coming: int = 0,
-    idle_since: dict[str, float] | None = None, grown_at: float = 0.0, knobs: Knobs | None = None,
+    idle_since: dict[str, float] | None = None, grown_at: float = 0.0, rules: ResizeRules | None = None,
     members: list[str] | None = None,
-) -> Change:
+) -> PoolChange:
     hosts = hosts or []
     view = View({each.name: each for each in hosts}, tuple(waiting))
     names = [each.name for each in hosts] if members is None else members
-    return resize.resize(view, names, coming, idle_since or {}, grown_at, OFFER, knobs or Knobs(), NOW)
+    return resize.resize(view, names, coming, idle_since or {}, grown_at, OFFER, rules or ResizeRules(), NOW)
 
 
-@pytest.mark.parametrize(("waiting", "knobs", "grow"), [
-    ([], Knobs(), 0),
-    ([Waiting(1, "qw")], Knobs(), 1),
-    ([Waiting(n, "qw") for n in range(7)], Knobs(jobs_per_node=3), 3),
-    ([Waiting(1, "qw", tasks=10)], Knobs(jobs_per_node=4), 3),
-    ([Waiting(1, "hqw"), Waiting(2, "Eqw"), Waiting(3, "dqw")], Knobs(), 0),
-    ([Waiting(1, "Rq")], Knobs(), 1),
-    ([Waiting(1, "qw", slots=5, parallel="mpi")], Knobs(jobs_per_node=10), 3),
-    ([Waiting(1, "qw", slots=4, parallel="smp")], Knobs(), 0),
-    ([Waiting(1, "qw", slots=2, parallel="smp")], Knobs(), 1),
-    ([Waiting(1, "qw", resources={"mem_total": "3.5G"})], Knobs(), 1),
-    ([Waiting(1, "qw", resources={"mem_total": "5G"})], Knobs(), 0),
-    ([Waiting(1, "qw", resources={"arch": "lx-arm64|lx-amd64"})], Knobs(), 1),
-    ([Waiting(1, "qw", resources={"arch": "sol-sparc"})], Knobs(), 0),
-    ([Waiting(1, "qw", resources={"gpu": "1"})], Knobs(), 0),
-    ([Waiting(1, "qw", tasks=1000)], Knobs(maximum=5), 5),
-    ([], Knobs(minimum=2), 2),
-    ([], Knobs(reserve=1), 1),
+@pytest.mark.parametrize(("waiting", "rules", "grow"), [
+    ([], ResizeRules(), 0),
+    ([Waiting(1, "qw")], ResizeRules(), 1),
+    ([Waiting(n, "qw") for n in range(7)], ResizeRules(jobs_per_node=3), 3),
+    ([Waiting(1, "qw", tasks=10)], ResizeRules(jobs_per_node=4), 3),
+    ([Waiting(1, "hqw"), Waiting(2, "Eqw"), Waiting(3, "dqw")], ResizeRules(), 0),
+    ([Waiting(1, "Rq")], ResizeRules(), 1),
+    ([Waiting(1, "qw", slots=5, parallel="mpi")], ResizeRules(jobs_per_node=10), 3),
+    ([Waiting(1, "qw", slots=4, parallel="smp")], ResizeRules(), 0),
+    ([Waiting(1, "qw", slots=2, parallel="smp")], ResizeRules(), 1),
+    ([Waiting(1, "qw", resources={"mem_total": "3.5G"})], ResizeRules(), 1),
+    ([Waiting(1, "qw", resources={"mem_total": "5G"})], ResizeRules(), 0),
+    ([Waiting(1, "qw", resources={"arch": "lx-arm64|lx-amd64"})], ResizeRules(), 1),
+    ([Waiting(1, "qw", resources={"arch": "sol-sparc"})], ResizeRules(), 0),
+    ([Waiting(1, "qw", resources={"gpu": "1"})], ResizeRules(), 0),
+    ([Waiting(1, "qw", tasks=1000)], ResizeRules(maximum=5), 5),
+    ([], ResizeRules(minimum=2), 2),
+    ([], ResizeRules(reserve=1), 1),
 ])
-def test_growth_from_nothing(waiting: list[Waiting], knobs: Knobs, grow: int) -> None:
-    assert change(waiting, knobs=knobs).grow == grow
+def test_growth_from_nothing(waiting: list[Waiting], rules: ResizeRules, grow: int) -> None:
+    assert change(waiting, rules=rules).grow == grow
 
 
 def test_jobs_that_no_node_of_ours_could_run_are_named() -> None:
@@ -126,15 +126,15 @@ def test_the_longest_idle_go_back_down_to_the_reserve() -> None:
     hosts = [host("n1"), host("n2", 5.0), host("n3"), host("n4")]
     idle = {"n1": NOW - 400, "n3": NOW - 900, "n4": NOW - 100}
     assert change([], hosts, idle_since=idle).leave == ("n3", "n1")
-    assert change([], hosts, idle_since=idle, knobs=Knobs(reserve=2)).leave == ("n3",)
-    assert change([], hosts, idle_since=idle, knobs=Knobs(minimum=3)).leave == ("n3",)
-    assert change([], hosts, idle_since=idle, knobs=Knobs(minimum=4)).leave == ()
+    assert change([], hosts, idle_since=idle, rules=ResizeRules(reserve=2)).leave == ("n3",)
+    assert change([], hosts, idle_since=idle, rules=ResizeRules(minimum=3)).leave == ("n3",)
+    assert change([], hosts, idle_since=idle, rules=ResizeRules(minimum=4)).leave == ()
 
 
 def test_nobody_leaves_while_jobs_wait_or_just_after_growth() -> None:
     hosts, idle = [host("n1"), host("n2")], {"n1": 0.0, "n2": 0.0}
-    assert change([Waiting(1, "qw")], hosts, idle_since=idle) == Change(waits=True)
-    assert change([], hosts, idle_since=idle, grown_at=NOW - 30) == Change()
+    assert change([Waiting(1, "qw")], hosts, idle_since=idle) == PoolChange(waits=True)
+    assert change([], hosts, idle_since=idle, grown_at=NOW - 30) == PoolChange()
     assert change([Waiting(1, "hqw")], hosts, idle_since=idle).leave == ("n1", "n2")  # a held job needs nothing now
 
 
@@ -148,11 +148,11 @@ def test_a_change_never_goes_past_the_limits(
     jobs: int, size: int, reserve: int, minimum: int, more: int, coming: int
 ) -> None:
     hosts = [host(f"n{n}") for n in range(size)]
-    knobs = Knobs(reserve=reserve, minimum=minimum, maximum=minimum + more)
-    done = change([Waiting(n, "qw") for n in range(jobs)], hosts, coming=coming, knobs=knobs,
+    rules = ResizeRules(reserve=reserve, minimum=minimum, maximum=minimum + more)
+    done = change([Waiting(n, "qw") for n in range(jobs)], hosts, coming=coming, rules=rules,
                   idle_since=dict.fromkeys((each.name for each in hosts), 0.0))
     assert not (done.grow and done.leave)
-    assert done.grow == 0 or size + coming + done.grow <= knobs.maximum
+    assert done.grow == 0 or size + coming + done.grow <= rules.maximum
     assert len(done.leave) == 0 or (size - len(done.leave) >= minimum and size - len(done.leave) >= reserve)
 
 

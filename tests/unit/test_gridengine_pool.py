@@ -14,7 +14,7 @@ import pytest
 from cod.vcm.gridengine import resize
 from cod.vcm.gridengine.commands import CommandFailed, GridEngine
 from cod.vcm.gridengine.pool import LEAVING, GridEnginePool, GridEngineSettings
-from cod.vcm.gridengine.resize import Knobs, Offer
+from cod.vcm.gridengine.resize import NodeOffer, ResizeRules
 from cod.vcm.gridengine.view import Host, NotUnderstood, Running, View, Waiting, amount, offered, read
 from cod.vcm.pool import GivenUp, NotYet, Recalling
 from cod.wire.nmp.bodies import Member, Named, Reclaim
@@ -95,10 +95,10 @@ class Time:
 class Ground:
     """A pool on such a cell."""
 
-    knobs: dict[str, Any] = field(default_factory=dict)
+    rules: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        table = {"keep": ["n1"], "idle_limit": 60.0, "calm": 0.0, **self.knobs}
+        table = {"keep": ["n1"], "idle_limit": 60.0, "calm": 0.0, **self.rules}
         self.time, self.cell = Time(), Cell()
         settings = GridEngineSettings.model_validate(
             {"vcluster": "pool", "servers": ["10.77.0.1:8071"], "interval": 10.0, "gridengine": table})
@@ -199,14 +199,14 @@ def test_a_burst_of_short_jobs_does_not_thrash() -> None:
     moves, size = 0, 0
     for turn in range(60):
         ground.cell.waiting = tuple(Waiting(n, "qw") for n in range(6 * (turn % 3 == 0)))
-        wish = ground.look()
-        for _ in range(wish.grow):
+        demand = ground.look()
+        for _ in range(demand.grow):
             size += 1
             ground.has(f"n{size + 1}")
-        for name in wish.leave:
+        for name in demand.leave:
             del ground.cell.hosts[name], ground.members[name]
             size -= 1
-        moves += wish.grow + len(wish.leave)
+        moves += demand.grow + len(demand.leave)
     assert moves == 4
     ground.cell.waiting = ()
     ground.look(70.0)
@@ -373,8 +373,8 @@ def test_a_node_that_is_lost_is_struck_off_without_speaking_to_it() -> None:
 # ---------------------------------------------------------------- what could a node of ours run?
 
 
-OFFER = Offer(2, {"mem_total": "4G", "num_proc": "4", "h_rt": "infinity", "arch": "lx-amd64", "s_rt": "01:00:00"},
-              relops={"num_proc": "=="})
+OFFER = NodeOffer(2, {"mem_total": "4G", "num_proc": "4", "h_rt": "infinity", "arch": "lx-amd64", "s_rt": "01:00:00"},
+                  relops={"num_proc": "=="})
 
 
 @pytest.mark.parametrize(("resources", "why"), [
@@ -407,7 +407,7 @@ def test_a_job_of_another_queue_is_no_reason_to_grow(queues: tuple[str, ...], ca
 
 def test_a_job_whose_time_has_not_come_is_no_reason_to_grow() -> None:
     waiting = [Waiting(1, "qw", considered=False)]
-    assert resize.resize(View({}, tuple(waiting)), [], 0, {}, 0.0, OFFER, Knobs(), 0.0).grow == 0
+    assert resize.resize(View({}, tuple(waiting)), [], 0, {}, 0.0, OFFER, ResizeRules(), 0.0).grow == 0
 
 
 @pytest.mark.parametrize(("text", "value"), [

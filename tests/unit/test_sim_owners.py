@@ -115,15 +115,15 @@ def test_one_job_waits_for_its_node_and_runs(tmp_path: Path) -> None:
 
 def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
     done = traced(tmp_path, line(1, 0, runtime=500, procs=4), line(2, 100, runtime=50, procs=4), by="job")
-    waits = done.world.tally.job_waits[0]
+    waits = done.world.stats.job_waits[0]
     back = START + 500 + RESET + WIPE
     assert waits == [START, back + START - 100]
 
 
 def test_processors_become_nodes(tmp_path: Path) -> None:
     done = traced(tmp_path, line(1, 0, procs=9), line(2, 5000, procs=33), by="job", cores=8)
-    assert done.world.tally.jobs[0, "done"] == 1  # two nodes of eight
-    assert done.world.tally.jobs[0, "rejected"] == 1  # five nodes, the site has four
+    assert done.world.stats.jobs[0, "done"] == 1  # two nodes of eight
+    assert done.world.stats.jobs[0, "rejected"] == 1  # five nodes, the site has four
 
 
 def test_a_job_whose_lease_ends_is_cut_unless_it_extends() -> None:
@@ -157,7 +157,7 @@ def test_a_queue_grows_by_demand_and_shrinks_when_idle(tmp_path: Path) -> None:
     assert result["jobs"]["0"]["done"] == 3
     (cluster,) = done.world.clusters.values()
     assert len(cluster.held) == cluster.size == 1  # down to its creation size
-    waits = sorted(done.world.tally.job_waits[0])
+    waits = sorted(done.world.stats.job_waits[0])
     assert waits[0] == START - LOOK  # on the node that it was founded with, before the first look
     assert waits[1:] == pytest.approx([START, START], abs=60 + 2 * LOOK)  # a look at the queue later
 
@@ -172,14 +172,14 @@ def test_fewer_nodes_for_each_job() -> None:
 
 def test_a_wide_job_gets_all_its_nodes(tmp_path: Path) -> None:
     done = traced(tmp_path, line(1, 100, runtime=100, procs=4), line(2, 101, runtime=100, procs=1))
-    assert done.world.tally.jobs[0, "done"] == 2
-    assert done.world.tally.job_waits[0][0] < done.world.tally.job_waits[0][1]  # in their order
+    assert done.world.stats.jobs[0, "done"] == 2
+    assert done.world.stats.job_waits[0][0] < done.world.stats.job_waits[0][1]  # in their order
 
 
 def test_a_job_wider_than_the_site_is_rejected(tmp_path: Path) -> None:
     done = traced(tmp_path, line(1, 0, procs=5), line(2, 10, procs=4))
-    assert done.world.tally.jobs[0, "rejected"] == 1
-    assert done.world.tally.jobs[0, "done"] == 1
+    assert done.world.stats.jobs[0, "rejected"] == 1
+    assert done.world.stats.jobs[0, "done"] == 1
 
 
 @pytest.mark.parametrize(("by", "queues"), [("queue", 2), ("user", 3), ("group", 1)])
@@ -188,7 +188,7 @@ def test_traces_are_split(tmp_path: Path, by: str, queues: int) -> None:
             line(3, 9, procs=1, queue=2, user=3)]
     done = traced(tmp_path, *jobs, by=by)
     assert len(done.world.clusters) == queues
-    assert done.world.tally.jobs[0, "done"] == 3
+    assert done.world.stats.jobs[0, "done"] == 3
 
 
 def test_who_is_asked_for_nodes_gives_up_what_idles_then_the_youngest_job() -> None:
@@ -243,7 +243,7 @@ def test_a_queue_of_one_node_waits_as_an_m_d_1_queue(per_day: float, seconds: fl
     done = ran(rule, nodes=1, days=200, period=DAY)
     load = per_day / DAY * seconds
     expected = load * seconds / (2 * (1 - load))
-    assert statistics.mean(done.world.tally.job_waits[0]) == pytest.approx(expected, rel=0.1)
+    assert statistics.mean(done.world.stats.job_waits[0]) == pytest.approx(expected, rel=0.1)
     assert done.result()["jobs"]["0"]["done"] == pytest.approx(per_day * 200, rel=0.05)
 
 
@@ -254,9 +254,9 @@ def test_nodes_are_held_as_long_as_their_jobs_need_them(tmp_path: Path) -> None:
     done = traced(tmp_path, *jobs, nodes=8, by="job")
     done.result()
     held = sum(size * (PRIME + BOOT + time) for size, time in zip(sizes, times, strict=True))
-    assert done.world.hall.held == pytest.approx(held)
+    assert done.world.pool.held == pytest.approx(held)
     back = sum(sizes) * (RESET + WIPE)
-    spent = done.world.hall.spent
+    spent = done.world.pool.spent
     assert spent[NodeState.ACTIVE] == pytest.approx(sum(s * t for s, t in zip(sizes, times, strict=True)))
     assert spent[NodeState.TRAMPOLINE] + spent[NodeState.WIPE] == pytest.approx(back)
 
@@ -318,7 +318,7 @@ def test_demand_does_not_depend_on_the_policy() -> None:
     rule = {"model": "jobs", "nodes": [1, 2, 3], "arrivals": {"per_day": 50}}
     first, second = (ran(rule, nodes=9, policy={"age_step": step}, energy={"manage": manage})
                      for step, manage in ((600, False), (1, True)))
-    assert first.world.tally.jobs[0, "submitted"] == second.world.tally.jobs[0, "submitted"] > 30
+    assert first.world.stats.jobs[0, "submitted"] == second.world.stats.jobs[0, "submitted"] > 30
     assert first.result()["power"] != second.result()["power"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cod.model import Energy, Policy
-from cod.sim.scenario.fields import Bad
+from cod.sim.scenario.fields import BadScenario
 from cod.sim.scenario.records import Arrivals, Farm, Jobs, Queue, Runtime, Trace
 from cod.sim.scenario.tables import SHIPPED, change, load, read
 
@@ -47,7 +47,7 @@ def small(**changes: Any) -> dict[str, Any]:
 
 
 def problems(tables: dict[str, Any]) -> list[str]:
-    with pytest.raises(Bad) as bad:
+    with pytest.raises(BadScenario) as bad:
         read(tables)
     return bad.value.problems
 
@@ -164,7 +164,7 @@ def test_a_key_is_changed_wherever_it_is() -> None:
     ("name.x.y", "name.x: there is no such table"),
 ])
 def test_what_cannot_be_changed(key: str, sentence: str) -> None:
-    with pytest.raises(Bad, match=sentence):
+    with pytest.raises(BadScenario, match=sentence):
         change(small(), key, "1")
 
 
@@ -178,14 +178,14 @@ def test_a_file_is_named_after_itself(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_names_those_that_ship() -> None:
-    with pytest.raises(Bad, match=r"cannot be read .*bursts, campus, web, year"):
+    with pytest.raises(BadScenario, match=r"cannot be read .*bursts, campus, web, year"):
         load("/nowhere/none.toml")
 
 
 @pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"[[type]\n"])
 def test_a_file_that_is_not_toml(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.toml").write_bytes(content)
-    with pytest.raises(Bad, match="is not TOML"):
+    with pytest.raises(BadScenario, match="is not TOML"):
         load(str(tmp_path / "bad.toml"))
 
 

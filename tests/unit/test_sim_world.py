@@ -26,7 +26,7 @@ def founded(site: World, owner: Told, size: int, lease: float = LONG) -> Cluster
 
 
 def states(site: World) -> list[str]:
-    return [machine.state.value for machine in site.hall.machines]
+    return [machine.state.value for machine in site.pool.machines]
 
 
 # ---------------------------------------------------------------- one node, one request
@@ -40,8 +40,8 @@ def test_a_warm_node_is_primed_and_booted() -> None:
     site.clock.run(1000)
     assert owner.times("granted") == [10 + LOOK]
     assert owner.times("up") == [10 + LOOK + PRIME + BOOT]
-    assert site.tally.ready[0] == [LOOK + PRIME + BOOT]
-    assert site.tally.granted[0] == [LOOK]
+    assert site.stats.ready[0] == [LOOK + PRIME + BOOT]
+    assert site.stats.granted[0] == [LOOK]
 
 
 def test_a_cold_node_is_woken_first() -> None:
@@ -52,7 +52,7 @@ def test_a_cold_node_is_woken_first() -> None:
     founded(site, owner, 1)
     site.clock.run(1000)
     assert owner.times("up") == [500 + LOOK + WAKE + PRIME + BOOT]
-    assert (site.life.wakes, site.life.sleeps) == (1, 1)
+    assert (site.lifecycle.wakes, site.lifecycle.sleeps) == (1, 1)
 
 
 def test_a_node_comes_back_wiped_and_serves_the_next() -> None:
@@ -107,7 +107,7 @@ def test_a_request_for_more_than_the_site_has_is_rejected() -> None:
     assert owner.times("refused") == [10 + LOOK]
     assert owner.times("ended") == [10 + LOOK]
     assert cluster.state is VclusterState.ENDED
-    assert site.tally.outcomes[0, "rejected"] == 1
+    assert site.stats.outcomes[0, "rejected"] == 1
 
 
 def test_who_would_not_wait_is_rejected_when_there_is_nothing() -> None:
@@ -128,7 +128,7 @@ def test_what_is_withdrawn_is_not_granted() -> None:
     site.withdraw(site.grow(cluster, 1))
     site.clock.run(500)
     assert len(cluster.held) == 1
-    assert site.tally.outcomes[0, "withdrawn"] == 1
+    assert site.stats.outcomes[0, "withdrawn"] == 1
 
 
 # ---------------------------------------------------------------- contention
@@ -155,7 +155,7 @@ def test_what_nobody_gives_back_is_seized_at_the_deadline() -> None:
     assert low.times("taken") == [asked + 60]
     back = asked + 60 + RESET + WIPE
     assert high.times("up") == [back + LOOK + PRIME + BOOT]
-    assert (site.tally.taken, site.tally.seized, site.tally.given) == (1, 1, 0)
+    assert (site.stats.taken, site.stats.seized, site.stats.given) == (1, 1, 0)
     assert (cluster.size, len(cluster.held)) == (1, 1)
 
 
@@ -166,7 +166,7 @@ def test_what_is_given_back_in_time_comes_sooner() -> None:
     site.clock.run(2000)
     assert low.times("taken") == []
     assert high.times("granted") == [510 + RESET + WIPE + LOOK]
-    assert (site.tally.taken, site.tally.seized, site.tally.given) == (1, 0, 1)
+    assert (site.stats.taken, site.stats.seized, site.stats.given) == (1, 0, 1)
 
 
 def test_a_reclaimed_node_is_kept_for_whom_it_was_taken() -> None:
@@ -195,7 +195,7 @@ def test_what_comes_free_meanwhile_is_not_taken() -> None:
     site.clock.run(520)
     assert cluster.leaving == 1
     site.clock.run(3000)
-    assert (len(low.times("taken")), site.tally.seized, cluster.size, cluster.leaving) == (1, 1, 2, 0)
+    assert (len(low.times("taken")), site.stats.seized, cluster.size, cluster.leaving) == (1, 1, 2, 0)
     assert high.times("granted")
 
 
@@ -214,10 +214,10 @@ def test_what_comes_back_for_a_request_that_is_withdrawn_is_anybodys() -> None:
     site, _, _, cluster = contended()
     site.clock.run(510)
     (machine,) = (one for one in cluster.held if one.reclaim)
-    (ask,) = site.pending.values()
+    (request,) = site.pending.values()
     site.give_back(cluster, [machine])
-    assert machine.reserved == ask.id
-    site.withdraw(ask)
+    assert machine.reserved == request.id
+    site.withdraw(request)
     assert machine.reserved == 0
     assert not audit(site)
     rival = Told(site, "middle")
@@ -242,7 +242,7 @@ def test_nothing_is_taken_below_the_creation_size() -> None:
     founded(site, high, 1)
     site.clock.run(5000)
     assert not high.times("granted")
-    assert site.tally.taken == 0
+    assert site.stats.taken == 0
 
 
 def test_nothing_is_taken_from_equals() -> None:
@@ -269,7 +269,7 @@ def test_a_lease_ends_with_a_warning_a_grace_and_a_seizure() -> None:
     assert [(at, number) for at, what, number in owner.heard if what == "warned"] == [
         (pytest.approx(end - 100 + LOOK, abs=LOOK), 100), (pytest.approx(end - 30 + LOOK, abs=LOOK), 30)]
     assert owner.times("over") == [pytest.approx(end + 40, abs=3 * LOOK)]
-    assert site.tally.expired == 1
+    assert site.stats.expired == 1
     assert owner.times("ended") == [pytest.approx(end + 40 + RESET + WIPE, abs=4 * LOOK)]
     assert states(site) == ["inactive"]
 
@@ -306,9 +306,9 @@ def test_a_node_that_breaks_is_replaced_and_comes_back() -> None:
     cluster = founded(site, owner, 1)
     site.clock.run(500)
     (machine,) = cluster.held
-    site.life.fail(machine)
+    site.lifecycle.fail(machine)
     assert owner.times("broken") == [500]
-    assert site.hall.held == 500  # what it was held for is not forgotten
+    assert site.pool.held == 500  # what it was held for is not forgotten
     site.clock.run(1000)
     assert (len(cluster.held), cluster.size) == (1, 1)
     assert machine not in cluster.held
@@ -321,10 +321,10 @@ def test_a_node_that_breaks_is_replaced_and_comes_back() -> None:
 def test_a_reclaimed_node_that_breaks_is_not_replaced() -> None:
     site, _, _, cluster = contended()
     site.clock.run(510)
-    site.life.fail(next(machine for machine in cluster.held if machine.reclaim))
+    site.lifecycle.fail(next(machine for machine in cluster.held if machine.reclaim))
     assert not audit(site)
     assert (cluster.size, len(cluster.held)) == (1, 1)
-    assert not any(ask.kind == "replace" for ask in site.pending.values())
+    assert not any(request.kind == "replace" for request in site.pending.values())
 
 
 def test_nodes_that_never_wake_are_set_aside_after_their_retries() -> None:
@@ -338,7 +338,7 @@ def test_nodes_that_never_wake_are_set_aside_after_their_retries() -> None:
     assert states(site) == ["trampoline"]
     site.clock.run(500 + LOOK + 4 * 200)
     assert states(site) == ["quarantined"]
-    assert (site.life.wakes, site.life.wakes_failed, site.life.failures) == (1, 4, 1)
+    assert (site.lifecycle.wakes, site.lifecycle.wakes_failed, site.lifecycle.failures) == (1, 4, 1)
     assert not audit(site)
 
 
@@ -346,7 +346,7 @@ def test_failures_come_at_their_rate() -> None:
     made = scenario(100, types=[{"name": "node", "blocks": [100], "times": EXACT, "mtbf": 100.0, "repair": 0.5}])
     site = world(made)
     site.clock.run(50 * 3600)
-    assert 35 <= site.life.failures <= 65  # 50 are expected
+    assert 35 <= site.lifecycle.failures <= 65  # 50 are expected
     assert not audit(site)
 
 
@@ -358,17 +358,17 @@ def test_energy_adds_up_by_hand() -> None:
     site = world(scenario(1, energy=energy))
     owner = Told(site, "low")
     site.clock.run(500)
-    asleep_at = site.hall.machines[0].since
+    asleep_at = site.pool.machines[0].since
     founded(site, owner, 1)
     site.clock.run(1000)
-    (machine,) = site.hall.machines
-    site.hall.count(machine)
+    (machine,) = site.pool.machines
+    site.pool.count(machine)
     woken = 500 + LOOK
     idle, off, busy = asleep_at + WAKE, woken - asleep_at, 1000 - woken - WAKE
-    assert site.hall.joules == pytest.approx(80 * idle + 5 * off + 200 * busy)
-    assert site.hall.spared == pytest.approx(75 * off)
-    assert site.hall.by_group == {"low": pytest.approx(80 * WAKE + 200 * busy)}
-    assert site.hall.held == pytest.approx(1000 - woken)
+    assert site.pool.joules == pytest.approx(80 * idle + 5 * off + 200 * busy)
+    assert site.pool.spared == pytest.approx(75 * off)
+    assert site.pool.by_group == {"low": pytest.approx(80 * WAKE + 200 * busy)}
+    assert site.pool.held == pytest.approx(1000 - woken)
 
 
 def test_the_reserve_keeps_its_marks() -> None:
@@ -397,15 +397,15 @@ def test_a_plan_that_grants_what_is_not_there_is_not_carried_out() -> None:
 def test_a_take_of_more_than_may_be_taken_is_not_carried_out() -> None:
     site, _, _, cluster = contended(inertia=1e6)
     (kind,) = {machine.kind for machine in cluster.held}
-    (ask,) = site.pending.values()
+    (request,) = site.pending.values()
     with pytest.raises(apply_plan.Impossible, match="of 0 that may be"):
-        apply_plan.apply(site, Plan(takes=(Preempt(ask.id, cluster.id, kind, 1),)))
+        apply_plan.apply(site, Plan(takes=(Preempt(request.id, cluster.id, kind, 1),)))
 
 
 def test_the_lifecycle_is_the_products() -> None:
     site = world(scenario(1))
     with pytest.raises(WrongEvent):
-        site.life.wake(site.hall.machines[0])  # it is awake
+        site.lifecycle.wake(site.pool.machines[0])  # it is awake
 
 
 # ---------------------------------------------------------------- any site
@@ -448,7 +448,7 @@ def test_the_books_balance_and_the_promises_hold(
 
     def watch(seen: Snapshot, planned: Plan, now: float) -> None:
         assert not broken(seen, planned, made.policy, now)
-        if simulation.world.tally.passes % 16 == 0:
+        if simulation.world.stats.passes % 16 == 0:
             assert not audit(simulation.world)
 
     simulation = Simulation(made, watch)
@@ -469,4 +469,4 @@ def test_the_audit_sees_a_lost_and_a_doubled_node() -> None:
 
 
 def _other(site: World, machine: Machine) -> Machine:
-    return next(one for one in site.hall.machines if one is not machine)
+    return next(one for one in site.pool.machines if one is not machine)

@@ -34,7 +34,7 @@ def put(folder: Path, ca: Ca, issued: Issued) -> None:
         (folder / name).write_bytes(content)
 
 
-def renew(folder: Path, ca: Ca, when: datetime) -> credentials.Papers:
+def renew(folder: Path, ca: Ca, when: datetime) -> credentials.Credentials:
     key = credentials.new_key()
     issued = ca.certify("pool", credentials.request(key), when)
     return credentials.keep_renewed(SETTINGS, folder, key, issued.der(), ca.der())

@@ -13,9 +13,9 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from cod.vcm.link import GREETING, Link, Lost, Refusal
-from cod.vcm.retry import Terms
-from cod.vcm.service import MOST_ASKED, Keeper
+from cod.vcm.link import GREETING, Link, LinkLost, NmpError
+from cod.vcm.retry import Options
+from cod.vcm.service import MOST_ASKED, VcmService
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Decoder, Fault, Message, encode
@@ -86,7 +86,7 @@ def test_a_question_after_the_end_fails_at_once() -> None:
 
     line.link.ask(b.Status()).addErrback(next_question)
     line.link.connectionLost(Failure(ConnectionDone()))
-    assert [type(error) for error in failed] == [Lost, Lost]
+    assert [type(error) for error in failed] == [LinkLost, LinkLost]
     assert str(failed[1]) == "the connection has ended"
 
 
@@ -99,7 +99,7 @@ def test_a_question_after_goodbye_fails_at_once(ends: str) -> None:
         line.hear(b.Bye("enough"))
     failed: list[Any] = []
     line.link.ask(b.Status()).addErrback(lambda failure: failed.append(failure.value))
-    assert [(type(error), str(error)) for error in failed] == [(Lost, "enough")]
+    assert [(type(error), str(error)) for error in failed] == [(LinkLost, "enough")]
 
 
 def test_a_hello_that_is_refused_ends_it() -> None:
@@ -116,10 +116,10 @@ def test_questions_are_answered_in_any_order_or_lost() -> None:
     line.hear(b.Error("refused", "no"), answers=two)
     line.hear(b.Vcluster("pool", "active", 1, 1, 0.0), answers=one)
     assert isinstance(first[0], b.Vcluster)
-    assert isinstance(second[0], Refusal)
+    assert isinstance(second[0], NmpError)
     assert second[0].code == "refused"
     line.link.connectionLost(Failure(ConnectionDone()))
-    assert isinstance(third[0], Lost)
+    assert isinstance(third[0], LinkLost)
     assert line.losses == ["closed by COD"]
 
 
@@ -146,7 +146,7 @@ def test_an_answer_that_cannot_be_understood_is_an_answer() -> None:
     line = Line()
     number, ended = line.ask(b.Status())
     line.raw(Message("vcluster", "c9", b"<vcluster/>", number))
-    assert isinstance(ended[0], Lost)
+    assert isinstance(ended[0], LinkLost)
     assert not line.transport.disconnecting
 
 
@@ -208,7 +208,7 @@ def test_a_question_too_many_is_not_waited_for() -> None:
     assert len(line.link._answers) == MOST_OPEN
 
 
-def test_a_keeper_asks_not_too_much_at_once(tmp_path: Path) -> None:
+def test_a_service_asks_not_too_much_at_once(tmp_path: Path) -> None:
     """As when a hundred nodes leave and COD is slow."""
     asked: list[Deferred[b.Body]] = []
 
@@ -216,17 +216,18 @@ def test_a_keeper_asks_not_too_much_at_once(tmp_path: Path) -> None:
         asked.append(Deferred())
         return asked[-1]
 
-    keeper: Any = Keeper(Clock(), None, Terms("pool", "t", tmp_path / "s"), None, lambda link: Deferred(), lambda: 0.0)  # type: ignore[arg-type]
-    keeper._link, keeper._open = SimpleNamespace(ask=ask), True
-    ended = [ensureDeferred(keeper._ask(b.Status())) for _ in range(100)]
+    service: Any = VcmService(Clock(), None, Options("pool", "t", tmp_path / "s"), None, lambda link: Deferred(),
+                              lambda: 0.0)  # type: ignore[arg-type]
+    service._link, service._open = SimpleNamespace(ask=ask), True
+    ended = [ensureDeferred(service._ask(b.Status())) for _ in range(100)]
     assert len(asked) == MOST_ASKED < MOST_OPEN
     asked[0].callback(b.Done())
     assert len(asked) == MOST_ASKED + 1
-    keeper._open = False  # what waits is not asked on no connection
+    service._open = False  # what waits is not asked on no connection
     for one in asked[1:]:
-        one.errback(Lost("gone"))
+        one.errback(LinkLost("gone"))
     assert len(asked) == MOST_ASKED + 1
     lost: list[Any] = []
     for one in ended[1:]:
-        one.addErrback(lambda failure: lost.append(failure.check(Lost)))
-    assert lost == [Lost] * 99
+        one.addErrback(lambda failure: lost.append(failure.check(LinkLost)))
+    assert lost == [LinkLost] * 99

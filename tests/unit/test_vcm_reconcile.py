@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from cod.vcm.pool import NotYet, Wish
-from cod.vcm.reconcile import Rounds
-from cod.vcm.retry import Terms
-from cod.vcm.state import Memory, Ours
+from cod.vcm.pool import Demand, NotYet
+from cod.vcm.reconcile import Reconciler
+from cod.vcm.retry import Options
+from cod.vcm.state import OwnNode, VcmState
 from cod.wire.nmp.bodies import Body, Member, Named, Pong, Reclaim, ReclaimAnswer
 
 
@@ -51,8 +51,8 @@ class Slow(Clock):
 class Farm:
     """Gives the first of the members that it is shown."""
 
-    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
-        return Wish()
+    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
+        return Demand()
 
     def add(self, member: Member) -> None:
         pass
@@ -75,15 +75,16 @@ def test_two_reclaims_at_once_are_answered_with_different_nodes(tmp_path: Path) 
 
     members = [Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1", "type-1")
                for number in (2, 3, 4)]
-    memory = Memory("pool", sure=True, nodes={one.node: Ours(one, added=True) for one in members},
-                    reclaims={number: Reclaim(number, 1, 100.0, "for others") for number in (1, 2)})
-    rounds = Rounds(reactor, reactor, Terms("pool", "test 1", tmp_path / "state.json"), Farm(), reactor.seconds, ask,
-                    lambda: None)
-    ensureDeferred(rounds.run(memory, True))
+    state = VcmState("pool", sure=True, nodes={one.node: OwnNode(one, added=True) for one in members},
+                     reclaims={number: Reclaim(number, 1, 100.0, "for others") for number in (1, 2)})
+    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "state.json"), Farm(),
+                            reactor.seconds, ask,
+                            lambda: None)
+    ensureDeferred(reconciler.run(state, True))
     reactor.work()
     answers = {body.reclaim: [one.node for one in body.nodes] for body in asked if isinstance(body, ReclaimAnswer)}
     assert answers == {1: ["n2"], 2: ["n3"]}
-    assert [ours.reclaim for ours in memory.nodes.values()] == [1, 2, 0]
+    assert [ours.reclaim for ours in state.nodes.values()] == [1, 2, 0]
 
 
 class Blind(Farm):
@@ -92,11 +93,11 @@ class Blind(Farm):
     blind = True
     looks = 0
 
-    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
+    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
         self.looks += 1
         if self.blind:
             raise OSError("no load")
-        return Wish()
+        return Demand()
 
 
 def test_what_fails_again_and_again_is_said_once_and_what_is_well_again_when_it_is(
@@ -104,12 +105,13 @@ def test_what_fails_again_and_again_is_said_once_and_what_is_well_again_when_it_
 ) -> None:
     caplog.set_level("INFO", "cod.vcm")
     reactor, pool = Slow(), Blind()
-    rounds = Rounds(reactor, reactor, Terms("pool", "test 1", tmp_path / "s", interval=15.0), pool, reactor.seconds,
-                    lambda body: succeed(Pong()), lambda: None)
+    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=15.0), pool,
+                            reactor.seconds,
+                            lambda body: succeed(Pong()), lambda: None)
 
     def turn(seconds: float) -> None:
         reactor.advance(seconds)
-        ensureDeferred(rounds.run(Memory("pool", sure=True), True))
+        ensureDeferred(reconciler.run(VcmState("pool", sure=True), True))
         reactor.work()
 
     for _ in range(5):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cod.vcm.gridengine.pool import GridEngineSettings
-from cod.vcm.settings import Unusable, load
+from cod.vcm.settings import BadSettings, load
 
 FILE = """\
 vcluster = "batch"
@@ -47,12 +47,12 @@ def test_what_is_right_is_read_as_it_stands(tmp_path: Path) -> None:
 ])
 def test_what_could_not_work_is_refused(tmp_path: Path, change: str, into: str, says: str) -> None:
     assert change in FILE
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(BadSettings) as refused:
         read(tmp_path, FILE.replace(change, into, 1))
     assert says in str(refused.value)
     assert "Value error" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="`cod vcm enroll` writes one"):
+    with pytest.raises(BadSettings, match="`cod vcm enroll` writes one"):
         load(tmp_path / "none", GridEngineSettings)

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from cod.vcm.state import Memory, Ours, load, save
+from cod.vcm.state import OwnNode, VcmState, load, save
 from cod.wire.nmp.bodies import Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Vcluster
 
 
-def remembered() -> Memory:
+def remembered() -> VcmState:
     """Reclaim 5 has been answered: n1 by 100, n2 by 300, n3 by 200; n4 is lost, n5 was promised to reclaim 6."""
-    memory = Memory()
-    for name, reclaim, by, state in (("n1", 5, 100.0, "active"), ("n2", 5, 300.0, "active"), ("n3", 5, 200.0, "active"),
+    state = VcmState()
+    for name, reclaim, by, was in (("n1", 5, 100.0, "active"), ("n2", 5, 300.0, "active"), ("n3", 5, 200.0, "active"),
                                      ("n4", 5, 400.0, "lost"), ("n5", 6, 400.0, "active"), ("n6", 0, 0.0, "active")):
-        member = Member(name, name, "10.0.0.1", state, "web@1", "small")
-        memory.nodes[name] = Ours(member, True, "reclaimed" if reclaim else "", reclaim, by)
-    return memory
+        member = Member(name, name, "10.0.0.1", was, "web@1", "small")
+        state.nodes[name] = OwnNode(member, True, "reclaimed" if reclaim else "", reclaim, by)
+    return state
 
 
-def leaving(memory: Memory) -> list[str]:
-    return [name for name, ours in memory.nodes.items() if ours.leaving]
+def leaving(state: VcmState) -> list[str]:
+    return [name for name, ours in state.nodes.items() if ours.leaving]
 
 
 def asked(count: int) -> Reclaim:
@@ -29,26 +29,26 @@ def asked(count: int) -> Reclaim:
 
 
 def test_of_those_that_were_promised_the_ones_that_take_longest_stay() -> None:
-    memory = remembered()
-    memory.hear(asked(2))
-    assert leaving(memory) == ["n1", "n3", "n4", "n5"]
-    memory.hear(asked(1))
-    assert leaving(memory) == ["n1", "n4", "n5"]
-    assert (memory.nodes["n2"].reclaim, memory.nodes["n2"].within) == (0, 0.0)
-    assert list(memory.reclaims) == [5], "it is answered anew"
+    state = remembered()
+    state.hear(asked(2))
+    assert leaving(state) == ["n1", "n3", "n4", "n5"]
+    state.hear(asked(1))
+    assert leaving(state) == ["n1", "n4", "n5"]
+    assert (state.nodes["n2"].reclaim, state.nodes["n2"].within) == (0, 0.0)
+    assert list(state.reclaims) == [5], "it is answered anew"
 
 
 def test_asked_for_as_many_as_before_all_go() -> None:
-    memory = remembered()
-    memory.hear(asked(3))
-    assert leaving(memory) == ["n1", "n2", "n3", "n4", "n5"]
+    state = remembered()
+    state.hear(asked(3))
+    assert leaving(state) == ["n1", "n2", "n3", "n4", "n5"]
 
 
 def test_a_reclaim_that_is_cancelled_lets_all_stay() -> None:
-    memory = remembered()
-    memory.hear(asked(2))
-    memory.hear(ReclaimOver(5, "cancelled"))
-    assert (leaving(memory), memory.reclaims) == (["n5"], {})
+    state = remembered()
+    state.hear(asked(2))
+    state.hear(ReclaimOver(5, "cancelled"))
+    assert (leaving(state), state.reclaims) == (["n5"], {})
 
 
 # ---------------------------------------------------------------- nodes that come again
@@ -62,44 +62,45 @@ def granted(hostname: str) -> Grant:
     return Grant(1, "", 0.0, (member(hostname, "prime"),))
 
 
-def has(memory: Memory) -> dict[str, tuple[str, str, bool]]:
+def has(state: VcmState) -> dict[str, tuple[str, str, bool]]:
     """Key -> its hostname, state, and whether it is in the pool."""
-    return {key: (ours.member.hostname, ours.member.state, ours.added) for key, ours in memory.nodes.items()}
+    return {key: (ours.member.hostname, ours.member.state, ours.added) for key, ours in state.nodes.items()}
 
 
 @pytest.mark.parametrize("hostname", ["n4", "n9"])
 def test_a_node_that_is_lost_and_comes_anew_is_struck_off_all_the_same(hostname: str, tmp_path: Path) -> None:
     """Its jobs would count as running for ever, on a host that is not there."""
-    memory = Memory("pool", nodes={"node7": Ours(member("n4"), added=True)})
-    memory.hear(NodeState("node7", "n4", "", "lost"))
-    memory.hear(granted(hostname))
-    assert has(memory) == {"node7": (hostname, "prime", False), "node7/n4": ("n4", "lost", True)}
-    save(memory, tmp_path / "state.json")
-    assert load(tmp_path / "state.json", "pool") == memory  # also after a restart
-    memory.hear(NodeState("node7", hostname, "", "active"))  # that is the new one
-    assert has(memory)["node7/n4"] == ("n4", "lost", True)
-    assert set(memory.hosts()) == {hostname}
-    assert memory.forget(memory.nodes["node7/n4"])
-    assert has(memory) == {"node7": (hostname, "active", False)}
-    assert not memory.forget(Ours(member("n4")))
+    state = VcmState("pool", nodes={"node7": OwnNode(member("n4"), added=True)})
+    state.hear(NodeState("node7", "n4", "", "lost"))
+    state.hear(granted(hostname))
+    assert has(state) == {"node7": (hostname, "prime", False), "node7/n4": ("n4", "lost", True)}
+    save(state, tmp_path / "state.json")
+    assert load(tmp_path / "state.json", "pool") == state  # also after a restart
+    state.hear(NodeState("node7", hostname, "", "active"))  # that is the new one
+    assert has(state)["node7/n4"] == ("n4", "lost", True)
+    assert set(state.hosts()) == {hostname}
+    assert state.forget(state.nodes["node7/n4"])
+    assert has(state) == {"node7": (hostname, "active", False)}
+    assert not state.forget(OwnNode(member("n4")))
 
 
 def test_the_whole_picture_shows_a_node_under_another_name() -> None:
     """It was given away and came again while its manager was away."""
-    memory = Memory("pool", nodes={"node7": Ours(member("n4"), True), "node8": Ours(member("n5", node="node8"), True)})
-    memory.learn(Vcluster("pool", "active", 2, 1, 0.0, (member("n9"), member("n5", node="node8"))))
-    assert has(memory) == {"node7": ("n9", "active", False), "node7/n4": ("n4", "lost", True),
-                           "node8": ("n5", "active", True)}
+    state = VcmState("pool", nodes={"node7": OwnNode(member("n4"), True), "node8": OwnNode(member("n5", node="node8"),
+                                                                                           True)})
+    state.learn(Vcluster("pool", "active", 2, 1, 0.0, (member("n9"), member("n5", node="node8"))))
+    assert has(state) == {"node7": ("n9", "active", False), "node7/n4": ("n4", "lost", True),
+                          "node8": ("n5", "active", True)}
 
 
 def test_the_whole_picture_shows_a_node_that_was_lost() -> None:
-    memory = Memory("pool", nodes={"node7": Ours(member("n4", "lost"), added=True)})
-    memory.learn(Vcluster("pool", "active", 1, 1, 0.0, (member("n4"),)))
-    assert has(memory) == {"node7": ("n4", "active", False), "node7/n4": ("n4", "lost", True)}
+    state = VcmState("pool", nodes={"node7": OwnNode(member("n4", "lost"), added=True)})
+    state.learn(Vcluster("pool", "active", 1, 1, 0.0, (member("n4"),)))
+    assert has(state) == {"node7": ("n4", "active", False), "node7/n4": ("n4", "lost", True)}
 
 
 def test_a_grant_that_the_picture_had_already_strikes_nobody_off() -> None:
-    memory = Memory("pool")
-    memory.learn(Vcluster("pool", "active", 1, 1, 0.0, (member("n4"),)))
-    memory.hear(granted("n4"))
-    assert has(memory) == {"node7": ("n4", "prime", False)}
+    state = VcmState("pool")
+    state.learn(Vcluster("pool", "active", 1, 1, 0.0, (member("n4"),)))
+    state.hear(granted("n4"))
+    assert has(state) == {"node7": ("n4", "prime", False)}

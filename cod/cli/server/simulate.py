@@ -62,7 +62,7 @@ def simulate(*, keys: bool, **options: Any) -> None:
       cod simulate --swf ~/traces/log.swf.gz --nodes 128 --by queue
     """
     from cod.sim.scenario import tables
-    from cod.sim.scenario.fields import Bad
+    from cod.sim.scenario.fields import BadScenario
     from cod.sim.scenario.swf import Malformed
 
     if keys:
@@ -71,7 +71,7 @@ def simulate(*, keys: bool, **options: Any) -> None:
         return
     try:
         _simulate(**options)
-    except (Bad, Malformed) as error:
+    except (BadScenario, Malformed) as error:
         raise click.ClickException(str(error)) from None
 
 

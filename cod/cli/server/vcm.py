@@ -188,7 +188,7 @@ def sge(config: Path, dry_run: bool) -> None:
 
     try:
         read = settings.load(config, GridEngineSettings)
-    except settings.Unusable as error:
+    except settings.BadSettings as error:
         raise click.ClickException(str(error)) from None
     pool = GridEnginePool(read, prepare=not dry_run)
     raise SystemExit(daemon.run(read, config.parent, f"cod-vcm-sge {version('cod')}", pool, dry_run=dry_run))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cod.model import Group
-from cod.sim.cluster import Ask, Cluster, Machine
-from cod.sim.demand.owners import MARGIN, Quiet
+from cod.sim.cluster import Cluster, ClusterRequest, Machine
+from cod.sim.demand.owners import MARGIN, BaseOwner
 from cod.sim.scenario.records import Jobs
 from cod.sim.world import World
 from cod.states import NodeState
@@ -23,7 +23,7 @@ class Job:
     lease: float | None = None
 
 
-class JobOwner(Quiet):
+class JobOwner(BaseOwner):
     """Submits jobs as they come, each as a vcluster."""
 
     rule: Jobs
@@ -43,15 +43,15 @@ class JobOwner(Quiet):
     def _submit(self, job: Job) -> None:
         self._submitted += 1
         lease = (job.lease or job.runtime * self.rule.estimate) + MARGIN
-        self.world.tally.jobs[self.group.priority, "submitted"] += 1
+        self.world.stats.jobs[self.group.priority, "submitted"] += 1
         cluster = self.create(job.size, f"{self.rule.name}-{self._submitted}", lease, may_wait=self.rule.may_wait)
         self._running[cluster.id] = _Run(job)
         self._next()
 
-    def refused(self, ask: Ask) -> None:
+    def refused(self, request: ClusterRequest) -> None:
         """It does without."""
-        if ask.kind == "create":
-            self.world.tally.jobs[self.group.priority, "rejected"] += 1
+        if request.kind == "create":
+            self.world.stats.jobs[self.group.priority, "rejected"] += 1
 
     def up(self, machine: Machine) -> None:
         """When the last of its nodes is up, the job runs."""
@@ -63,18 +63,18 @@ class JobOwner(Quiet):
             self._start(cluster, run)
 
     def _start(self, cluster: Cluster, run: _Run) -> None:
-        tally, now = self.world.tally, self.world.clock.now
+        stats, now = self.world.stats, self.world.clock.now
         if run.starts == 0:
-            tally.job_waits[self.group.priority].append(now - run.job.at)
+            stats.job_waits[self.group.priority].append(now - run.job.at)
         else:
-            tally.jobs_again += 1
+            stats.jobs_again += 1
         run.starts += 1
         run.ends_at = now + run.job.runtime
         self.world.clock.at(run.ends_at, self._end, cluster, run, run.starts)
 
     def _end(self, cluster: Cluster, run: _Run, start: int) -> None:
         if run.starts == start and run.up == run.job.size and cluster.id in self._running:
-            self.world.tally.jobs[self.group.priority, "done"] += 1
+            self.world.stats.jobs[self.group.priority, "done"] += 1
             del self._running[cluster.id]
             self.world.delete(cluster)
 
@@ -97,7 +97,7 @@ class JobOwner(Quiet):
     def over(self, cluster: Cluster) -> None:
         """If the job was not done, it was cut."""
         if self._running.pop(cluster.id, None) is not None and cluster.expires_at is not None:
-            self.world.tally.jobs[self.group.priority, "cut"] += 1
+            self.world.stats.jobs[self.group.priority, "cut"] += 1
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from cod.model import Group
 from cod.policy.scheduler import leases
-from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
+from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
 from cod.sim.scenario.records import Farm, Jobs, Queue
 from cod.sim.world import World
 from cod.states import VclusterState
@@ -15,7 +15,7 @@ FOREVER = 30 * 86400.0  # the lease that standing services ask for
 MARGIN = 1800.0  # seconds that a job's lease allows for its nodes' way to it
 
 
-class Quiet:
+class BaseOwner:
     """Does nothing about anything; lets the manager choose what it loses, and waits until that is seized."""
 
     def __init__(self, world: World, rule: Jobs | Queue | Farm, group: Group) -> None:
@@ -29,10 +29,10 @@ class Quiet:
             self, self.group, size, self.template_id, name=name, needs=rule.needs, cache=rule.cache, lease=lease,
             may_spread=rule.may_spread, may_wait=may_wait)
 
-    def granted(self, ask: Ask) -> None:
+    def granted(self, request: ClusterRequest) -> None:
         """Its nodes are on their way."""
 
-    def refused(self, ask: Ask) -> None:
+    def refused(self, request: ClusterRequest) -> None:
         """The request was rejected."""
 
     def up(self, machine: Machine) -> None:
@@ -55,7 +55,7 @@ class Quiet:
         """The vcluster has ended."""
 
 
-class Standing(Quiet):
+class PermanentOwner(BaseOwner):
     """Keeps its vcluster for ever: renews the lease when half of it is over, whether it is warned or not."""
 
     def keep(self, cluster: Cluster) -> None:

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from cod.model import Group
-from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
+from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
 from cod.sim.demand.jobs import Job
-from cod.sim.demand.owners import FOREVER, Standing, parts, still_due
+from cod.sim.demand.owners import FOREVER, PermanentOwner, parts, still_due
 from cod.sim.scenario.records import Queue
 from cod.sim.world import World
 from cod.states import NodeState
@@ -17,7 +17,7 @@ from cod.states import NodeState
 PENDING = 8  # requests of one queue that wait; what is short beyond them is asked for later
 
 
-class QueueOwner(Standing):
+class QueueOwner(PermanentOwner):
     """Jobs start in their order, each when as many nodes idle as it wants.
 
     `idle`: when each idle node became so; `busy`: the job of each other. A job is (Job, number of its start).
@@ -31,7 +31,7 @@ class QueueOwner(Standing):
         self._queue: deque[_Entry] = deque()
         self._idle: dict[Machine, float] = {}
         self._busy: dict[Machine, _Entry] = {}
-        self._asks: dict[int, Ask] = {}
+        self._requests: dict[int, ClusterRequest] = {}
         self._queued = 0
         self._looking = False
         self._cluster: Cluster | None = None
@@ -49,9 +49,9 @@ class QueueOwner(Standing):
             self.world.clock.at(job.at, self._submit, job)
 
     def _submit(self, job: Job) -> None:
-        self.world.tally.jobs[self.group.priority, "submitted"] += 1
+        self.world.stats.jobs[self.group.priority, "submitted"] += 1
         if job.size > self.rule.most:
-            self.world.tally.jobs[self.group.priority, "rejected"] += 1
+            self.world.stats.jobs[self.group.priority, "rejected"] += 1
         else:
             self._enqueue(_Entry(job), first=False)
             self._start()
@@ -72,22 +72,22 @@ class QueueOwner(Standing):
             self._run(entry)
 
     def _run(self, entry: _Entry) -> None:
-        now, tally = self.world.clock.now, self.world.tally
+        now, stats = self.world.clock.now, self.world.stats
         entry.nodes = list(self._idle)[:entry.job.size]
         for machine in entry.nodes:
             del self._idle[machine]
             self._busy[machine] = entry
         if entry.starts == 0:
-            tally.job_waits[self.group.priority].append(now - entry.job.at)
+            stats.job_waits[self.group.priority].append(now - entry.job.at)
         else:
-            tally.jobs_again += 1
+            stats.jobs_again += 1
         entry.starts += 1
         entry.started_at = now
         self.world.clock.at(now + entry.job.runtime, self._end, entry, entry.starts)
 
     def _end(self, entry: _Entry, start: int) -> None:
         if entry.starts == start and entry.nodes:
-            self.world.tally.jobs[self.group.priority, "done"] += 1
+            self.world.stats.jobs[self.group.priority, "done"] += 1
             self._free(entry)
             self._start()
 
@@ -120,17 +120,17 @@ class QueueOwner(Standing):
             self._look_later()
             return
         short, head = self._short(cluster)
-        asked = sum(ask.count for ask in self._asks.values())
-        if short > asked and len(self._asks) < PENDING:
+        asked = sum(request.count for request in self._requests.values())
+        if short > asked and len(self._requests) < PENDING:
             # What the head lacks is asked for whole: half of it would only idle.
             first = min(max(head - asked, 0), short - asked)
             for count in [*filter(None, [first]), *parts(short - asked - first)]:
-                ask = self.world.grow(cluster, count)
-                self._asks[ask.id] = ask
+                request = self.world.grow(cluster, count)
+                self._requests[request.id] = request
         elif short == 0:
-            for ask in list(self._asks.values()):
-                self.world.withdraw(ask)
-            self._asks.clear()
+            for request in list(self._requests.values()):
+                self.world.withdraw(request)
+            self._requests.clear()
         self._give_back_idle(cluster)
         if self._queue or len(cluster.held) > self.rule.least:
             self._look_later()
@@ -159,16 +159,16 @@ class QueueOwner(Standing):
 
     # ------------------------------------------------------------ what it is told
 
-    def granted(self, ask: Ask) -> None:
+    def granted(self, request: ClusterRequest) -> None:
         """More nodes are on their way."""
-        self._asks.pop(ask.id, None)
-        if ask.kind == "create":
-            self.keep(ask.cluster)
+        self._requests.pop(request.id, None)
+        if request.kind == "create":
+            self.keep(request.cluster)
         self._look_later()
 
-    def refused(self, ask: Ask) -> None:
+    def refused(self, request: ClusterRequest) -> None:
         """It asks again at its next look."""
-        self._asks.pop(ask.id, None)
+        self._requests.pop(request.id, None)
         self._look_later()
 
     def up(self, machine: Machine) -> None:
@@ -213,7 +213,7 @@ class QueueOwner(Standing):
 
     def over(self, cluster: Cluster) -> None:
         """A queue without its vcluster founds another."""
-        self._asks.clear()
+        self._requests.clear()
         self._idle.clear()
         self.world.clock.after(self.rule.interval, self._found)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from random import Random
 
 from cod.model import Group
-from cod.sim.cluster import Ask, Cluster, Machine, Reclaim
-from cod.sim.demand.owners import FOREVER, Standing, parts, still_due
+from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
+from cod.sim.demand.owners import FOREVER, PermanentOwner, parts, still_due
 from cod.sim.randomness import wave
 from cod.sim.scenario.records import Farm
 from cod.sim.world import World
 from cod.states import NodeState
 
 
-class FarmOwner(Standing):
+class FarmOwner(PermanentOwner):
     """Each interval it wants a size; it asks for what is short and gives back what is over, never below `low`."""
 
     rule: Farm
@@ -21,7 +21,7 @@ class FarmOwner(Standing):
     def __init__(self, world: World, rule: Farm, group: Group, random: Random) -> None:
         super().__init__(world, rule, group)
         self._random = random
-        self._asks: dict[int, Ask] = {}
+        self._requests: dict[int, ClusterRequest] = {}
         self._wanted = rule.low
         self._up: dict[Machine, None] = {}
         self._summed = 0.0
@@ -38,7 +38,7 @@ class FarmOwner(Standing):
         cluster = self._cluster
         if cluster is None or not cluster.held:
             return
-        over = cluster.size + sum(ask.count for ask in self._asks.values()) - self._wanted
+        over = cluster.size + sum(request.count for request in self._requests.values()) - self._wanted
         if over < 0:
             self._grow(cluster, -over)
         elif over > 0:
@@ -54,14 +54,14 @@ class FarmOwner(Standing):
 
     def _grow(self, cluster: Cluster, count: int) -> None:
         for part in parts(count):
-            ask = self.world.grow(cluster, part)
-            self._asks[ask.id] = ask
+            request = self.world.grow(cluster, part)
+            self._requests[request.id] = request
 
     def _shrink(self, cluster: Cluster) -> None:
         """First what was asked for and is not wanted any more, then the newest nodes."""
-        for ask in list(self._asks.values()):
-            self.world.withdraw(ask)
-        self._asks.clear()
+        for request in list(self._requests.values()):
+            self.world.withdraw(request)
+        self._requests.clear()
         short = self._wanted - cluster.size
         if short >= 0:
             self._grow(cluster, short)
@@ -83,20 +83,20 @@ class FarmOwner(Standing):
         now = self.world.clock.now
         seconds, self._summed = now - self._summed, now
         priority = self.group.priority
-        self.world.tally.wanted[priority] += seconds * self._wanted
-        self.world.tally.delivered[priority] += seconds * min(self._wanted, len(self._up))
+        self.world.stats.wanted[priority] += seconds * self._wanted
+        self.world.stats.delivered[priority] += seconds * min(self._wanted, len(self._up))
 
     # ------------------------------------------------------------ what it is told
 
-    def granted(self, ask: Ask) -> None:
+    def granted(self, request: ClusterRequest) -> None:
         """Nodes are on their way."""
-        self._asks.pop(ask.id, None)
-        if ask.kind == "create":
-            self.keep(ask.cluster)
+        self._requests.pop(request.id, None)
+        if request.kind == "create":
+            self.keep(request.cluster)
 
-    def refused(self, ask: Ask) -> None:
+    def refused(self, request: ClusterRequest) -> None:
         """It asks again at its next look."""
-        self._asks.pop(ask.id, None)
+        self._requests.pop(request.id, None)
 
     def up(self, machine: Machine) -> None:
         """One more serves."""
@@ -121,6 +121,6 @@ class FarmOwner(Standing):
     def over(self, cluster: Cluster) -> None:
         """It founds another."""
         self.sum_up()
-        self._asks.clear()
+        self._requests.clear()
         self._up.clear()
         self.world.clock.after(self.rule.interval, self._found)

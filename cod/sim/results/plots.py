@@ -37,7 +37,7 @@ def of_run(simulation: Simulation) -> dict[str, str]:
         "power.svg": lines(f"{name}: power, and requests that wait",
                            [Line("power", curve("watts", 0.001)), Line("requests", curve("pending"), right=True)],
                            days, Axis("kW"), Axis("requests")),
-        "waiting.svg": _waits(name, simulation.world.tally.ready),
+        "waiting.svg": _waits(name, simulation.world.stats.ready),
     }
 
 

@@ -20,46 +20,46 @@ def figures(scenario: Scenario, world: World) -> dict[str, Any]:
 
     Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts, as in JSON.
     """
-    tally = world.tally
+    stats = world.stats
     rules = asdict(scenario.policy)
     by_rank = scenario.policy.inertia_by_priority
     rules["inertia_by_priority"] = {str(rank): by_rank[rank] for rank in sorted(by_rank)}
     return {
         "scenario": scenario.name, "seed": scenario.seed, "days": round(world.clock.now / 86400, 6),
-        "nodes": len(world.hall.machines), "policy": rules, "energy": asdict(scenario.energy),
+        "nodes": len(world.pool.machines), "policy": rules, "energy": asdict(scenario.energy),
         "utilisation": _utilisation(world),
         "requests": _requests(world),
         "satisfied": _satisfied(world),
-        "waiting": {"granted": by_priority(tally.granted), "ready": by_priority(tally.ready),
-                    "jobs": by_priority(tally.job_waits)},
+        "waiting": {"granted": by_priority(stats.granted), "ready": by_priority(stats.ready),
+                    "jobs": by_priority(stats.job_waits)},
         "jobs": _jobs(world),
-        "farms": {str(one): {"wanted_node_hours": round(tally.wanted[one] / HOUR, 3),
-                             "delivered_node_hours": round(tally.delivered[one] / HOUR, 3),
-                             "share": share(tally.delivered[one], tally.wanted[one])}
-                  for one in priorities(tally.wanted)},
+        "farms": {str(one): {"wanted_node_hours": round(stats.wanted[one] / HOUR, 3),
+                             "delivered_node_hours": round(stats.delivered[one] / HOUR, 3),
+                             "share": share(stats.delivered[one], stats.wanted[one])}
+                  for one in priorities(stats.wanted)},
         "reallocation": _reallocation(world),
         "power": _power(world),
-        "failures": world.life.failures, "passes": tally.passes, "events": world.clock.events,
+        "failures": world.lifecycle.failures, "passes": stats.passes, "events": world.clock.events,
     }
 
 
 def _utilisation(world: World) -> dict[str, Any]:
-    spent = world.hall.spent
+    spent = world.pool.spent
     total = sum(spent.values())
     return {
-        "active": share(spent[S.ACTIVE], total), "held": share(world.hall.held, total),
+        "active": share(spent[S.ACTIVE], total), "held": share(world.pool.held, total),
         "moving": share(sum(spent[one] for one in MOVING), total), "warm": share(spent[S.INACTIVE], total),
         "cold": share(spent[S.OFF], total), "aside": share(spent[S.QUARANTINED], total)}
 
 
 def _requests(world: World) -> dict[str, Any]:
-    tally = world.tally
+    stats = world.stats
     made = {}
-    for one in priorities(tally.asked):
-        outcomes = {state.value: tally.outcomes[one, state.value] for state in RequestState
+    for one in priorities(stats.asked):
+        outcomes = {state.value: stats.outcomes[one, state.value] for state in RequestState
                     if state is not RequestState.PENDING}
-        made[str(one)] = {"submitted": tally.asked[one], **outcomes,
-                          "waiting": tally.asked[one] - sum(outcomes.values())}
+        made[str(one)] = {"submitted": stats.asked[one], **outcomes,
+                          "waiting": stats.asked[one] - sum(outcomes.values())}
     return made
 
 
@@ -72,27 +72,27 @@ def _satisfied(world: World) -> dict[str, Any]:
 
 
 def _jobs(world: World) -> dict[str, Any]:
-    tally = world.tally
+    stats = world.stats
     made: dict[str, Any] = {}
-    for one in priorities(priority for priority, _ in tally.jobs):
-        row = {name: tally.jobs[one, name] for name in ("submitted", "done", "rejected", "cut")}
-        made[str(one)] = {**row, "started": len(tally.job_waits[one])}
-    return made | ({"restarts": tally.jobs_again} if made else {})
+    for one in priorities(priority for priority, _ in stats.jobs):
+        row = {name: stats.jobs[one, name] for name in ("submitted", "done", "rejected", "cut")}
+        made[str(one)] = {**row, "started": len(stats.job_waits[one])}
+    return made | ({"restarts": stats.jobs_again} if made else {})
 
 
 def _reallocation(world: World) -> dict[str, Any]:
-    tally, hours = world.tally, world.hall.held / HOUR
+    stats, hours = world.stats, world.pool.held / HOUR
     return {
-        "reclaims": tally.reclaims, "taken": tally.taken, "given_back": tally.given, "seized": tally.seized,
-        "leases_expired": tally.expired, "assigned": tally.assigned, "node_hours_held": round(hours, 3),
-        "reallocations_per_node_hour": share(tally.taken, hours),
-        "assignments_per_node_hour": share(tally.assigned, hours)}
+        "reclaims": stats.reclaims, "taken": stats.taken, "given_back": stats.given, "seized": stats.seized,
+        "leases_expired": stats.expired, "assigned": stats.assigned, "node_hours_held": round(hours, 3),
+        "reallocations_per_node_hour": share(stats.taken, hours),
+        "assignments_per_node_hour": share(stats.assigned, hours)}
 
 
 def _power(world: World) -> dict[str, Any]:
-    hall, life = world.hall, world.life
+    pool, lifecycle = world.pool, world.lifecycle
     return {
-        "kwh": round(hall.joules / 3.6e6, 3), "kwh_saved": round(hall.spared / 3.6e6, 3),
-        "kwh_always_on": round((hall.joules + hall.spared) / 3.6e6, 3),
-        "kwh_by_group": {name: round(value / 3.6e6, 3) for name, value in sorted(hall.by_group.items())},
-        "wakes": life.wakes, "wakes_failed": life.wakes_failed, "sleeps": life.sleeps}
+        "kwh": round(pool.joules / 3.6e6, 3), "kwh_saved": round(pool.spared / 3.6e6, 3),
+        "kwh_always_on": round((pool.joules + pool.spared) / 3.6e6, 3),
+        "kwh_by_group": {name: round(value / 3.6e6, 3) for name, value in sorted(pool.by_group.items())},
+        "wakes": lifecycle.wakes, "wakes_failed": lifecycle.wakes_failed, "sleeps": lifecycle.sleeps}

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from cod.states import RequestState
 
 if TYPE_CHECKING:
-    from cod.sim.cluster import Ask, Machine
+    from cod.sim.cluster import ClusterRequest, Machine
 
 
-class Tally:
+class Stats:
     """Counters and samples. Samples are seconds, by priority.
 
     granted   from asking to the grant; `ready`: until all nodes of the request run their system
@@ -33,28 +33,28 @@ class Tally:
         self.job_waits: dict[int, list[float]] = defaultdict(list)
         self.wanted: dict[int, float] = defaultdict(float)
         self.delivered: dict[int, float] = defaultdict(float)
-        self._starting: dict[int, Ask] = {}
+        self._starting: dict[int, ClusterRequest] = {}
 
-    def submitted(self, ask: Ask) -> None:
+    def submitted(self, request: ClusterRequest) -> None:
         """A request was made."""
-        self.asked[ask.cluster.group.priority] += 1
+        self.asked[request.cluster.group.priority] += 1
 
-    def decided(self, ask: Ask, now: float) -> None:
+    def decided(self, request: ClusterRequest, now: float) -> None:
         """It was granted, rejected or withdrawn."""
-        priority = ask.cluster.group.priority
-        self.outcomes[priority, ask.state.value] += 1
-        if ask.state is RequestState.GRANTED:
-            self.granted[priority].append(now - ask.submitted_at)
-            self._starting[ask.id] = ask
+        priority = request.cluster.group.priority
+        self.outcomes[priority, request.state.value] += 1
+        if request.state is RequestState.GRANTED:
+            self.granted[priority].append(now - request.submitted_at)
+            self._starting[request.id] = request
 
     def up(self, machine: Machine, now: float) -> None:
         """A machine runs its holder's system."""
-        ask = self._starting.get(machine.request_id)
-        if ask is not None:
-            ask.up += 1
-            if ask.up == ask.count:
-                del self._starting[ask.id]
-                self.ready[ask.cluster.group.priority].append(now - ask.submitted_at)
+        request = self._starting.get(machine.request_id)
+        if request is not None:
+            request.up += 1
+            if request.up == request.count:
+                del self._starting[request.id]
+                self.ready[request.cluster.group.priority].append(now - request.submitted_at)
 
     def gone(self, machine: Machine) -> None:
         """A machine left before it ran: its request will never be counted as ready."""

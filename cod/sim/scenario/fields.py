@@ -18,7 +18,7 @@ Record = TypeVar("Record")
 LARGEST = 4e9  # as in the site file: seconds in 32 bits
 
 
-class Bad(Exception):
+class BadScenario(Exception):
     """The scenario cannot be used. `problems` are sentences, each beginning with the key it is about."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -40,7 +40,7 @@ def key(
 def record(cls: type[Record], table: Any, where: str) -> Record:
     """`table` as a record; `where` is its place in the file, for messages. Raises `Bad` with all problems."""
     if not isinstance(table, Mapping):
-        raise Bad([f"{where}: should be a table"])
+        raise BadScenario([f"{where}: should be a table"])
     problems: list[str] = []
     hints = get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -52,12 +52,12 @@ def record(cls: type[Record], table: Any, where: str) -> Record:
             continue
         try:
             values[name] = _value(hints[name], value, place, fields[name].metadata)
-        except Bad as bad:
+        except BadScenario as bad:
             problems += bad.problems
     problems += [f"{where}.{name}: is missing; give it a value".lstrip(".") for name, field in fields.items()
                  if name not in table and _required(field)]
     if problems:
-        raise Bad(problems)
+        raise BadScenario(problems)
     return cls(**values)
 
 
@@ -101,7 +101,7 @@ def _value(hint: Any, value: Any, where: str, limits: Mapping[str, Any]) -> Any:
         return record(hint, value, where)  # type: ignore[arg-type]
     if origin is tuple:
         if not isinstance(value, list):
-            raise Bad([f"{where}: should be a list, not {value!r}"])
+            raise BadScenario([f"{where}: should be a list, not {value!r}"])
         return tuple(_value(inner[0], one, f"{where}.{number}", limits) for number, one in enumerate(value))
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(inner, value, where, limits)
@@ -110,23 +110,23 @@ def _value(hint: Any, value: Any, where: str, limits: Mapping[str, Any]) -> Any:
 
 def _mapping(inner: tuple[Any, ...], value: Any, where: str, limits: Mapping[str, Any]) -> dict[Any, Any]:
     if not isinstance(value, Mapping):
-        raise Bad([f"{where}: should be a table"])
+        raise BadScenario([f"{where}: should be a table"])
     try:
         return {inner[0](name): _value(inner[1], one, f"{where}.{name}", limits) for name, one in value.items()}
     except ValueError:
-        raise Bad([f"{where}: its keys should be whole numbers, as in {{ 10 = 3600 }}"]) from None
+        raise BadScenario([f"{where}: its keys should be whole numbers, as in {{ 10 = 3600 }}"]) from None
 
 
 def _plain(hint: Any, value: Any, where: str, limits: Mapping[str, Any]) -> Any:
     if hint is bool or hint is str:
         if not isinstance(value, hint):
-            raise Bad([f"{where}: should be {'true or false' if hint is bool else 'a text'}, not {value!r}"])
+            raise BadScenario([f"{where}: should be {'true or false' if hint is bool else 'a text'}, not {value!r}"])
         if hint is str and limits.get("words") and value not in limits["words"]:
-            raise Bad([f"{where}: should be one of {', '.join(limits['words'])}, not {value!r}"])
+            raise BadScenario([f"{where}: should be one of {', '.join(limits['words'])}, not {value!r}"])
         return value
     if isinstance(value, bool) or not isinstance(value, int if hint is int else (int, float)):
-        raise Bad([f"{where}: should be {'a whole number' if hint is int else 'a number'}, not {value!r}"])
+        raise BadScenario([f"{where}: should be {'a whole number' if hint is int else 'a number'}, not {value!r}"])
     low, high = limits.get("low", 0), limits.get("high", LARGEST)
     if not math.isfinite(value) or not low <= value <= high:
-        raise Bad([f"{where}: should be between {low:g} and {high:g}, not {value!r}"])
+        raise BadScenario([f"{where}: should be between {low:g} and {high:g}, not {value!r}"])
     return hint(value)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cod.model import Energy, Policy, Refused
 from cod.policy.hardware import match
-from cod.sim.scenario.fields import Bad, described, key, record
+from cod.sim.scenario.fields import BadScenario, described, key, record
 from cod.sim.scenario.records import MODELS, Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -46,9 +46,10 @@ def load(name: str) -> dict[str, Any]:
         tables = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         known = ", ".join(sorted(one.stem for one in SHIPPED.glob("*.toml")))
-        raise Bad([f"{name}: cannot be read ({error.strerror}); scenarios that ship with COD: {known}"]) from None
+        sentence = f"{name}: cannot be read ({error.strerror}); scenarios that ship with COD: {known}"
+        raise BadScenario([sentence]) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise Bad([f"{name}: is not TOML: {error}"]) from None
+        raise BadScenario([f"{name}: is not TOML: {error}"]) from None
     tables.setdefault("name", path.stem)
     return tables
 
@@ -67,9 +68,9 @@ def change(tables: dict[str, Any], path: str, value: str) -> None:
         else:
             table = table.setdefault(part, {}) if isinstance(table, dict) else None
         if table is None:
-            raise Bad([f"{'.'.join(way[:number + 1])}: there is no such table"])
+            raise BadScenario([f"{'.'.join(way[:number + 1])}: there is no such table"])
     if not isinstance(table, dict):
-        raise Bad([f"{path}: should name a key in a table, such as policy.inertia"])
+        raise BadScenario([f"{path}: should name a key in a table, such as policy.inertia"])
     try:
         table[last] = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -83,7 +84,7 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
     def made(cls: type[Any], table: Any, where: str) -> Any:
         try:
             return record(cls, table, where)
-        except Bad as bad:
+        except BadScenario as bad:
             problems.extend(bad.problems)
             return None
 
@@ -103,7 +104,7 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
     if not problems:
         problems += _contradictions(energy, types, groups, demands)
     if problems:
-        raise Bad(problems)
+        raise BadScenario(problems)
     return Scenario(top.name, tuple(types), tuple(groups), tuple(demands), policy, energy, top.about, top.days,
                     top.seed, top.period, folder)
 

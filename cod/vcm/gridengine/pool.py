@@ -14,9 +14,9 @@ from pydantic import AfterValidator, Field
 
 from cod.vcm.gridengine import resize
 from cod.vcm.gridengine.commands import CommandFailed, GridEngine
-from cod.vcm.gridengine.resize import Knobs, Offer
+from cod.vcm.gridengine.resize import NodeOffer, ResizeRules
 from cod.vcm.gridengine.view import Host, View
-from cod.vcm.pool import GivenUp, NotYet, Wish
+from cod.vcm.pool import Demand, GivenUp, NotYet
 from cod.vcm.settings import Seconds, Settings, Table
 from cod.wire.nmp.bodies import Member, Named, Reclaim
 
@@ -86,8 +86,9 @@ class GridEnginePool:
         table = settings.gridengine
         self._table, self._clock, self._prepare = table, clock, prepare
         self._cell = GridEngine(table.queue, table.hostgroup, table.environment, table.path)
-        self._knobs = Knobs(settings.interval, table.jobs_per_node, table.idle_limit, table.reserve, table.minimum,
-                            table.maximum, table.calm, table.slots)
+        self._rules = ResizeRules(
+            settings.interval, table.jobs_per_node, table.idle_limit, table.reserve, table.minimum, table.maximum,
+            table.calm, table.slots)
         self._placeholder = table.placeholder or next(iter(table.keep), "")
         self._prepared = False
         self._idle_since: dict[str, float] = {}
@@ -103,7 +104,7 @@ class GridEnginePool:
 
     # ------------------------------------------------------------ what is wanted
 
-    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Wish:
+    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
         """By `resize.resize`, from what qstat says; nodes that are not heard of any more go first of all."""
         view = self._view()
         ours = [name for name in members if name not in self._table.keep]
@@ -111,13 +112,13 @@ class GridEnginePool:
         gone = tuple(sorted(name for name, since in self._unheard_since.items()
                             if now >= since + self._table.unheard_limit))
         if gone:
-            return Wish(leave=gone, why=f"not heard of for {self._table.unheard_limit:.0f} s")
+            return Demand(leave=gone, why=f"not heard of for {self._table.unheard_limit:.0f} s")
         offer = self._offer(view, ours)
-        change = resize.resize(view, ours, coming, self._idle_since, self._grown_at, offer, self._knobs, now)
+        change = resize.resize(view, ours, coming, self._idle_since, self._grown_at, offer, self._rules, now)
         self._tell_never(change.never)
         if change.grow or coming or change.waits:
             self._grown_at = now
-        return Wish(change.grow, change.leave, change.excess, change.why)
+        return Demand(change.grow, change.leave, change.excess, change.why)
 
     def _view(self) -> View:
         """The pool; with a placeholder in it."""
@@ -136,13 +137,13 @@ class GridEnginePool:
         unheard = {name for name in ours if (host := view.hosts.get(name)) is None or "u" in host.states}
         self._unheard_since = {name: self._unheard_since.get(name, now) for name in unheard}
 
-    def _offer(self, view: View, ours: Sequence[str]) -> Offer:
+    def _offer(self, view: View, ours: Sequence[str]) -> NodeOffer:
         wanted = any(job.resources for job in view.waiting)
         if wanted:
             self._shown |= self._cell.offered(ours)
         whole = self._cell.whole_environments() if any(job.parallel for job in view.waiting) else frozenset()
-        return Offer(self._table.slots, {**self._shown, **self._table.offers}, whole,
-                     self._cell.relops() if wanted else {}, self._table.queue, self._table.hostgroup)
+        return NodeOffer(self._table.slots, {**self._shown, **self._table.offers}, whole,
+                         self._cell.relops() if wanted else {}, self._table.queue, self._table.hostgroup)
 
     def _tell_never(self, never: Sequence[str]) -> None:
         for sentence in set(never) - self._asked_in_vain:

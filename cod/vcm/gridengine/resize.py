@@ -26,7 +26,7 @@ from cod.vcm.gridengine.view import Host, View, Waiting, amount
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class ResizeRules:
     """The site's choice. Times in seconds.
 
     interval       between looks at the queue
@@ -49,7 +49,7 @@ class Knobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NodeOffer:
     """What one node of the pool's template offers: complex values by name (as -l asks for them) and its slots.
 
     whole   parallel environments whose jobs have to fit on one host (allocation rule $pe_slots)
@@ -66,7 +66,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PoolChange:
     """What to do: `grow` by so many nodes, or let `leave` go, and why. `excess`: so many of those that are coming are
     not needed any more. `waits`: are there jobs that nodes of ours could run? `never`: jobs that do not count, and why.
     """
@@ -80,9 +80,9 @@ class Change:
 
 
 def resize(
-    view: View, members: Collection[str], coming: int, idle_since: Mapping[str, float], grown_at: float, offer: Offer,
-    knobs: Knobs, now: float,
-) -> Change:
+    view: View, members: Collection[str], coming: int, idle_since: Mapping[str, float], grown_at: float,
+    offer: NodeOffer, rules: ResizeRules, now: float,
+) -> PoolChange:
     """What the pool should do now.
 
     members     hosts that COD gave and that have joined
@@ -93,24 +93,24 @@ def resize(
     can, never = _sorted_out(view.waiting, offer)
     idle = [name for name in members if is_idle(view.hosts.get(name))]
     size = len(members) + coming
-    needed = max(0, wanted_nodes(can, offer, knobs) - len(idle), knobs.minimum - len(members),
-                 knobs.reserve - len(idle))
-    grow = max(0, min(needed - coming, knobs.maximum - size))
+    needed = max(0, wanted_nodes(can, offer, rules) - len(idle), rules.minimum - len(members),
+                 rules.reserve - len(idle))
+    grow = max(0, min(needed - coming, rules.maximum - size))
     if grow:
-        return Change(grow, why=f"{sum(job.tasks for job in can)} jobs wait, {len(idle)} nodes are idle, "
+        return PoolChange(grow, why=f"{sum(job.tasks for job in can)} jobs wait, {len(idle)} nodes are idle, "
                                 f"{coming} are coming", never=never, waits=bool(can))
     excess = max(0, coming - needed)
-    if can or now < grown_at + knobs.calm:
-        return Change(never=never, excess=excess, waits=bool(can))
-    old = sorted((name for name in idle if idle_since.get(name, now) <= now - knobs.idle_limit),
+    if can or now < grown_at + rules.calm:
+        return PoolChange(never=never, excess=excess, waits=bool(can))
+    old = sorted((name for name in idle if idle_since.get(name, now) <= now - rules.idle_limit),
                  key=lambda name: (idle_since[name], name))
-    spare = min(len(idle) - knobs.reserve, len(members) - knobs.minimum)
+    spare = min(len(idle) - rules.reserve, len(members) - rules.minimum)
     leave = tuple(old[:max(0, spare)])
-    return Change(leave=leave, why=f"idle for {knobs.idle_limit:.0f} s" if leave else "", never=never,
-                  excess=excess)
+    return PoolChange(leave=leave, why=f"idle for {rules.idle_limit:.0f} s" if leave else "", never=never,
+                      excess=excess)
 
 
-def wanted_nodes(waiting: Iterable[Waiting], offer: Offer, knobs: Knobs) -> int:
+def wanted_nodes(waiting: Iterable[Waiting], offer: NodeOffer, rules: ResizeRules) -> int:
     """How many nodes the waiting jobs are worth."""
     single, parallel = 0, 0
     for job in waiting:
@@ -118,7 +118,7 @@ def wanted_nodes(waiting: Iterable[Waiting], offer: Offer, knobs: Knobs) -> int:
             parallel += job.tasks * ceil(job.slots / offer.slots)
         else:
             single += job.tasks
-    return ceil(single / knobs.jobs_per_node) + parallel
+    return ceil(single / rules.jobs_per_node) + parallel
 
 
 def victims(view: View, members: Iterable[str], idle_since: Mapping[str, float], count: int) -> list[str]:
@@ -141,7 +141,7 @@ def is_idle(host: Host | None) -> bool:
 # ---------------------------------------------------------------- could a node of ours run it?
 
 
-def _sorted_out(waiting: Iterable[Waiting], offer: Offer) -> tuple[list[Waiting], tuple[str, ...]]:
+def _sorted_out(waiting: Iterable[Waiting], offer: NodeOffer) -> tuple[list[Waiting], tuple[str, ...]]:
     """The jobs that a node more could start, and for the others why not."""
     can, never = [], []
     for job in waiting:
@@ -155,7 +155,7 @@ def _sorted_out(waiting: Iterable[Waiting], offer: Offer) -> tuple[list[Waiting]
     return can, tuple(never)
 
 
-def lacking(job: Waiting, offer: Offer) -> str:
+def lacking(job: Waiting, offer: NodeOffer) -> str:
     """Why no node of this pool could run the job; '' if one could."""
     if job.parallel in offer.whole and job.slots > offer.slots:
         return f"wants {job.slots} slots on one host, a node has {offer.slots}"
@@ -167,13 +167,13 @@ def lacking(job: Waiting, offer: Offer) -> str:
     return ""
 
 
-def _names(queue: str, offer: Offer) -> bool:
+def _names(queue: str, offer: NodeOffer) -> bool:
     """May a new node be in what -q names: QUEUE, QUEUE@HOST, QUEUE@@GROUP, each perhaps a pattern?"""
     name, _, host = queue.partition("@")
     return fnmatchcase(offer.queue, name or "*") and (host in ("", "*") or host == offer.hostgroup)
 
 
-def _missing(name: str, wanted: str, offer: Offer) -> str:
+def _missing(name: str, wanted: str, offer: NodeOffer) -> str:
     if name == "hostname":
         return "" if "*" in wanted else f"wants the host {wanted}, and a new node is another"
     have = offer.values.get(name)
