@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from cod.model import Refused
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.people import replies
 
-Flow = Callable[[Tx], Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,9 @@ class Changed(Exception):
     """The thing is not as whoever asks has seen it. Nothing was changed."""
 
 
-def once(tx: Tx, *, flow: Flow, key: str, question: str, status: int, body: Callable[[Any], str], now: float) -> Any:
+def once(
+    tx: Tx, *, flow: Callable[[Tx], T], key: str, question: str, status: int, body: Callable[[T], str], now: float
+) -> T | Repeated:
     """What `flow` returns, the first time; a `Repeated` when the key was used for the same question before.
 
     question  digest of the whole question
@@ -46,7 +48,9 @@ def once(tx: Tx, *, flow: Flow, key: str, question: str, status: int, body: Call
     return Repeated(before.status, before.body)
 
 
-def unchanged(tx: Tx, *, flow: Flow, current: Callable[[Tx], str], wanted: Collection[str], now: float) -> Any:
+def unchanged(
+    tx: Tx, *, flow: Callable[[Tx], T], current: Callable[[Tx], str], wanted: Collection[str], now: float
+) -> T:
     """What `flow` returns, if `current` says one of the tags in `wanted`. Raises `Changed`."""
     watermarks.one_at_a_time(tx, "conditions", now)
     if current(tx) not in wanted:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,10 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Generic[V]):
     """A flow's return value where it has both an answer and effects."""
 
-    value: Any
+    value: V
     effects: tuple[Effect, ...] = ()
 
 

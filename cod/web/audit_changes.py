@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from cod.flows.people.access import Change, Claim
 from cod.model import Right
-from cod.web.conditions import twin
+from cod.web.conditions import asked_to_see, twin
 from cod.web.routes import Call, Route
 
 _VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
@@ -32,7 +31,7 @@ def action(route: Route) -> str:
 def change(route: Route, ask: Call) -> Change:
     """What to put down when the route's flow has run."""
     claims = [each for each in route.claims(ask) if each.kind]
-    return Change(action(route), " ".join(ask.names.values()), claims[0] if claims else Claim(Right.ANY),
+    return Change(action(route), " ".join(ask.names.texts().values()), claims[0] if claims else Claim(Right.ANY),
                   _look(route, ask), _values(ask.body or ask.query), _told(route))
 
 
@@ -43,7 +42,7 @@ def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
     if shown.sketch is not None:
         sketch = shown.sketch(ask)
         return lambda tx: _values(sketch(tx))
-    shape, flow = shown.shape, shown.call(replace(ask, body=None, query=shown.query and shown.query()))
+    shape, flow = shown.shape, shown.call(asked_to_see(shown, ask))
     return lambda tx: _values(shape(flow(tx)))
 
 

@@ -7,23 +7,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people.access import guarded, noted
+from cod.flows.replies import Repeated
 from cod.model import Result, Who
 from cod.web import routes
 from cod.web.audit_changes import change
-from cod.web.conditions import Conditions
+from cod.web.conditions import Conditions, Tagged
 from cod.web.context import Context
 from cod.web.errors import READS_ONLY, HttpProblem
 from cod.web.locations import tagged
 from cod.web.model_errors import sentence
-from cod.web.routes import Call, Route
+from cod.web.routes import B, Call, Flow, N, Q, Route, V
 
+P = ParamSpec("P")
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 NONE = Conditions()
 
 
@@ -35,7 +39,7 @@ def permit(route: Route, who: Who) -> None:
         raise HttpProblem(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
 
 
-def checked(model: type[BaseModel], values: Any) -> BaseModel:
+def checked(model: type[M], values: Any) -> M:
     """`values` as `model`. Raises `HttpProblem` (422) that names the first field at fault, and has all of them."""
     try:
         return model.model_validate(values)
@@ -48,7 +52,9 @@ def checked(model: type[BaseModel], values: Any) -> BaseModel:
         raise HttpProblem(422, "invalid", faults[first], first or None, faults) from None
 
 
-async def carry_out(context: Context, route: Route, ask: Call, conditions: Conditions = NONE) -> Any:
+async def carry_out(
+    context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], conditions: Conditions = NONE
+) -> V | Tagged[V] | Repeated:
     """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
     was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
     if route.dear:
@@ -57,29 +63,30 @@ async def carry_out(context: Context, route: Route, ask: Call, conditions: Condi
         return await route.act(context.signin, ask)
     if route.before is not None:
         ask = replace(ask, prepared=await context.rations.turn.run(in_thread, context, route.before, ask))
-    flow = route.call(ask)
-    if route.changes and not route.quiet:
+    flow: Flow[Any] = route.call(ask)
+    if route.changes:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
-    if conditions.tells and route.changes and not route.upload:
-        flow = tagged(route, ask, flow)
+        if conditions.tells and not route.upload:
+            flow = tagged(route, ask, flow)
     flow = conditions.around(route, ask, flow)
-    value = await (context.pool.run if route.changes else context.pool.read)(
+    value: Any = await (context.pool.run if route.changes else context.pool.read)(
         partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask)))
     if isinstance(value, Result):
         context.wake(value.effects)
         value = value.value
-    return value
+    told: V | Tagged[V] | Repeated = value
+    return told
 
 
-async def reply(context: Context, route: Route, ask: Call, value: Any) -> BaseModel | None:
+async def reply(context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], value: V) -> BaseModel | None:
     """The reply for the flow's value; None where there is nothing to say."""
     if route.work is not None:
-        worked: BaseModel = await in_thread(context, route.work, ask, value)
+        worked = await in_thread(context, route.work, ask, value)
         return routes.open_to(worked, ask.who)
     return route.shown(value, ask.who)
 
 
-def in_thread(context: Context, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
+def in_thread(context: Context, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
     """Do something slow outside of the reactor."""
     reactor = context.reactor
-    return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args)
+    return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args, **kwargs)

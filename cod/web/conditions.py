@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Generic, Protocol, TypeGuard, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -19,9 +19,8 @@ from cod.flows import replies
 from cod.model import Result, Who
 from cod.web.errors import HttpProblem
 from cod.web.resources import ROUTES
-from cod.web.routes import Call, Route
+from cod.web.routes import Call, Flow, Route, V, named
 
-Flow = Callable[[Any], Any]
 CSV = "text/csv; charset=utf-8; header=present"
 TEXT = "text/plain; charset=utf-8"
 PACKED = '-gzip"'
@@ -133,10 +132,10 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(Generic[V]):
     """A flow's value, and the entity tag of the thing that was changed, as it is after the change."""
 
-    value: Any
+    value: V
     tag: str
 
 
@@ -158,12 +157,19 @@ def twin(route: Route) -> Route | None:
     return None
 
 
+def asked_to_see(shown: Route, ask: Call, names: Mapping[str, str] | None = None) -> Call:
+    """Return the question for the thing that `shown` shows, asked by the one who asks `ask`. `names`: of its path, if
+    they are not in the question's own."""
+    query: Any = None if shown.query is None else shown.query()
+    nobody: Any = None
+    return replace(ask, names=named(shown.path, names or ask.names.texts()), body=nobody, query=query)
+
+
 def _current(route: Route, ask: Call) -> Flow:
     shown = twin(route)
     if shown is None or shown.shape is None:
         raise HttpProblem(412, "changed", "what is changed here has no tag that If-Match could name")
-    query = None if shown.query is None else shown.query()
-    flow = shown.call(replace(ask, body=None, query=query))
+    flow = shown.call(asked_to_see(shown, ask))
     return lambda tx: tag(encoded(shown.shown(flow(tx), ask.who)))
 
 

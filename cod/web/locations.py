@@ -14,11 +14,10 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from cod.model import Refused, Result
-from cod.web.conditions import Tagged, encoded, tag, twin
+from cod.pool import Tx
+from cod.web.conditions import Tagged, asked_to_see, encoded, tag, twin
 from cod.web.resources import ROUTES
-from cod.web.routes import Call, Route, find, unquoted, unquoted_in
-
-Flow = Callable[[Any], Any]
+from cod.web.routes import Call, Flow, Route, find, unquoted, unquoted_in
 
 
 def pattern(route: Route) -> str:
@@ -51,7 +50,7 @@ def place(route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str
 def tagged(route: Route, ask: Call, flow: Flow) -> Flow:
     """Return the route's flow, so that its value comes as a `Tagged`: read in the transaction of the change, because
     a later look might see somebody else's change."""
-    def with_tag(tx: Any) -> Any:
+    def with_tag(tx: Tx) -> Any:
         done = flow(tx)
         value = done.value if isinstance(done, Result) else done
         after = Tagged(value, _tag(tx, route, ask, value))
@@ -60,14 +59,13 @@ def tagged(route: Route, ask: Call, flow: Flow) -> Flow:
     return with_tag
 
 
-def _tag(tx: Any, route: Route, ask: Call, value: Any) -> str:
-    path = place(route, ask.names, None if route.work else route.shown(value, ask.who))
+def _tag(tx: Tx, route: Route, ask: Call, value: Any) -> str:
+    path = place(route, ask.names.texts(), None if route.work else route.shown(value, ask.who))
     shown, names, _ = find(ROUTES, "GET", unquoted(path))
     if not path or shown is None or shown.shape is None or shown.work or shown.secret or shown.upload:
         return ""
-    query = None if shown.query is None else shown.query()
     try:
-        found = shown.call(replace(ask, names=names, body=None, query=query))(tx)
+        found = shown.call(asked_to_see(shown, ask, names))(tx)
     except Refused:  # the change has ended it
         return ""
     return tag(encoded(shown.shown(found, ask.who)))

@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from cod.flows import views
 from cod.flows.nodes import energy
 from cod.model import Site
-from cod.pool import Pool
+from cod.pool import Pool, Tx
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
@@ -123,5 +123,5 @@ def page(pool: Pool, site: Site, clock: Callable[[], float]) -> Deferred[bytes]:
     return pool.read(_seen, site, clock()).addCallback(text)
 
 
-def _seen(tx: Any, site: Site, now: float) -> Seen:
+def _seen(tx: Tx, site: Site, now: float) -> Seen:
     return views.counts(tx), energy.gauges(tx, site.energy, now)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 
 from cod.model import LONGEST, Page
 
+T = TypeVar("T")
+R = TypeVar("R", bound=BaseModel)
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
 FULL = 127  # characters of GROUP/NAME
 REVISION = FULL + 17  # characters of GROUP/NAME@REVISION
@@ -117,7 +119,22 @@ def _replies(annotation: Any) -> Iterator[type[Reply]]:
         yield from _replies(part)
 
 
-class Part(Reply):
+class ReplyOf(Reply, Generic[T]):
+    """A reply that has the attributes, or the keys, of a `T`."""
+
+    @classmethod
+    def of(cls, record: T, /) -> Self:
+        """From the record."""
+        return cls.model_validate(record)
+
+
+class Items(Reply, Generic[R]):
+    """A list."""
+
+    items: list[R]
+
+
+class Part(Items[R], Generic[R]):
     """A part of a list. `next`: the `after` of the next part, null on the last; `total`: items of all parts, null where
     there are too many to count."""
 

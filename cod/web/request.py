@@ -142,7 +142,7 @@ class ApiRequest(FormRequest):
         body = self._body(route)
         if route.upload:
             self._check_upload(route, body)
-        ask = self._ask(who, names, body, self._query(route.query), conditions.key)
+        ask = self._ask(route, who, names, body, self._query(route.query), conditions.key)
         try:
             value = await carry_out(context, route, ask, conditions)
         finally:
@@ -252,7 +252,8 @@ class ApiRequest(FormRequest):
             values = json.loads(_whole(self.content))
         except (ValueError, RecursionError) as error:
             raise HttpProblem(400, "bad_json", f"the body is not JSON: {error}") from None
-        return checked(route.body or Nothing, values)
+        body: BaseModel = checked(route.body or Nothing, values)
+        return body
 
     def _query(self, query: type[BaseModel] | None) -> Any:
         try:

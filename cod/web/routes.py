@@ -1,31 +1,105 @@
-"""What a route of the REST API is, and how one is found. The routes themselves are in `web.resources`."""
+"""What a route of the REST API is, and how one is found. The routes themselves are in `web.resources`.
+
+A route is typed from the question to the reply: mypy refuses one that reads what its path, its body or its query string
+has not, or whose reply is not made of what its flow returns. Body, query string and reply are pydantic models; what a
+path names is a record (`Names`), because a type checker cannot read the pattern; that both say the same is checked when
+the route is made.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol
 from urllib.parse import unquote
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
 from cod.flows.people.access import Claim
-from cod.model import SITE, Page, Right, Site, Who
+from cod.model import SITE, Listed, Page, Result, Right, Site, Who
 from cod.model import part as part_of
+from cod.pool import Tx
 from cod.security.ca import Ca
-from cod.web.models import Reply
+from cod.web.models import Items, Reply
+from cod.web.signin.service import SignIn
 
-Flow = Callable[..., Any]
+
+@dataclass(frozen=True)
+class Names:
+    """What a question's path names, as text: a field for each {name} of the pattern. This one: nothing."""
+
+    def texts(self) -> dict[str, str]:
+        """Return the names and what they stand for, in the path's order."""
+        return dict(vars(self))
+
+
+class Thing(Names):
+    """The names of a path that leads to something that has rights of its own."""
+
+    @property
+    def key(self) -> str:
+        """The thing's name or number, as `flows.people.access.Claim` takes it."""
+        return str(next(iter(vars(self).values())))
+
+
+@dataclass(frozen=True)
+class Named(Thing):
+    """A thing by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Numbered(Thing):
+    """A thing by its id."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class NamedMember(Named):
+    """A group by name, and a user in it."""
+
+    user: str
+
+
+@dataclass(frozen=True)
+class NamedNumber(Named):
+    """A thing by name, and something of it by id."""
+
+    id: str
+
+
+_RECORDS = (Names, Named, Numbered, NamedMember, NamedNumber)
+
+N_co = TypeVar("N_co", bound=Names, covariant=True, default=Names)
+B_co = TypeVar("B_co", bound=BaseModel, covariant=True, default=BaseModel)
+Q_co = TypeVar("Q_co", bound=BaseModel, covariant=True, default=BaseModel)
+N = TypeVar("N", bound=Names, default=Any)
+B = TypeVar("B", bound=BaseModel, default=Any)
+Q = TypeVar("Q", bound=BaseModel, default=Any)
+V = TypeVar("V", default=Any)
+N_contra = TypeVar("N_contra", bound=Names, contravariant=True, default=Any)
+B_contra = TypeVar("B_contra", bound=BaseModel, contravariant=True, default=Any)
+Q_contra = TypeVar("Q_contra", bound=BaseModel, contravariant=True, default=Any)
+V_contra = TypeVar("V_contra", contravariant=True, default=Any)
+R = TypeVar("R", bound=BaseModel, default=Any)
+T = TypeVar("T", default=Any)
+
+Flow = Callable[[Tx], V]
+"""What is run in a transaction, its arguments given; its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Generic[N_co, B_co, Q_co]):
     """A checked question.
 
-    names   the path's parameters
-    body    the checked JSON body, or None
-    query   the checked query string, or None
+    names   what the path names
+    body    the checked JSON body; None where the route has no model of one
+    query   the checked query string; None where the route has no model of one
     images  the folder that images are served from
     who     who asks
     key     the Idempotency-Key header: the client's id for a request, repeating which is harmless
@@ -41,9 +115,9 @@ class Call:
     now: float
     who: Who
     images: Path
-    names: Mapping[str, str]
-    body: Any = None
-    query: Any = None
+    names: N_co
+    body: B_co
+    query: Q_co
     key: str | None = None
     webhook_key: bytes = field(default=b"", repr=False)
     authority: Ca | None = field(default=None, repr=False)
@@ -63,7 +137,7 @@ class Call:
         return self.who.name
 
 
-Claims = Callable[[Call], Sequence[Claim]]
+Claims = Callable[[Call[N, B, Q]], Sequence[Claim]]
 
 
 def ANYBODY(ask: Call) -> Sequence[Claim]:
@@ -76,24 +150,27 @@ def ADMINS(ask: Call) -> Sequence[Claim]:
     return (Claim(Right.ADMIN),)
 
 
-def see(kind: str, part: str = "name") -> Claims:
-    """Those who may look at the thing that this part of the path names."""
-    return _wanting(Right.SEE, kind, part, f"Who may look at the {kind}: everybody in its group.")
+ThingClaims = Callable[[Call[Thing]], Sequence[Claim]]
 
 
-def use(kind: str, part: str = "name") -> Claims:
+def see(kind: str) -> ThingClaims:
+    """Those who may look at the thing that the path leads to."""
+    return _wanting(Right.SEE, kind, f"Who may look at the {kind}: everybody in its group.")
+
+
+def use(kind: str) -> ThingClaims:
     """Those who work with it."""
-    return _wanting(Right.USE, kind, part, f"Who works with the {kind}: members and owners of its group.")
+    return _wanting(Right.USE, kind, f"Who works with the {kind}: members and owners of its group.")
 
 
-def manage(kind: str, part: str = "name") -> Claims:
+def manage(kind: str) -> ThingClaims:
     """The owners of its group."""
-    return _wanting(Right.MANAGE, kind, part, f"Who may say who else may: owners of the {kind}'s group.")
+    return _wanting(Right.MANAGE, kind, f"Who may say who else may: owners of the {kind}'s group.")
 
 
-def _wanting(right: Right, kind: str, part: str, about: str) -> Claims:
-    def wants(ask: Call) -> Sequence[Claim]:
-        return (Claim(right, kind, ask.names[part]),)
+def _wanting(right: Right, kind: str, about: str) -> ThingClaims:
+    def wants(ask: Call[Thing]) -> Sequence[Claim]:
+        return (Claim(right, kind, ask.names.key),)
 
     wants.__doc__ = about  # shown in the API's document
     return wants
@@ -106,22 +183,22 @@ def owner(group: str) -> Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Route(Generic[N, B, Q, V]):
     """One method of one path.
 
     claims   the rights that a question wants
     call     the flow (a function of tx) for a question
     before   something slow to do with the question before its flow, in a thread that is no database's: see
-             `Ask.prepared`
+             `Call.prepared`
     work     something slow to do with the flow's value, in a thread; the reply is what it returns
-    shape    the reply for the flow's value; None where there is nothing to say (204)
-    reply    the model of what `shape` makes, for the document
+    shape    the reply for the flow's value; None where there is nothing to say (204), or `work` makes it
+    reply    the model of the reply
+    names    the record of what the path names
     status   of success
     local    only for the local administrator on the UNIX socket
     secret   it shows a secret: not for a token that may only read
-    upload   of one resumable upload: `web.uploads.request` answers, by the tus protocol
-    act      what to do in place of a flow, where that takes more than one transaction: given
-             `signin.service.SignIn` and the question; its value is the reply
+    upload   of one resumable upload: `web.uploads` answers, by the tus protocol
+    act      what to do in place of a flow, where that takes more than one transaction; its value is the reply
     open     for those who have not signed in yet, too
     dear     it costs the server so much that each person has a ration of such questions
     quiet    it changes nothing, though its question needs a body: whoever may look may ask
@@ -132,35 +209,54 @@ class Route:
 
     method: str
     path: str
-    claims: Claims
+    claims: Claims[N, B, Q]
     summary: str
-    call: Callable[[Call], Flow]
-    shape: Callable[[Any], BaseModel] | None = None
-    work: Callable[[Call, Any], BaseModel] | None = None
+    call: Callable[[Call[N, B, Q]], Flow[V | Result[V]]]
+    shape: Callable[[V], BaseModel] | None = None
+    work: Callable[[Call[N, B, Q], V], BaseModel] | None = None
     reply: type[BaseModel] | None = None
-    body: type[BaseModel] | None = None
-    query: type[BaseModel] | None = None
+    names: type[Names] = Names
+    body: type[B] | None = None
+    query: type[Q] | None = None
     status: int = 200
     local: bool = False
     secret: bool = False
     upload: bool = False
-    act: Callable[[Any, Call], Awaitable[Any]] | None = None
+    act: Callable[[SignIn, Call[N, B, Q]], Awaitable[V]] | None = None
     open: bool = False
-    before: Callable[[Call], Any] | None = None
+    before: Callable[[Call[N, B, Q]], Any] | None = None
     dear: bool = False
     quiet: bool = False
-    sketch: Callable[[Call], Flow] | None = None
+    sketch: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None
     makes: str = ""
     action: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where the path names other things than its record."""
+        check_names(self.path, self.names)
 
     @property
     def changes(self) -> bool:
         """Does it change anything (so that a token that may only read is refused)?"""
         return self.method != "GET" and not self.quiet
 
-    def shown(self, value: Any, who: Who) -> BaseModel | None:
+    def shown(self, value: V, who: Who) -> BaseModel | None:
         """The reply for the flow's value, with what `who` may know of it; None where there is nothing to say."""
         return None if self.shape is None else open_to(self.shape(value), who)
+
+
+def check_names(path: str, names: type[Names]) -> None:
+    """Raise ValueError unless `names` has the fields that the path pattern has in braces, in the same order."""
+    wanted, given = re.findall(r"\{(\w+)\}", path), [each.name for each in fields(names)]
+    if wanted != given:
+        raise ValueError(f"{path} has the names {wanted}, and {names.__name__} has {given}")
+
+
+def named(path: str, values: Mapping[str, str]) -> Names:
+    """Return the record of what the path pattern names, with those of `values` that belong to it."""
+    wanted = re.findall(r"\{(\w+)\}", path)
+    record = next(each for each in _RECORDS if [one.name for one in fields(each)] == wanted)
+    return record(**{name: values[name] for name in wanted})
 
 
 def open_to(reply: BaseModel, who: Who) -> BaseModel:
@@ -168,37 +264,68 @@ def open_to(reply: BaseModel, who: Who) -> BaseModel:
     return reply.for_others() if isinstance(reply, Reply) and not who.admin else reply
 
 
-def route(method: str, path: str, claims: Claims, summary: str, call: Callable[[Call], Flow], **rest: Any) -> Route:
-    """A route whose `shape` is its reply model's own constructor unless it is given."""
-    reply = rest.get("reply")
-    if reply is not None and "act" in rest:
-        rest["shape"] = _as_is
-    elif reply is not None and not {"shape", "work"} & rest.keys():
-        rest["shape"] = getattr(reply, "of_parts", None) or getattr(reply, "of", None) or reply.model_validate
-    return Route(method, path, claims, summary, call, **rest)
+class MadeOf(Protocol[V_contra]):
+    """A reply model that is made of such a value: its class, or a `Shaped`."""
+
+    def of(self, value: V_contra, /) -> BaseModel:
+        """Make the reply."""
 
 
-def _as_is(value: Any) -> Any:
-    return value
+@dataclass(frozen=True, slots=True)
+class Shaped(Generic[V_contra, R]):
+    """A reply model, and what makes a reply of a flow's value."""
+
+    model: type[R]
+    of: Callable[[V_contra], R]
 
 
-def nothing(value: Any) -> Flow:
+@dataclass(frozen=True, slots=True)
+class Worked(Generic[N_contra, B_contra, Q_contra, V_contra, R]):
+    """A reply model, and what makes a reply of the question and a flow's value, slowly: in a thread."""
+
+    model: type[R]
+    work: Callable[[Call[N_contra, B_contra, Q_contra], V_contra], R]
+
+
+def route(
+    method: str, path: str, claims: Claims[N, B, Q], summary: str,
+    call: Callable[[Call[N, B, Q]], Flow[V | Result[V]]], *,
+    reply: MadeOf[V] | Worked[N, B, Q, V, Any] | None = None, names: type[N] | None = None,
+    body: type[B] | None = None, query: type[Q] | None = None,
+    act: Callable[[SignIn, Call[N, B, Q]], Awaitable[V]] | None = None,
+    before: Callable[[Call[N, B, Q]], Any] | None = None,
+    sketch: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None, **rest: Any,
+) -> Route[N, B, Q, V]:
+    """Return a route; see `Route`. `reply`: its model, which has a class method `of`; or a `Shaped`, or a `Worked`.
+    Raises ValueError for a path and `names` that do not fit."""
+    model: Any = reply if isinstance(reply, type) else getattr(reply, "model", None)
+    return Route(method, path, claims, summary, call, getattr(reply, "of", None), getattr(reply, "work", None), model,
+                 names or Names, body, query, act=act, before=before, sketch=sketch, **rest)
+
+
+def as_it_is(model: type[R]) -> Shaped[R, R]:
+    """Return the reply of a flow that makes the reply itself."""
+    return Shaped(model, lambda value: value)
+
+
+def nothing(value: T) -> Flow[T]:
     """A flow that asks the database nothing and returns `value`."""
     return lambda tx: value
 
 
-def listed(reply: type[BaseModel], item: Callable[[Any], BaseModel]) -> Callable[[Any], BaseModel]:
-    """The shape of a list reply whose items are shaped by `item`."""
-    def shape(values: Any) -> BaseModel:
-        part = {name: getattr(values, name, None) for name in ("next", "total") if name in reply.model_fields}
+def listed(reply: type[Items[R]], item: Callable[[T], R]) -> Shaped[Sequence[T], Items[R]]:
+    """The reply for a list, or a part of one, whose items are shaped by `item`."""
+    def shape(values: Sequence[T]) -> Items[R]:
+        part: dict[str, Any] = {
+            name: getattr(values, name, None) for name in ("next", "total") if name in reply.model_fields}
         return reply(items=[item(each) for each in values], **part)
-    return shape
+    return Shaped(reply, shape)
 
 
 def in_parts(
-    flow: Flow, page: Page, texts: Callable[[Any], Iterable[str]], default: str = "name",
-    **keys: Callable[[Any], Any],
-) -> Flow:
+    flow: Flow[list[T]], page: Page, texts: Callable[[T], Iterable[str]], default: str = "name",
+    **keys: Callable[[T], Any],
+) -> Flow[Listed[T]]:
     """A flow that returns a short list, as one that returns the part of it that is asked for. `keys`: what it can be
     ordered by; `default` among them is unique; `texts` are searched for `q`."""
     return lambda tx: part_of(flow(tx), page, keys, default, keys[default.removeprefix("-")], texts)

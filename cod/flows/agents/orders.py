@@ -133,7 +133,9 @@ def any_waiting(tx: Tx, server: str) -> bool:
     return bool(sessions.waiting(tx, server, 1))
 
 
-def waiting(tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None) -> Result:
+def waiting(
+    tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None
+) -> Result[list[tuple[int, int, Order]]]:
     """The orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections whose
     node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent twice
     is the same order to its agent, and one that is not sent would be missed until a deadline.

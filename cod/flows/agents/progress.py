@@ -27,7 +27,7 @@ _DONE = {
 
 def progress(
     tx: Tx, peer: Peer, order_id: str, phase: str, done: int, total: int, rate: float, site: Site, now: float
-) -> Result:
+) -> Result[None]:
     """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s. The state's deadline moves on
     if, and only if, something was done."""
     node = _current(tx, peer, order_id)
@@ -41,7 +41,7 @@ def progress(
     return Result(None)
 
 
-def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float) -> Result:
+def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float) -> Result[None]:
     """The order is carried out. Of the figures, bytes_written goes into the history, with the rate of the writing alone
     where its seconds are told (write_seconds); of a capture, what was read. A primed disk's signature is kept: the next
     boots of a BIOS machine find the disk by it."""
@@ -61,7 +61,7 @@ def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: 
     return Result(None, steps.wakes(node, _settled(tx, moved, site, now)))
 
 
-def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result:
+def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
     """The order cannot be carried out. The node rests at the crossroads, or is set aside."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:

@@ -18,7 +18,7 @@ DOUBT = ("a machine with its UUID, but with none of its network cards, has repor
          "same machine, which wipes its disks")
 
 
-def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result:
+def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[Peer | str]:
     """`document` is the report, checked against its schema. The value is the peer (its node may be another now), or, as
     a string, the sentence with which the report is refused.
 

@@ -34,7 +34,7 @@ def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSe
     return found
 
 
-def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, now: float) -> Result:
+def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, now: float) -> Result[Opened]:
     """The agent has proven `secret_id`; `session` is the verifier of the secret that both sides derived.
 
     A boot's secret is spent, and with it every older one of the machine; a session's stays. The value is an `Opened`.
@@ -80,7 +80,7 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
     return steps.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
-def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result:
+def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
     """The connection has been gone for longer than an agent needs to come back. The value: was it still the newest?
 
     In the states in which the agent has left on purpose, or has nothing to do, only the session ends.

@@ -28,7 +28,7 @@ _SERVES, _SERVED_SECONDS = "image server", 60.0  # somebody looks for images tha
 def add(
     tx: Tx, *, name: str, source: str, sha256: str = "", plain: bool = False, raw: bool = False, group: str = "",
     now: float,
-) -> Result:
+) -> Result[ImageView]:
     """Have the file `source` (a path on the server) taken in as the image `name`. The value is the image, ingesting.
 
     name    as `names.full` takes it
@@ -170,7 +170,7 @@ def room(tx: Tx, *, group_id: int, rules: ImageRules) -> tuple[int, int | None]:
     return uploads.room(tx, group_id, rules)
 
 
-def delete(tx: Tx, *, name: str) -> Result:
+def delete(tx: Tx, *, name: str) -> Result[None]:
     """Delete an image that no live template names; its folder goes when the ingester comes by. Raises `Refused`."""
     image = images.named(tx, [name], lock=True).get(name)
     if image is None:

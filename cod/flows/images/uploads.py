@@ -82,7 +82,7 @@ def grown(tx: Tx, *, upload_id: str, offset: int, rules: ImageRules, now: float)
 
 def complete(
     tx: Tx, *, upload_id: str, name: str, source: str, sha256: str, format: str, size: int, now: float
-) -> Result:
+) -> Result[Image]:
     """All of the file is there: it becomes the image `name`, to be taken in. The value is the image. Raises `Refused`.
 
     source  the file

@@ -13,6 +13,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import blocks
 
 RESERVED = ("proposal",)  # it would hide a route of the API
+Proposal = topology.Proposal
 WAKES = (Effect("wake", "manager"),)
 
 
@@ -54,7 +55,7 @@ def delete(tx: Tx, *, name: str) -> None:
         raise Refused("conflict", f"nodes of block {name} are being reclaimed", "name")
 
 
-def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result:
+def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
     """Put nodes, by names or patterns, into a block, out of whichever they are in. All of them, or none."""
     block_id = _block(tx, name, lock=True)
     found = _nodes(blocks.members(tx), nodes)
@@ -62,7 +63,7 @@ def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result:
     return Result(_view(tx, name, block_id), WAKES)
 
 
-def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result:
+def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
     """Take nodes, by names or patterns, out of a block. All of them, or none; a pattern means those that are in it."""
     block_id = _block(tx, name, lock=True)
     inside = [node for node in blocks.members(tx) if node.block_id == block_id]
@@ -76,7 +77,7 @@ def proposal(tx: Tx) -> topology.Proposal:
     return topology.propose((_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED})
 
 
-def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result:
+def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result[topology.Proposal]:
     """Carry out the proposal as it is now, or the blocks of it that are named; the value is what was carried out."""
     whole = proposal(tx)
     missing = set(only or ()) - {each.name for each in whole.blocks}

@@ -30,7 +30,7 @@ from cod.store.scheduler import reservations, vclusters
 def want(
     tx: Tx, *, name: str, image: str, template: str | None = None, group: str | None = None, secret: str, site: Site,
     now: float, actor: str,
-) -> Result:
+) -> Result[CaptureView]:
     """Have the disk of the node `name` saved as `image`. The value is a `CaptureView`. Raises `Refused`.
 
     image     what it shall be called, as `names.full` takes it
@@ -78,7 +78,7 @@ def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
     return holder.group_id if holder else node.cached_group_id
 
 
-def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[CaptureView]:
     """Capture the node no more: it goes back to where it was. The value is a `CaptureView`. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
     row = captures.get(tx, node.id)
@@ -164,7 +164,7 @@ def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -
 def keep(
     tx: Tx, *, order: str, address: str, secret: str, ingested: Ingested, partitions: Sequence[CapturedPartition],
     rules: ImageRules, now: float,
-) -> Result:
+) -> Result[None]:
     """The image is published: now it and its template can be seen. Repeating it does no harm. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     if row.state == CaptureState.DONE:

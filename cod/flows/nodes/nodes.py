@@ -36,7 +36,7 @@ def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
     return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
 
 
-def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
     """Accept a new machine into the site: from now on its disks are COD's to write."""
     node = nodes.named(tx, name, lock=True)
     if node.state == NodeState.NEW:
@@ -52,7 +52,7 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     return _done(tx, node, approved, site.policy)
 
 
-def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result:
+def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result[NodeView]:
     """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free node that is switched
     off joins the cold reserve; on, it leaves."""
     node = nodes.named(tx, name, lock=True)
@@ -71,7 +71,7 @@ def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
     return _done(tx, node, moved, site.policy)
 
 
-def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str) -> Result:
+def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str) -> Result[NodeView]:
     """Set the node aside. If a vcluster holds it, it is switched off, and a request for another takes its place."""
     node = nodes.named(tx, name, lock=True)
     power_ = "off" if node.vcluster_id is not None else None
@@ -79,7 +79,7 @@ def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor:
     return _move(tx, node, step, site, now, actor)
 
 
-def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
     """Give a node that was taken out of service or retired another chance: it boots into the trampoline.
 
     Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote them.
@@ -90,7 +90,7 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
     return _move(tx, node, step, site, now, actor)
 
 
-def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str) -> Result:
+def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str) -> Result[NodeView]:
     """Take the node out of the site for good. Not while somebody holds it."""
     node = nodes.named(tx, name, lock=True)
     if node.vcluster_id is not None:
@@ -103,7 +103,7 @@ def change(
     tx: Tx, *, name: str, new_name: str | None = None, block: str | None = None, power_driver: str | None = None,
     power_address: str | None = None, power_account: str | None = None, keep: Sequence[str] | None = None,
     keep_was: Sequence[str] | None = None, site: Site, now: float, actor: str,
-) -> Result:
+) -> Result[NodeView]:
     """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its,
     and `power_account` '' takes its account away. `keep`: all marks of disks that are never written; `keep_was`: the
     marks that `keep` replaces. Raises `Refused`, also where the marks are others by now."""
@@ -160,7 +160,7 @@ def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple
     return steps.wakes(node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
 
 
-def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result:
+def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | None]:
     """See what the site's rules for kept disks mean for the next nodes with an id above `after`. The value is the last
     one's id, None after the end."""
     batch = nodes.reported_after(tx, after, BATCH, holding="" if site.keep else policy.KEPT)
@@ -185,14 +185,14 @@ def _check_new_name(tx: Tx, name: str) -> None:
         raise Refused("conflict", f"there is a node {name!r} already", "name")
 
 
-def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result:
+def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result[NodeView]:
     if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
         raise Refused("conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name")
     moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
     return _done(tx, node, moved, site.policy)
 
 
-def _done(tx: Tx, before: Node, after: Node, policy: Policy) -> Result:
+def _done(tx: Tx, before: Node, after: Node, policy: Policy) -> Result[NodeView]:
     return Result(_view(tx, after.id, policy), steps.wakes(before, after))
 
 

@@ -46,7 +46,7 @@ def show(
     return _view(tx, found), views.nodes(tx, type=name, limit=SHOWN, policy=site.policy, groups=groups)
 
 
-def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any) -> Result:
+def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any) -> Result[TypeView]:
     """Change a type's name, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named stays; marks and watts
     that are None are the site's."""
     found = _type(tx, name, lock=True)
@@ -71,7 +71,7 @@ def delete(tx: Tx, *, name: str) -> None:
         raise Refused("conflict", f"type {name} is named in the records of reclaims, or has a node just now", "name")
 
 
-def refresh(tx: Tx, *, after: int, limit: int, site: Site, now: float) -> Result:
+def refresh(tx: Tx, *, after: int, limit: int, site: Site, now: float) -> Result[Refreshed]:
     """Work out anew the types of the next `limit` nodes with an id above `after`, by the site's rules as they are now.
 
     The value is a `Refreshed`. A node that another type is made of is kept for nobody: it may not do any more.

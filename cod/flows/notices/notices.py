@@ -109,7 +109,7 @@ def deliveries(
     return lists.deliveries(tx, page, groups.named(tx, group, "group").id, state=state, channel=channel)
 
 
-def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result:
+def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result[tuple[Send, Notice]]:
     """Deliver something once more, by the same channel to where it leads now. The value is (delivery, notice), the new
     delivery's. Raises `Refused`."""
     found = groups.named(tx, group, "group")
@@ -126,7 +126,7 @@ def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result:
     return Result((made, store.get(tx, before.notice_id)), (Effect("wake", "notices"),))
 
 
-def test(tx: Tx, group: str, actor: str, now: float) -> Result:
+def test(tx: Tx, group: str, actor: str, now: float) -> Result[NoticeView]:
     """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has no channel."""
     found = groups.named(tx, group, "group")
     if not (found.email or found.webhook):

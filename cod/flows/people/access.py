@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cod.model import Owned, Refused, Result, Right, Who
 from cod.policy.people import audit, rights
 from cod.store.engine import Tx
 from cod.store.people import access, people
 from cod.store.people import audit as audit_rows
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Change:
     told: Callable[[Any], Mapping[str, Any]]
 
 
-def guarded(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, claims: Sequence[Claim]) -> Any:
+def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[Claim]) -> T:
     """What `flow` returns, if `who` has every right in `claims`. Raises `Refused`."""
     who = current(tx, who)
     for claim in claims:
@@ -66,7 +68,7 @@ def current(tx: Tx, who: Who) -> Who:
     return replace(who, admin=now.admin, roles=now.roles)
 
 
-def noted(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: float) -> Any:
+def noted(tx: Tx, *, flow: Callable[[Tx], T], who: Who, change: Change, now: float) -> T:
     """What `flow` returns, with a row in the audit that says what it changed. What it refuses has changed nothing."""
     before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
     value = flow(tx)

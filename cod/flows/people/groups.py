@@ -44,7 +44,7 @@ def create(
     return groups.add(tx, name, now, **_checked(columns, {}, rules))
 
 
-def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, now: float) -> Result:
+def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, now: float) -> Result[Group]:
     """Change the columns in `changes`; the value is the group. Raises `Refused`.
 
     Leases that run stay as long as they are. A new priority holds at once, for what runs and for what waits; what is

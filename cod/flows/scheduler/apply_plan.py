@@ -50,7 +50,7 @@ class Act:
     """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a rule refuses it."""
 
     name: str
-    flow: Callable[..., Result]
+    flow: Callable[..., Result[int]]
     request_id: int | None = None
 
 
@@ -85,7 +85,7 @@ def _parts(whole: PowerChange) -> Iterable[PowerChange]:
 # ---------------------------------------------------------------- giving nodes
 
 
-def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Result:
+def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Result[int]:
     """Give the request its nodes: all of them, or `Stale` is raised and none."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, granted.request_id, lock=True)
@@ -151,7 +151,7 @@ def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float)
         vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))
 
 
-def tell(tx: Tx, *, noes: Sequence[Refusal], claim: Claim, now: float) -> Result:
+def tell(tx: Tx, *, noes: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected ends."""
     claims.confirm(tx, claim, now)
     for no in noes:
@@ -170,7 +170,7 @@ def waits(tx: Tx, request_id: int, refused: Refused) -> None:
 # ---------------------------------------------------------------- taking nodes
 
 
-def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Result:
+def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Result[int]:
     """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names others."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, taken.request_id, lock=True)
@@ -205,13 +205,13 @@ def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now
     return leases.victims(held, count)
 
 
-def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result:
+def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]:
     """Not all that is open in a reclaim is wanted any more: of the nodes that were chosen the last may stay."""
     claims.confirm(tx, claim, now)
     return Result(reclaims.ease(tx, eased.reclaim_id, eased.count, eased.left, leases.victims, now))
 
 
-def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result:
+def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """The reclaim's deadline has passed: what is open in it is taken by power, as far as it may still be taken."""
     claims.confirm(tx, claim, now)
     there = reclaims.get(tx, reclaim_id)
@@ -248,26 +248,26 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
 # ---------------------------------------------------------------- leases
 
 
-def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result:
+def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result[int]:
     """Tell the group, once, that the vcluster's lease ends within `seconds`."""
     claims.confirm(tx, claim, now)
     return Result(int(lease_rows.warn(tx, vcluster_id, seconds, now)))
 
 
-def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
+def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """Begin to drain a vcluster whose lease has run out: its owner has a while to save what is needed."""
     claims.confirm(tx, claim, now)
     return Result(int(lease_rows.drain(tx, vcluster_id, site.policy.drain_grace, now)))
 
 
-def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result:
+def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """The grace after its lease is over: its nodes are taken back by power."""
     claims.confirm(tx, claim, now)
     effects = lease_rows.expire(tx, vcluster_id, lifecycle.may_keep_disk, now=now, actor=ACTOR, policy=site.policy)
     return Result(0) if effects is None else Result(1, effects)
 
 
-def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
+def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
     """The last node of a releasing vcluster is back: its name and its addresses are free."""
     claims.confirm(tx, claim, now)
     if vcluster_id not in {vcluster.id for vcluster in vclusters.deserted(tx)}:
@@ -281,7 +281,7 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result:
 # ---------------------------------------------------------------- the reserve
 
 
-def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result:
+def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result[int]:
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim, now)
     key, many = _key(part.lot), len(site.subnets) > 1

@@ -35,7 +35,7 @@ def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> Recla
 def answer(
     tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Mapping[str, float] | None = None, site: Site, now: float,
     actor: str, groups: frozenset[int] | None = None,
-) -> Result:
+) -> Result[ReclaimView]:
     """Whoever answers for the vcluster gives those nodes (host names in it, or the site's names). The value is a
     `ReclaimView`.
 

@@ -34,7 +34,7 @@ class Asked:
 def submit(
     tx: Tx, *, vcluster: str, wanted: Sequence[Asked], spread: bool = False, wait: bool = True, key: str | None = None,
     rules: TypeRules | None = None, now: float,
-) -> Result:
+) -> Result[RequestView]:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
 
     spread  the nodes of one tuple may be of several types and blocks
@@ -59,7 +59,7 @@ def check_size(wanted: Sequence[object]) -> None:
         raise Refused("invalid", f"a request has at most {MOST_TUPLES} tuples, not {len(wanted)}", "tuples")
 
 
-def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result:
+def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result[RequestView]:
     """Take back a request that waits. The first request of a vcluster ends with the vcluster only."""
     request = requests.get(tx, request_id)
     if request is None:

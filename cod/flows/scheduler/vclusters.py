@@ -54,7 +54,7 @@ class Also:
 def create(
     tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[Also] = (),
     lease: float | None = None, spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
-) -> Result:
+) -> Result[tuple[VclusterView, list[NodeView]]]:
     """A new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at once.
 
     template    'name' or 'name@revision'
@@ -85,7 +85,7 @@ def create(
 def resize(
     tx: Tx, *, name: str, size: int, spread: bool = False, wait: bool = True, key: str | None = None, site: Site,
     now: float, actor: str,
-) -> Result:
+) -> Result[tuple[VclusterView, list[NodeView]]]:
     """The vcluster shall have `size` nodes: asks for more (`spread`, `wait` as in `create`), or gives some back: those
     that are chosen to be taken from it first, then as `leases.victims` says.
 
@@ -112,7 +112,7 @@ def resize(
 def release(
     tx: Tx, *, name: str, nodes_: Sequence[str], passing_over: bool = False, cause: str = "its owner gave it back",
     site: Site, now: float, actor: str,
-) -> Result:
+) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`.
 
     cause         why, as the nodes' histories shall show it
@@ -134,7 +134,9 @@ def release(
                    actor=actor)
 
 
-def extend(tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, now: float) -> Result:
+def extend(
+    tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, now: float
+) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum bounds all of it.
 
     clip  extend as far as the maximum allows, instead of refusing what goes beyond it
@@ -154,7 +156,7 @@ def extend(tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, n
     return Result(_shown(tx, vcluster, site), _WAKE)
 
 
-def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result:
+def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[tuple[VclusterView, list[NodeView]]]:
     """End the vcluster: what it asked for is withdrawn, its nodes go back; it has ended when the last one is there.
 
     Deleting it again changes nothing.
@@ -195,7 +197,7 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
 
 def _shrink(
     tx: Tx, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str, *, site: Site, now: float, actor: str
-) -> Result:
+) -> Result[tuple[VclusterView, list[NodeView]]]:
     """The vcluster has `size` nodes from now on: `leaving` go back, and replacements beyond that size are withdrawn.
 
     What goes back counts as an answer to what is being taken from it.

@@ -225,7 +225,7 @@ class ConfdServer(Service):
             self.pool.run_at(NODES, sessions.lost, peer, self.site, self.clock()).addCallbacks(
                 self._lost, self._unexpected, callbackArgs=(peer,))
 
-    def _lost(self, result: Result, peer: Peer) -> None:
+    def _lost(self, result: Result[bool], peer: Peer) -> None:
         if result.value:
             self.counts["lost"] += 1
             log.info("node %d: its agent is gone", peer.node_id)
@@ -284,7 +284,7 @@ class ConfdServer(Service):
         connection.send(order)
         return True
 
-    def done(self, result: Result) -> None:
+    def done(self, result: Result[Any]) -> None:
         """A flow has changed something: carry out its effects."""
         self.effects(result.effects)
         if any(effect.what == "orders" for effect in result.effects):

@@ -26,9 +26,9 @@ from cod.web.portal import links, nav, sessions
 from cod.web.portal.answers import Answer, PageRequest, check_host, packed, redirect, same_origin
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
-from cod.web.portal.page import Action, Page, SessionAction
+from cod.web.portal.page import Action, Loading, Page, SessionAction
 from cod.web.portal.render import Templates
-from cod.web.routes import Call, Flow, Route
+from cod.web.routes import Call, Names, Route, named
 
 # Statuses with which a form is shown again. 404: what a field names is not there; where the page itself is not to be
 # seen, that is found out when it is loaded.
@@ -112,7 +112,7 @@ class Portal:
         pairs = _pairs(asked.query)
         part = pairs.pop("part", "")
         query = None if page.query is None else calls.checked(page.query, pairs if asked.method == "GET" else {})
-        ask = self._ask(asked, names, query=query)
+        ask = self._ask(asked, named(page.path, names), query=query)
         value = await self.context.pool.read(
             partial(guarded, flow=_dated(page.load(ask)), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
@@ -132,8 +132,7 @@ class Portal:
         return Answer(status, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
                       headers={"X-Live-Apart": str(values["apart"])})
 
-    def _ask(self, asked: PageRequest, names: Mapping[str, str], body: Any = None, query: Any = None,
-             key: str = "") -> Call:
+    def _ask(self, asked: PageRequest, names: Names, body: Any = None, query: Any = None, key: str = "") -> Call:
         context = self.context
         return Call(context.site, context.clock(), asked.visit.who or NOBODY, context.images, names, body, query,
                     key or secrets.token_hex(16), context.webhook_key, context.authority,
@@ -226,7 +225,7 @@ class Portal:
         checked = calls.checked(model, values) if model else None
         key = _key(who, asked.path, fields)
         conditions = NONE if action.again else Conditions(key, key)
-        ask = self._ask(asked, action.names(names, fields), checked if route.body else None,
+        ask = self._ask(asked, named(route.path, action.names(names, fields)), checked if route.body else None,
                         None if route.body else checked, key)
         value = await calls.carry_out(self.context, route, ask, conditions)
         reply = _before(route, value) if isinstance(value, Repeated) else await calls.reply(
@@ -234,6 +233,7 @@ class Portal:
         if action.again:
             return await self._again(asked, action, names, fields, None, reply=reply)
         log.info("%s %s: %s", who.name, asked.method, route.summary)
+        ask = replace(ask, names=named(action.path, names))
         if action.shows:
             return self.rendered(asked, action.shows, action.page, ask=ask, reply=reply)
         said = action.said(ask, reply)
@@ -265,7 +265,7 @@ class Portal:
         return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
 
 
-def _dated(load: Flow) -> Flow:
+def _dated(load: Loading) -> Loading:
     """What a page loads, and the last event that it knows of: its stream tells of those that come while it is on its
     way."""
     return lambda tx: {"last_event": views.last_event(tx)} | dict(load(tx))

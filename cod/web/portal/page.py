@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from pydantic import BaseModel
 
+from cod.pool import Tx
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.forms import Fields
 from cod.web.portal.links import fill
 from cod.web.resources import ROUTES
-from cod.web.routes import ANYBODY, Call, Claims, Flow, Route
+from cod.web.routes import ANYBODY, Call, Claims, Flow, N, Q, Route
+
+PageCall = Call[N, BaseModel, Q]
+"""A question for a page: what its path names and its query string."""
+
+Loading = Flow[dict[str, Any]]
+"""What loads a page: its value are the template's variables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Generic[N, Q]):
     """One page.
 
     path      with {names} in braces, as in the API's table
     template  below web/templates
-    load      the flow (a function of tx) for a question; what it returns, a mapping, are the template's variables
+    load      the flow (a function of tx) for a question
     claims    the rights that a question wants
     query     the model of the query string; `part` is not in it
     nav       which entry of the navigation it belongs to: an entry's path in `web.portal.nav`
@@ -30,9 +37,9 @@ class Page:
 
     path: str
     template: str
-    load: Callable[[Call], Flow]
-    claims: Claims = ANYBODY
-    query: type[BaseModel] | None = None
+    load: Callable[[PageCall[N, Q]], Loading]
+    claims: Claims[N, BaseModel, Q] = ANYBODY
+    query: type[Q] | None = None
     nav: str = ""
     public: bool = False
 
@@ -43,7 +50,8 @@ class Action:
 
     path     of the POST
     page     path of the page with the form, which is shown again where something is wrong with what was typed
-    then     where the browser goes afterwards; from the question and the route's reply
+    then     where the browser goes afterwards; from the question, with the names of the form's own path, and the
+             route's reply
     said     the message that it finds there, from the same; '' for none
     convert  by field: what makes a value of the text, raising ValueError with a sentence (beside what the model's
              types make of it: numbers, check boxes, lists from lines)
@@ -59,8 +67,8 @@ class Action:
     path: str
     route: Route
     page: str
-    then: Callable[[Call, Any], str]
-    said: Callable[[Call, Any], str] = lambda ask, reply: ""
+    then: Callable[[Call[Any, Any, Any], Any], str]
+    said: Callable[[Call[Any, Any, Any], Any], str] = lambda ask, reply: ""
     convert: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     body: Callable[[Fields], Any] | None = None
     names: Callable[[Mapping[str, str], Fields], Mapping[str, str]] = lambda names, fields: names
@@ -95,20 +103,20 @@ def api(method: str, path: str) -> Route:
     raise LookupError(f"the API has no {method} {path}")
 
 
-def together(**flows: Flow) -> Flow:
+def together(**flows: Flow) -> Loading:
     """A flow that runs several in the same transaction and returns their values by name."""
 
-    def every(tx: Any) -> dict[str, Any]:
+    def every(tx: Tx) -> dict[str, Any]:
         return {name: flow(tx) for name, flow in flows.items()}
 
     return every
 
 
-def nothing(ask: Call) -> Flow:
+def nothing(ask: Call) -> Loading:
     """For a page that loads nothing."""
     return lambda tx: {}
 
 
 def to(path: str) -> Callable[[Call, Any], str]:
     """To that page, whatever was asked; {names} are those of the question's path."""
-    return lambda ask, reply: fill(path, ask.names)
+    return lambda ask, reply: fill(path, ask.names.texts())

@@ -7,8 +7,8 @@ How to add a page
 
        Page("/vclusters/{name}", "vcluster.html", _vcluster, see("vcluster"), nav="/vclusters")
 
-       def _vcluster(ask: Ask) -> Flow:
-           return together(found=partial(views.vcluster, name=ask.names["name"], policy=ask.site.policy))
+       def _vcluster(ask: PageCall[Named]) -> Loading:
+           return together(found=partial(views.vcluster, name=ask.names.name, policy=ask.site.policy))
 
    `load(ask)` returns a flow (a function of tx) whose value is a mapping: the template's variables. `together` composes
    existing flows in one read transaction. `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import secrets
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Never
 
 from pydantic import Field
 
 from cod import model
 from cod.flows.people import audit, people, signin, sshkeys, tokens
 from cod.model import Refused
-from cod.web.models import Body, DnsLabel, Email, Line, Paged, Part, Password, Reply, Seconds
+from cod.pool import Tx
+from cod.web.models import Body, DnsLabel, Email, Items, Line, Paged, Part, Password, Reply, ReplyOf, Seconds
 from cod.web.resources.invitations import Accept, Accepted
 from cod.web.resources.people import Membership, SessionsEnded, UserReply, said
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, listed, number, route
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, as_it_is, listed, number, route
+from cod.web.signin.service import SignIn
 
 TokenName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$")]
 
@@ -33,7 +35,7 @@ class Myself(Reply):
     def of_who(cls, who: model.Who, user: model.User | None, roles: list[model.Member]) -> Myself:
         """From who asks, and what is known of them."""
         return cls(name=who.name, admin=who.admin, writes=who.writes, user=UserReply.of(user) if user else None,
-                   groups=[Membership.model_validate(each) for each in roles])
+                   groups=[Membership.of(each) for each in roles])
 
 
 class ProfilePatch(Body):
@@ -61,7 +63,7 @@ class PasswordChange(Body):
     new: Password
 
 
-class SessionReply(Reply):
+class SessionReply(ReplyOf[model.WebSession]):
     """A browser that is signed in."""
 
     id: int
@@ -72,10 +74,8 @@ class SessionReply(Reply):
     browser: str
 
 
-class SessionList(Reply):
+class SessionList(Items[SessionReply]):
     """Browsers, the newest first."""
-
-    items: list[SessionReply]
 
 
 class KeyAdd(Body):
@@ -85,7 +85,7 @@ class KeyAdd(Body):
     name: Line = ""
 
 
-class KeyReply(Reply):
+class KeyReply(ReplyOf[model.SshKey]):
     """A public SSH key."""
 
     id: int
@@ -96,10 +96,8 @@ class KeyReply(Reply):
     created_at: float
 
 
-class KeyList(Reply):
+class KeyList(Items[KeyReply]):
     """Keys, in the order in which they came."""
-
-    items: list[KeyReply]
 
 
 class TokenMake(Body):
@@ -135,10 +133,8 @@ class TokenReply(Reply):
         return cls(**own, group=parts[1])
 
 
-class TokenList(Reply):
+class TokenList(Items[TokenReply]):
     """Tokens, by name."""
-
-    items: list[TokenReply]
 
 
 class TokenMade(Reply):
@@ -180,83 +176,83 @@ class AuditReply(Reply):
         return cls(**own | {key: json.loads(own[key]) if own[key] else None for key in ("before", "after")})
 
 
-class AuditList(Part):
+class AuditList(Part[AuditReply]):
     """Changes, the newest first."""
 
-    items: list[AuditReply]
 
-
-def _me(ask: Call) -> Flow:
+def _me(ask: Call) -> Flow[Myself]:
     return lambda tx: Myself.of_who(ask.who, *people.me(tx, ask.who))
 
 
-def _changed(ask: Call) -> Flow:
+def _changed(ask: Call[Names, ProfilePatch]) -> Flow[Myself]:
     return lambda tx: Myself.of_who(ask.who, *people.set_profile(tx, ask.who, said(ask.body)))
 
 
-async def _new_password(door: Any, ask: Call) -> SessionsEnded:
+async def _new_password(door: SignIn, ask: Call[Names, PasswordChange]) -> SessionsEnded:
     ended = await door.change_password(ask.who, ask.body.old.get_secret_value(), ask.body.new.get_secret_value(),
                                        keep=ask.who.session)
     return SessionsEnded(ended=ended)
 
 
-def _made(ask: Call, make: Any, **wanted: Any) -> Flow:
+def _made(
+    ask: Call[Names, TokenMake | SiteToken], make: partial[model.ApiToken] | partial[tuple[model.ApiToken, str | None]]
+) -> Flow[TokenMade]:
     """A flow that makes a token; its value is what is shown once."""
     secret = f"cod_{secrets.token_urlsafe(32)}"
 
-    def made(tx: Any) -> TokenMade:
-        row = make(tx, token=secret, now=ask.now, lifetime=ask.body.lifetime, name=ask.body.name,
-                   scope=ask.body.scope, **wanted)
-        return TokenMade(name=getattr(row, "name", None) or row[0].name, token=secret)
+    def made(tx: Tx) -> TokenMade:
+        found = make(tx, token=secret, now=ask.now, lifetime=ask.body.lifetime, name=ask.body.name,
+                     scope=ask.body.scope)
+        return TokenMade(name=(found if isinstance(found, model.ApiToken) else found[0]).name, token=secret)
 
     return made
 
 
 ME = (
     route("GET", "/me", ANYBODY, "Show who asks, and what they are in which groups", _me,
-          shape=lambda me: me, reply=Myself),
-    route("PATCH", "/me", ANYBODY, "Change one's name or address", _changed, shape=lambda me: me, reply=Myself,
+          reply=as_it_is(Myself)),
+    route("PATCH", "/me", ANYBODY, "Change one's name or address", _changed, reply=as_it_is(Myself),
           body=ProfilePatch, action="profile change"),
     route("PUT", "/me/password", ANYBODY, "Set a new password, by the old one; other browsers are signed out",
-          lambda a: _by_act, act=_new_password, reply=SessionsEnded, body=PasswordChange),
+          lambda a: _by_act, act=_new_password, reply=as_it_is(SessionsEnded), body=PasswordChange),
     route("GET", "/me/sessions", ANYBODY, "List the browsers that one is signed in with",
           lambda a: partial(signin.every, who=a.who, rules=a.site.signin, now=a.now),
-          shape=listed(SessionList, SessionReply.model_validate), reply=SessionList),
+          reply=listed(SessionList, SessionReply.of)),
     route("DELETE", "/me/sessions", ANYBODY, "Sign out everywhere", lambda a: partial(signin.end, who=a.who),
-          shape=lambda count: SessionsEnded(ended=count), reply=SessionsEnded),
+          reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count))),
     route("DELETE", "/me/sessions/{id}", ANYBODY, "Sign one browser out",
-          lambda a: partial(signin.end, who=a.who, session_id=number(a.names["id"])), status=204),
+          lambda a: partial(signin.end, who=a.who, session_id=number(a.names.id)), status=204, names=Numbered),
     route("GET", "/me/keys", ANYBODY, "List one's SSH keys", lambda a: partial(sshkeys.mine, who=a.who),
-          shape=listed(KeyList, KeyReply.model_validate), reply=KeyList),
+          reply=listed(KeyList, KeyReply.of)),
     route("GET", "/me/keys/{id}", ANYBODY, "Show one of them",
-          lambda a: partial(sshkeys.one, who=a.who, key_id=number(a.names["id"])), reply=KeyReply),
+          lambda a: partial(sshkeys.one, who=a.who, key_id=number(a.names.id)), reply=KeyReply, names=Numbered),
     route("POST", "/me/keys", ANYBODY, "Add an SSH key; nodes that are primed from now on let it in",
           lambda a: partial(sshkeys.add, who=a.who, line=a.body.key, name=a.body.name, now=a.now),
           reply=KeyReply, body=KeyAdd, status=201, makes="/me/keys/{id}"),
     route("DELETE", "/me/keys/{id}", ANYBODY, "Remove an SSH key",
-          lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names["id"])), status=204),
+          lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names.id)), status=204, names=Numbered),
     route("GET", "/me/tokens", ANYBODY, "List one's tokens", lambda a: partial(tokens.mine, who=a.who),
-          shape=listed(TokenList, TokenReply.of), reply=TokenList),
+          reply=listed(TokenList, TokenReply.of)),
     route("POST", "/me/tokens", ANYBODY, "Make a token that may do what one may oneself",
-          lambda a: _made(a, tokens.make, who=a.who, group=a.body.group), shape=lambda made: made,
-          reply=TokenMade, body=TokenMake, status=201, secret=True, makes="/me/tokens/{name}"),
+          lambda a: _made(a, partial(tokens.make, who=a.who, group=a.body.group)),
+          reply=as_it_is(TokenMade), body=TokenMake, status=201, secret=True, makes="/me/tokens/{name}"),
     route("DELETE", "/me/tokens/{name}", ANYBODY, "Make one of one's tokens worthless",
-          lambda a: partial(tokens.drop, who=a.who, name=a.names["name"]), status=204),
+          lambda a: partial(tokens.drop, who=a.who, name=a.names.name), status=204, names=Named),
 )
 
 
-def _by_act(tx: Any) -> None:
+def _by_act(tx: Tx) -> Never:
     raise Refused("conflict", "this is not done in one transaction")  # such routes have an `act`
 
 
-async def _token(door: Any, ask: Call) -> TokenMade:
+async def _token(door: SignIn, ask: Call[Names, SignInBody]) -> TokenMade:
     wanted = {"name": ask.body.token, "scope": ask.body.scope, "group": ask.body.group, "lifetime": ask.body.lifetime}
     name, secret = await door.token(ask.body.name, ask.body.password.get_secret_value(), wanted,
                                     address=ask.who.address)
     return TokenMade(name=name, token=secret)
 
 
-async def _accepted(door: Any, ask: Call) -> Accepted:
+async def _accepted(door: SignIn, ask: Call[Names, Accept]) -> Accepted:
     user = await door.accepted(
         ask.body.secret.get_secret_value(), password=ask.body.password.get_secret_value(), name=ask.body.name,
         full_name=ask.body.full_name, email=ask.body.email, address=ask.who.address)
@@ -265,20 +261,20 @@ async def _accepted(door: Any, ask: Call) -> Accepted:
 
 DOORS = (
     route("POST", "/sign-in", ANYBODY, "Have a token for name and password", lambda a: _by_act, act=_token,
-          reply=TokenMade, body=SignInBody, status=201, secret=True, open=True, makes="/me/tokens/{name}"),
+          reply=as_it_is(TokenMade), body=SignInBody, status=201, secret=True, open=True, makes="/me/tokens/{name}"),
     route("POST", "/invitations/accept", ANYBODY, "Make the account that a link is for, or set its new password",
-          lambda a: _by_act, act=_accepted, reply=Accepted, body=Accept, open=True),
+          lambda a: _by_act, act=_accepted, reply=as_it_is(Accepted), body=Accept, open=True),
 )
 
 SITE = (
     route("GET", "/tokens", ADMINS, "List the site's tokens", lambda a: tokens.every,
-          shape=listed(TokenList, lambda row: TokenReply.of((row, None))), reply=TokenList),
+          reply=listed(TokenList, lambda row: TokenReply.of((row, None)))),
     route("POST", "/tokens", ADMINS, "Make a token that acts as the site's administrator",
-          lambda a: _made(a, tokens.create), shape=lambda made: made, reply=TokenMade, body=SiteToken,
+          lambda a: _made(a, partial(tokens.create)), reply=as_it_is(TokenMade), body=SiteToken,
           status=201, secret=True, makes="/tokens/{name}"),
     route("DELETE", "/tokens/{name}", ADMINS, "Make a token worthless, the site's or a user's",
-          lambda a: partial(tokens.revoke, name=a.names["name"]), status=204),
+          lambda a: partial(tokens.revoke, name=a.names.name), status=204, names=Named),
     route("GET", "/audit", ANYBODY, "List who changed what: in groups that one owns, or all",
           lambda a: partial(audit.every, page=a.query.page, groups=a.who.owns, **a.query.filters),
-          shape=listed(AuditList, AuditReply.of), reply=AuditList, query=AuditQuery),
+          reply=listed(AuditList, AuditReply.of), query=AuditQuery),
 )

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from cod.flows.nodes import captures
 from cod.flows.people.access import Claim
-from cod.model import Right
+from cod.model import CaptureView, Result, Right
 from cod.states import CaptureState, NodeState
-from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply
-from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, owner, route, see, use
+from cod.web.models import FULL, Body, OwnName, Paged, Part, ReplyOf
+from cod.web.routes import ANYBODY, Call, Flow, Named, in_parts, listed, owner, route, see, use
 
 
 class CaptureWish(Body):
@@ -28,7 +28,7 @@ class CaptureWish(Body):
                               "that holds the node; '': the site's")
 
 
-class CaptureReply(Reply):
+class CaptureReply(ReplyOf[CaptureView]):
     """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of `total` at `rate` a
     second while it is running."""
 
@@ -53,22 +53,20 @@ class CaptureQuery(Paged):
     sort: Literal["node", "-node", "asked_at", "-asked_at"] = "node"
 
 
-class CaptureList(Part):
+class CaptureList(Part[CaptureReply]):
     """Captures, by their nodes' names."""
 
-    items: list[CaptureReply]
 
-
-def _wants(ask: Call) -> Sequence[Claim]:
+def _wants(ask: Call[Named, CaptureWish]) -> Sequence[Claim]:
     """Who works with the node, and with the things of the group that shall have the image."""
-    node = Claim(Right.USE, "node", ask.names["name"])
+    node = Claim(Right.USE, "node", ask.names.name)
     if ask.body.group is None:
         return (node,)
     return (node, owner(ask.body.group))
 
 
-def _want(ask: Call) -> Flow:
-    return partial(captures.want, name=ask.names["name"], image=ask.body.image, template=ask.body.template,
+def _want(ask: Call[Named, CaptureWish]) -> Flow[Result[CaptureView]]:
+    return partial(captures.want, name=ask.names.name, image=ask.body.image, template=ask.body.template,
                    group=ask.body.group, secret=os.urandom(32).hex(), site=ask.site, now=ask.now, actor=ask.actor)
 
 
@@ -77,13 +75,13 @@ CAPTURES = (
           lambda a: in_parts(partial(captures.every, groups=a.who.groups), a.query.page,
                              lambda one: (one.node, one.image), "node", node=attrgetter("node"),
                              asked_at=attrgetter("asked_at")),
-          shape=listed(CaptureList, CaptureReply.model_validate), reply=CaptureList, query=CaptureQuery),
+          reply=listed(CaptureList, CaptureReply.of), query=CaptureQuery),
     route("GET", "/nodes/{name}/capture", see("node"), "Show a node's newest capture",
-          lambda a: partial(captures.show, name=a.names["name"], groups=a.who.groups), reply=CaptureReply),
+          lambda a: partial(captures.show, name=a.names.name, groups=a.who.groups), reply=CaptureReply, names=Named),
     route("POST", "/nodes/{name}/capture", _wants,
           "Save a node's disk as an image: an active node reboots for it, and then goes on",
-          _want, reply=CaptureReply, body=CaptureWish, status=202),
+          _want, reply=CaptureReply, body=CaptureWish, status=202, names=Named),
     route("DELETE", "/nodes/{name}/capture", use("node"), "Cancel a node's capture: it goes back to where it was",
-          lambda a: partial(captures.cancel, name=a.names["name"], site=a.site, now=a.now, actor=a.actor),
-          reply=CaptureReply),
+          lambda a: partial(captures.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+          reply=CaptureReply, names=Named),
 )

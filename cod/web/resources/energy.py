@@ -7,13 +7,13 @@ from functools import partial
 from io import StringIO
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from cod.flows.nodes import energy
 from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.web.models import Query, Reply
-from cod.web.routes import Call, route
+from cod.web.routes import Call, Names, route
 
 KWH = 3.6e6  # joules
 Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
@@ -75,7 +75,7 @@ class EnergyReport(Reply):
                    items=items, total=EnergySum(**total))
 
 
-def _reads(ask: Call) -> list[Claim]:
+def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[Claim]:
     """Everybody who is signed in, of the groups that they are in; the reserve's is the administrators' to see."""
     return [Claim(Right.SEE, "group", ask.query.group) if ask.query.group else Claim(Right.ANY)]
 

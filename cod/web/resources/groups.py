@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -13,11 +13,28 @@ from cod.flows.notices import notices
 from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import Claim, offered
 from cod.model import Group, Right
-from cod.web.models import Body, DnsLabel, Paged, Part, Reply, Seconds
+from cod.pool import Tx
+from cod.web.models import Body, DnsLabel, Paged, Part, Reply, ReplyOf, Seconds
 from cod.web.resources.notices import DeliveryList, DeliveryQuery, DeliveryReply, NoticeReply
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, manage, number, route, see
+from cod.web.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    NamedNumber,
+    Shaped,
+    as_it_is,
+    in_parts,
+    listed,
+    manage,
+    number,
+    route,
+    see,
+)
 from cod.wire import webhook
 
+T = TypeVar("T")
 Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
                              "site's default")]
 Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
@@ -68,7 +85,7 @@ class WebhookSecret(Reply):
     secret: str
 
 
-class GroupReply(Reply):
+class GroupReply(ReplyOf[Group]):
     """A group. `email`: addresses, separated by commas."""
 
     name: str
@@ -88,42 +105,32 @@ class GroupQuery(Paged):
     sort: Literal["name", "-name", "priority", "-priority", "created_at", "-created_at"] = "name"
 
 
-class GroupList(Part):
+class GroupList(Part[GroupReply]):
     """Groups."""
 
-    items: list[GroupReply]
 
-
-def _secret(key: bytes, name: str, tx: Any, new: bool = False) -> WebhookSecret:
+def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
     group = groups.new_secret(tx, name) if new else groups.one(tx, name)
     own = webhook.group_key(key, group.id, name, group.webhook_turn)
     return WebhookSecret(group=name, secret=webhook.secret(own))
 
 
-def _changes(ask: Call) -> list[Claim]:
+def _changes(ask: Call[Named, GroupPatch]) -> list[Claim]:
     """How a group is told things its owners may say; its priority and its leases are the administrators' to give."""
     own = {"email", "webhook", "events", "default_lease"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
-    return [Claim(right, "group", ask.names["name"])]
+    return [Claim(right, "group", ask.names.name)]
 
 
-def _shown(ask: Call, flow: Flow) -> Flow:
-    """One group of `flow`, or a list of them, as who asks may see them: a webhook's path and query often are a secret,
-    which is its owners'."""
-    def one(group: Group) -> Group:
-        whole = not group.webhook or offered(ask.who, Right.MANAGE, group.id)
-        return group if whole else replace(group, webhook=f"{notices.host(('webhook', group.webhook))}/…")
-
-    def shown(tx: Any) -> Any:
-        found = flow(tx)
-        return one(found) if isinstance(found, Group) else [one(each) for each in found]
-
-    return shown
+def _shown(ask: Call, group: Group) -> Group:
+    """The group as who asks may see it: a webhook's path and query often are a secret, which is its owners'."""
+    whole = not group.webhook or offered(ask.who, Right.MANAGE, group.id)
+    return group if whole else replace(group, webhook=f"{notices.host(('webhook', group.webhook))}/…")
 
 
-def _counted(ask: Call, flow: Flow) -> Flow:
+def _counted(ask: Call, flow: Flow[T]) -> Flow[T]:
     """A flow that has something sent to an address that its group's owners have chosen: so often in an hour."""
-    def counted(tx: Any) -> Any:
+    def counted(tx: Tx) -> T:
         invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
         return flow(tx)
 
@@ -132,36 +139,39 @@ def _counted(ask: Call, flow: Flow) -> Flow:
 
 GROUPS = (
     route("GET", "/groups", ANYBODY, "List groups",
-          lambda a: in_parts(_shown(a, partial(groups.every, only=a.who.groups)), a.query.page, lambda one: (one.name,),
+          lambda a: in_parts(lambda tx: [_shown(a, one) for one in groups.every(tx, only=a.who.groups)], a.query.page,
+                             lambda one: (one.name,),
                              name=attrgetter("name"), priority=attrgetter("priority"),
                              created_at=attrgetter("created_at")),
-          shape=listed(GroupList, GroupReply.model_validate), reply=GroupList, query=GroupQuery),
+          reply=listed(GroupList, GroupReply.of), query=GroupQuery),
     route("GET", "/groups/{name}", see("group"), "Show a group",
-          lambda a: _shown(a, partial(groups.one, name=a.names["name"])), reply=GroupReply),
+          lambda a: lambda tx: _shown(a, groups.one(tx, a.names.name)), reply=GroupReply, names=Named),
     route("POST", "/groups", ADMINS, "Create a group",
           lambda a: partial(groups.create, now=a.now, rules=a.site.notices,
                             **a.body.model_dump()),
           reply=GroupReply, body=GroupCreate, status=201, makes="/groups/{name}"),
     route("PATCH", "/groups/{name}", _changes, "Change a group's priority, its leases, or how it is told things",
-          lambda a: partial(groups.change, name=a.names["name"], changes=a.body.model_dump(exclude_unset=True),
+          lambda a: partial(groups.change, name=a.names.name, changes=a.body.model_dump(exclude_unset=True),
                             rules=a.site.notices, now=a.now),
-          reply=GroupReply, body=GroupPatch),
+          reply=GroupReply, body=GroupPatch, names=Named),
     route("DELETE", "/groups/{name}", ADMINS, "Remove a group that owns nothing any more",
-          lambda a: partial(groups.delete, name=a.names["name"]), status=204),
+          lambda a: partial(groups.delete, name=a.names.name), status=204, names=Named),
     route("GET", "/groups/{name}/webhook-secret", manage("group"),
           "Show what the signature of the group's webhook is checked with",
-          lambda a: partial(_secret, a.webhook_key, a.names["name"]), reply=WebhookSecret, secret=True),
+          lambda a: partial(_secret, a.webhook_key, a.names.name), reply=as_it_is(WebhookSecret), secret=True,
+          names=Named),
     route("POST", "/groups/{name}/webhook-secret", manage("group"),
           "Change what the signature of the group's webhook is checked with",
-          lambda a: partial(_secret, a.webhook_key, a.names["name"], new=True), reply=WebhookSecret, secret=True),
+          lambda a: partial(_secret, a.webhook_key, a.names.name, new=True), reply=as_it_is(WebhookSecret), secret=True,
+          names=Named),
     route("GET", "/groups/{name}/deliveries", see("group"), "List what was, or is to be, delivered to a group",
-          lambda a: partial(notices.deliveries, group=a.names["name"], page=a.query.page, **a.query.filters),
-          shape=listed(DeliveryList, DeliveryReply.of_pair), reply=DeliveryList, query=DeliveryQuery),
+          lambda a: partial(notices.deliveries, group=a.names.name, page=a.query.page, **a.query.filters),
+          reply=listed(DeliveryList, DeliveryReply.of_pair), query=DeliveryQuery, names=Named),
     route("POST", "/groups/{name}/deliveries/{id}/resend", manage("group"), "Deliver something once more",
-          lambda a: _counted(a, partial(notices.again, group=a.names["name"], send_id=number(a.names["id"]),
+          lambda a: _counted(a, partial(notices.again, group=a.names.name, send_id=number(a.names.id),
                                         now=a.now)),
-          shape=DeliveryReply.of_pair, reply=DeliveryReply, status=202),
+          reply=Shaped(DeliveryReply, DeliveryReply.of_pair), status=202, names=NamedNumber),
     route("POST", "/groups/{name}/test-notice", manage("group"), "Send the group a test notice",
-          lambda a: _counted(a, partial(notices.test, group=a.names["name"], actor=a.actor, now=a.now)),
-          reply=NoticeReply, status=202, makes="/notices/{id}"),
+          lambda a: _counted(a, partial(notices.test, group=a.names.name, actor=a.actor, now=a.now)),
+          reply=NoticeReply, status=202, makes="/notices/{id}", names=Named),
 )

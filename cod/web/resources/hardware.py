@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from cod import model
 from cod.flows.nodes import blocks, types
-from cod.web.models import Body, DnsLabel, Paged, Part, Reply
+from cod.web.models import Body, DnsLabel, Paged, Part, Reply, ReplyOf
 from cod.web.resources.nodes import NodeReply
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, route
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, Named, Shaped, in_parts, listed, route
 
 Mark = Annotated[int, Field(ge=0, le=1_000_000)]
 Watts = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
@@ -46,7 +46,7 @@ class TypeRefresh(Body):
     limit: int = Field(default=200, ge=1, le=1000)
 
 
-class TypeRefreshed(Reply):
+class TypeRefreshed(ReplyOf[types.Refreshed]):
     """How many nodes were looked at, and how many changed their type; `next` is null when none are left."""
 
     looked: int
@@ -88,10 +88,8 @@ class TypeQuery(Paged):
     sort: Literal["name", "-name", "cost", "-cost", "nodes", "-nodes", "created_at", "-created_at"] = "name"
 
 
-class TypeList(Part):
+class TypeList(Part[TypeReply]):
     """Node types."""
-
-    items: list[TypeReply]
 
 
 class TypeInFull(TypeReply):
@@ -144,10 +142,8 @@ class BlockQuery(Paged):
     sort: Literal["name", "-name", "nodes", "-nodes"] = "name"
 
 
-class BlockList(Part):
+class BlockList(Part[BlockReply]):
     """Blocks."""
-
-    items: list[BlockReply]
 
 
 class ProposalApply(Body):
@@ -172,20 +168,20 @@ class ProposedBlock(Reply):
     places: list[PlaceReply]
 
 
-class ProposalReply(Reply):
+class ProposalReply(ReplyOf[blocks.Proposal]):
     """Proposed blocks, by name; `unknown` are nodes in no block of which the network has said nothing."""
 
     blocks: list[ProposedBlock]
     unknown: list[str]
 
 
-def _type_changes(ask: Call) -> Flow:
+def _type_changes(ask: Call[Named, TypePatch]) -> Flow[model.Result[model.TypeView]]:
     said = ask.body.model_dump(exclude_unset=True)
     said = {"new_name" if key == "name" else key: value for key, value in said.items()}
-    return partial(types.change, name=ask.names["name"], site=ask.site, **said)
+    return partial(types.change, name=ask.names.name, site=ask.site, **said)
 
 
-def _texts(view: Any) -> list[str]:
+def _texts(view: model.TypeView) -> list[str]:
     return [view.type.name, *(value for _, value in view.facts)]
 
 
@@ -194,23 +190,24 @@ TYPES = (
           lambda a: in_parts(types.every, a.query.page, _texts, name=attrgetter("type.name"),
                              cost=attrgetter("type.cost"), created_at=attrgetter("type.created_at"),
                              nodes=lambda one: sum(one.states.values())),
-          shape=listed(TypeList, TypeReply.of), reply=TypeList, query=TypeQuery),
+          reply=listed(TypeList, TypeReply.of), query=TypeQuery),
     route("POST", "/types/refresh", ADMINS, "Work out nodes' types anew by the site's rules, some nodes at a time",
           lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
           reply=TypeRefreshed, body=TypeRefresh),
     route("GET", "/types/{name}", ANYBODY, "Show a node type with its attributes and nodes",
-          lambda a: partial(types.show, name=a.names["name"], site=a.site, groups=a.who.groups), reply=TypeInFull),
+          lambda a: partial(types.show, name=a.names.name, site=a.site, groups=a.who.groups),
+          reply=Shaped(TypeInFull, TypeInFull.of_parts), names=Named),
     route("PATCH", "/types/{name}", ADMINS, "Rename a node type, or change its cost, marks or watts", _type_changes,
-          reply=TypeReply, body=TypePatch),
+          reply=TypeReply, body=TypePatch, names=Named),
     route("DELETE", "/types/{name}", ADMINS, "Forget a node type that has no nodes",
-          lambda a: partial(types.delete, name=a.names["name"]), status=204),
+          lambda a: partial(types.delete, name=a.names.name), status=204, names=Named),
 )
 
 BLOCKS = (
     route("GET", "/blocks", ANYBODY, "List blocks with their nodes by type",
           lambda a: in_parts(blocks.every, a.query.page, lambda one: (one.name,), name=attrgetter("name"),
                              nodes=lambda one: sum(one.types.values())),
-          shape=listed(BlockList, BlockReply.of), reply=BlockList, query=BlockQuery),
+          reply=listed(BlockList, BlockReply.of), query=BlockQuery),
     route("POST", "/blocks", ADMINS, "Create a block", lambda a: partial(blocks.create, name=a.body.name),
           reply=BlockReply, body=BlockCreate, status=201, makes="/blocks/{name}"),
     route("GET", "/blocks/proposal", ADMINS,
@@ -218,14 +215,14 @@ BLOCKS = (
           reply=ProposalReply),
     route("POST", "/blocks/proposal", ADMINS, "Make the blocks that the network suggests, all or some",
           lambda a: partial(blocks.apply, only=a.body.blocks), reply=ProposalReply, body=ProposalApply),
-    route("GET", "/blocks/{name}", ADMINS, "Show a block", lambda a: partial(blocks.show, name=a.names["name"]),
-          reply=BlockReply),
+    route("GET", "/blocks/{name}", ADMINS, "Show a block", lambda a: partial(blocks.show, name=a.names.name),
+          reply=BlockReply, names=Named),
     route("DELETE", "/blocks/{name}", ADMINS, "Delete a block that has no nodes",
-          lambda a: partial(blocks.delete, name=a.names["name"]), status=204),
+          lambda a: partial(blocks.delete, name=a.names.name), status=204, names=Named),
     route("POST", "/blocks/{name}/add", ADMINS, "Put nodes into a block",
-          lambda a: partial(blocks.put, name=a.names["name"], nodes=a.body.nodes),
-          reply=BlockReply, body=BlockNodes),
+          lambda a: partial(blocks.put, name=a.names.name, nodes=a.body.nodes),
+          reply=BlockReply, body=BlockNodes, names=Named),
     route("POST", "/blocks/{name}/remove", ADMINS, "Take nodes out of a block",
-          lambda a: partial(blocks.remove, name=a.names["name"], nodes=a.body.nodes),
-          reply=BlockReply, body=BlockNodes),
+          lambda a: partial(blocks.remove, name=a.names.name, nodes=a.body.nodes),
+          reply=BlockReply, body=BlockNodes, names=Named),
 )

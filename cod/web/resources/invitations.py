@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -12,35 +12,36 @@ from cod.flows.people import invitation_mail, invitations
 from cod.flows.people.signin import digest
 from cod.model import Invitation
 from cod.net.notify.invitation_mail import send_link
-from cod.web.models import Body, Email, Line, Password, Reply, RoleName, Seconds, Secret
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, listed, manage, number, route
+from cod.pool import Tx
+from cod.web.models import Body, Email, Items, Line, Password, Reply, ReplyOf, RoleName, Seconds, Secret
+from cod.web.routes import ADMINS, ANYBODY, Call, Flow, Named, Names, Numbered, Worked, listed, manage, number, route
 
 
-class Invite(Body):
-    """Whom to invite. `lifetime` in seconds; null: the site's."""
+class LinkBody(Body):
+    """A question whose answer has a link."""
 
-    role: RoleName = "member"
-    email: Email = ""
-    lifetime: Seconds | None = None
-    mail: bool = Field(default=False, description="send the link to `email`")
+    mail: bool = Field(default=False, description="send the link by e-mail, too")
 
 
-class SiteInvite(Body):
-    """Whom to invite to the site, into no group."""
-
-    email: Email = ""
-    lifetime: Seconds | None = None
-    mail: bool = False
-
-
-class Renew(Body):
+class Renew(LinkBody):
     """How long the link is good for, in seconds; null: the site's."""
 
     lifetime: Seconds | None = None
-    mail: bool = False
 
 
-class InvitationReply(Reply):
+class SiteInvite(Renew):
+    """Whom to invite to the site, into no group."""
+
+    email: Email = ""
+
+
+class Invite(SiteInvite):
+    """Whom to invite. `lifetime` in seconds; null: the site's."""
+
+    role: RoleName = "member"
+
+
+class InvitationReply(ReplyOf[Invitation]):
     """A link that can still be used. `user`: it sets a new password for that one."""
 
     id: int
@@ -53,10 +54,8 @@ class InvitationReply(Reply):
     expires_at: float
 
 
-class InvitationList(Reply):
+class InvitationList(Items[InvitationReply]):
     """Links that can still be used, the newest first."""
-
-    items: list[InvitationReply]
 
 
 class Invited(InvitationReply):
@@ -103,21 +102,20 @@ If you did not expect this, tell an administrator.
 """
 
 
-def linked(make: Any, ask: Call, **wanted: Any) -> Flow:
+def linked(make: partial[Invitation], ask: Call[Names, LinkBody]) -> Flow[tuple[Invitation, str]]:
     """A flow that makes an invitation; its value is (the row, the link)."""
     secret = secrets.token_urlsafe(32)
     link = f"{_reached(ask)}{INVITATION_PAGE}#{secret}"
 
-    def linked(tx: Any) -> tuple[Invitation, str]:
+    def linked(tx: Tx) -> tuple[Invitation, str]:
         if ask.body.mail:
             invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
-        return make(tx, digest=digest(secret), lifetime=getattr(ask.body, "lifetime", None),
-                    rules=ask.site.signin, who=ask.actor, now=ask.now, **wanted), link
+        return make(tx, digest=digest(secret), rules=ask.site.signin, who=ask.actor, now=ask.now), link
 
     return linked
 
 
-def _reached(ask: Call) -> str:
+def _reached(ask: Call[Names, LinkBody]) -> str:
     """Return where others reach the portal: as the site file says, else as the browser of who invites has reached it.
     The host's own name, which nobody else may know, is the last resort.
 
@@ -131,11 +129,11 @@ def _reached(ask: Call) -> str:
     return f"https://{ask.host}"
 
 
-def told(ask: Call, made: tuple[Invitation, str]) -> Invited:
+def told(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
     """In a thread: the link, sent by mail where that is wanted."""
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
-    return Invited(**InvitationReply.model_validate(row).model_dump(), link=link,
+    return Invited(**InvitationReply.of(row).model_dump(), link=link,
                      mailed=ask.body.mail and not unsent, unsent=unsent, fingerprint=ask.fingerprint)
 
 
@@ -154,16 +152,19 @@ def _mailed(ask: Call, row: Invitation, link: str) -> str:
 INVITATIONS = (
     route("GET", "/invitations", ANYBODY, "List links that can still be used: of groups that one owns",
           lambda a: partial(invitations.every, groups=a.who.owns, now=a.now),
-          shape=listed(InvitationList, InvitationReply.model_validate), reply=InvitationList),
+          reply=listed(InvitationList, InvitationReply.of)),
     route("POST", "/invitations", ADMINS, "Invite somebody to the site",
-          lambda a: linked(invitations.invite, a, email=a.body.email), work=told, reply=Invited,
+          lambda a: linked(partial(invitations.invite, email=a.body.email, lifetime=a.body.lifetime), a),
+          reply=Worked(Invited, told),
           body=SiteInvite, status=201, secret=True, makes="/invitations/{id}"),
     route("POST", "/groups/{name}/invitations", manage("group"), "Invite somebody into a group",
-          lambda a: linked(invitations.invite, a, group=a.names["name"], role=a.body.role, email=a.body.email),
-          work=told, reply=Invited, body=Invite, status=201, secret=True, makes="/invitations/{id}"),
-    route("DELETE", "/invitations/{id}", manage("invitation", "id"), "Take a link back",
-          lambda a: partial(invitations.revoke, invitation_id=number(a.names["id"])), status=204),
+          lambda a: linked(partial(invitations.invite, group=a.names.name, role=a.body.role, email=a.body.email,
+                                   lifetime=a.body.lifetime), a),
+          reply=Worked(Invited, told), body=Invite, status=201, secret=True, makes="/invitations/{id}", names=Named),
+    route("DELETE", "/invitations/{id}", manage("invitation"), "Take a link back",
+          lambda a: partial(invitations.revoke, invitation_id=number(a.names.id)), status=204, names=Numbered),
     route("POST", "/users/{name}/password-link", ADMINS, "Make a link by which a user sets a new password",
-          lambda a: linked(invitations.renew, a, user=a.names["name"]), work=told, reply=Invited,
-          body=Renew, status=201, secret=True),
+          lambda a: linked(partial(invitations.renew, user=a.names.name, lifetime=a.body.lifetime), a),
+          reply=Worked(Invited, told),
+          body=Renew, status=201, secret=True, names=Named),
 )

@@ -12,10 +12,10 @@ from cod import model
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
-from cod.web.models import Body, DnsLabel, OneOrSeveral, Paged, Part, Reason, Reply
+from cod.web.models import Body, DnsLabel, Items, OneOrSeveral, Paged, Part, Reason, Reply, ReplyOf
 from cod.web.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
 from cod.web.resources.server import ConflictReply
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, listed, route, see, use
+from cod.web.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
 
 
 class NodeQuery(Paged):
@@ -68,7 +68,7 @@ class PowerWish(Body):
         description="soft: off, but its operating system is asked first")
 
 
-class WishReply(Reply):
+class WishReply(ReplyOf[model.PowerAction]):
     """A wish for a node's power. `done_at`: null while it is being tried; `error`: of the last attempt, or why it was
     dropped or given up."""
 
@@ -80,10 +80,8 @@ class WishReply(Reply):
     error: str
 
 
-class WishList(Reply):
+class WishList(Items[WishReply]):
     """A node's newest wishes, the newest first."""
-
-    items: list[WishReply]
 
 
 class Because(Body):
@@ -170,7 +168,7 @@ class BindingReply(Reply):
     expires_at: float
 
 
-class Transition(Reply):
+class Transition(ReplyOf[Mapping[str, Any]]):
     """A row of a node's history."""
 
     id: int
@@ -191,10 +189,8 @@ class Move(Transition):
     vcluster: str | None
 
 
-class HistoryList(Part):
+class HistoryList(Part[Move]):
     """Transitions, the newest first."""
-
-    items: list[Move]
 
 
 class NodeInFull(NodeReply):
@@ -208,7 +204,7 @@ class NodeInFull(NodeReply):
 
     @classmethod
     def of_parts(
-        cls, parts: tuple[model.NodeView, list[model.Binding], list[Mapping[str, Any]], list[Mapping[str, Any]]]
+        cls, parts: tuple[model.NodeView, list[model.Binding], list[dict[str, Any]], list[dict[str, Any]]]
     ) -> NodeInFull:
         """From the view, the bindings, and the rows of history and conflicts."""
         view, bindings, history, conflicts = parts
@@ -221,10 +217,8 @@ class NodeInFull(NodeReply):
         )
 
 
-class NodeList(Part):
+class NodeList(Part[NodeReply]):
     """Nodes."""
-
-    items: list[NodeReply]
 
 
 def _node(view: model.NodeView) -> dict[str, Any]:
@@ -246,13 +240,7 @@ def _binding(binding: model.Binding) -> BindingReply:
     return BindingReply(address=model.dotted(binding.address), **own)
 
 
-def _on_node(flow: Flow, ask: Call) -> Flow:
-    """An administrator's word about a node: the flow with what every such flow wants."""
-    said = {} if ask.body is None else ask.body.model_dump()
-    return partial(flow, name=ask.names["name"], site=ask.site, now=ask.now, actor=ask.actor, **said)
-
-
-def _changes(body: Any) -> dict[str, Any]:
+def _changes(body: NodePatch) -> dict[str, Any]:
     """What a patch names; the node's new name is `new_name` to the flow."""
     said = body.model_dump(exclude_unset=True)
     return {"new_name" if key == "name" else key: value for key, value in said.items()}
@@ -262,33 +250,40 @@ NODES = (
     route("GET", "/nodes", ANYBODY, "List nodes",
           lambda a: partial(views.node_list, page=a.query.page, policy=a.site.policy, groups=a.who.groups,
                             **a.query.filters),
-          shape=listed(NodeList, NodeReply.of), reply=NodeList, query=NodeQuery),
+          reply=listed(NodeList, NodeReply.of), query=NodeQuery),
     route("GET", "/nodes/{name}", see("node"), "Show a node with its report, bindings and history",
-          lambda a: partial(views.node_in_full, name=a.names["name"], policy=a.site.policy, groups=a.who.groups),
-          reply=NodeInFull),
+          lambda a: partial(views.node_in_full, name=a.names.name, policy=a.site.policy, groups=a.who.groups),
+          reply=Shaped(NodeInFull, NodeInFull.of_parts), names=Named),
     route("GET", "/nodes/{name}/history", see("node"), "List a node's transitions",
-          lambda a: partial(views.node_history, name=a.names["name"], page=a.query.page, groups=a.who.groups),
-          shape=listed(HistoryList, Move.model_validate), reply=HistoryList, query=HistoryQuery),
+          lambda a: partial(views.node_history, name=a.names.name, page=a.query.page, groups=a.who.groups),
+          reply=listed(HistoryList, Move.of), query=HistoryQuery, names=Named),
     route("PATCH", "/nodes/{name}", ADMINS, "Rename a node, or change its block, its power switch or its kept disks",
-          lambda a: partial(nodes.change, name=a.names["name"], site=a.site, now=a.now, actor=a.actor,
+          lambda a: partial(nodes.change, name=a.names.name, site=a.site, now=a.now, actor=a.actor,
                             **_changes(a.body)),
-          reply=NodeReply, body=NodePatch),
+          reply=NodeReply, body=NodePatch, names=Named),
     route("POST", "/nodes/{name}/approve", ADMINS, "Accept a new machine: its disks are the site's from now on",
-          partial(_on_node, nodes.approve), reply=NodeReply),
+          lambda a: partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+          reply=NodeReply, names=Named),
     route("GET", "/nodes/{name}/power", ADMINS, "List what was wished of a node's power lately, and what came of it",
-          lambda a: partial(nodes.power_wishes, name=a.names["name"]),
-          shape=lambda rows: WishList(items=[WishReply.model_validate(row) for row in rows]), reply=WishList),
+          lambda a: partial(nodes.power_wishes, name=a.names.name),
+          reply=listed(WishList, WishReply.of), names=Named),
     route("POST", "/nodes/{name}/power", use("node"), "Wish a node on, off or power-cycled",
-          partial(_on_node, nodes.power), reply=NodeReply, body=PowerWish, status=202),
+          lambda a: partial(nodes.power, name=a.names.name, desired=a.body.desired, site=a.site, now=a.now,
+                            actor=a.actor),
+          reply=NodeReply, body=PowerWish, status=202, names=Named),
     route("GET", "/nodes/{name}/console", use("node"), "Show what a node wrote on its serial console",
-          lambda a: partial(consoles.readable, name=a.names["name"], rules=a.site.consoles,
+          lambda a: partial(consoles.readable, name=a.names.name, rules=a.site.consoles,
                             everything=a.who.admin, now=a.now),
-          work=lambda a, found: console_reply(a.consoles, found, a.query.since, a.query.bytes),
-          reply=ConsoleReply, query=ConsoleQuery, secret=True),
+          reply=Worked(ConsoleReply, lambda a, found: console_reply(a.consoles, found, a.query.since, a.query.bytes)),
+          query=ConsoleQuery, secret=True, names=Named),
     route("POST", "/nodes/{name}/quarantine", ADMINS, "Set a node aside",
-          partial(_on_node, nodes.quarantine), reply=NodeReply, body=Because),
+          lambda a: partial(nodes.quarantine, name=a.names.name, reason=a.body.reason, site=a.site, now=a.now,
+                            actor=a.actor),
+          reply=NodeReply, body=Because, names=Named),
     route("POST", "/nodes/{name}/restore", ADMINS, "Bring a node back from quarantine or retirement",
-          partial(_on_node, nodes.restore), reply=NodeReply),
+          lambda a: partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+          reply=NodeReply, names=Named),
     route("POST", "/nodes/{name}/retire", ADMINS, "Take a node out of the site",
-          partial(_on_node, nodes.retire), reply=NodeReply),
+          lambda a: partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+          reply=NodeReply, names=Named),
 )

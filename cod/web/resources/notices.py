@@ -11,7 +11,7 @@ from cod import model
 from cod.flows.notices import notices
 from cod.flows.notices.notices import host
 from cod.web.models import Paged, Part, Reply
-from cod.web.routes import ANYBODY, listed, number, route, see
+from cod.web.routes import ANYBODY, Numbered, listed, number, route, see
 
 ADMINISTRATORS = "the site's administrators"
 
@@ -74,10 +74,8 @@ class DeliveryReply(SendReply):
                    subject=notice.subject)
 
 
-class DeliveryList(Part):
+class DeliveryList(Part[DeliveryReply]):
     """Deliveries, the newest first."""
-
-    items: list[DeliveryReply]
 
 
 class NoticeReply(Reply):
@@ -103,16 +101,14 @@ class NoticeReply(Reply):
         return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
 
 
-class NoticeList(Part):
+class NoticeList(Part[NoticeReply]):
     """Notices, the newest first."""
-
-    items: list[NoticeReply]
 
 
 NOTICES = (
     route("GET", "/notices", ANYBODY, "List notices",
           lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          shape=listed(NoticeList, NoticeReply.of), reply=NoticeList, query=NoticeQuery),
-    route("GET", "/notices/{id}", see("notice", "id"), "Show a notice and how its deliveries stand",
-          lambda a: partial(notices.one, notice_id=number(a.names["id"])), reply=NoticeReply),
+          reply=listed(NoticeList, NoticeReply.of), query=NoticeQuery),
+    route("GET", "/notices/{id}", see("notice"), "Show a notice and how its deliveries stand",
+          lambda a: partial(notices.one, notice_id=number(a.names.id)), reply=NoticeReply, names=Numbered),
 )

@@ -13,9 +13,24 @@ from cod import model
 from cod.flows.people import invitations, people, sshkeys
 from cod.flows.people.access import Claim
 from cod.model import Right
-from cod.web.models import Body, Email, Line, Paged, Part, Reply, RoleName, UserName
-from cod.web.resources.invitations import Invited, linked, told
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, in_parts, listed, route, see
+from cod.pool import Tx
+from cod.web.models import Body, Email, Items, Line, Paged, Part, Reply, ReplyOf, RoleName, UserName
+from cod.web.resources.invitations import Invited, LinkBody, linked, told
+from cod.web.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    NamedMember,
+    Names,
+    Shaped,
+    Worked,
+    in_parts,
+    listed,
+    route,
+    see,
+)
 
 
 class SessionsEnded(Reply):
@@ -40,10 +55,8 @@ class GroupKey(Reply):
         return cls(user=user, name=key.name, algorithm=key.algorithm, fingerprint=key.fingerprint, line=key.line)
 
 
-class GroupKeyList(Reply):
+class GroupKeyList(Items[GroupKey]):
     """Keys by user."""
-
-    items: list[GroupKey]
 
 
 class UserQuery(Paged):
@@ -52,14 +65,13 @@ class UserQuery(Paged):
     sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
 
 
-class UserCreate(Body):
+class UserCreate(LinkBody):
     """A new user; the answer has a link by which they set their password."""
 
     name: UserName
     full_name: Line = ""
     email: Email = ""
     admin: bool = Field(default=False, description="a site administrator")
-    mail: bool = Field(default=False, description="send the link to `email`")
 
 
 class UserPatch(Body):
@@ -93,13 +105,11 @@ class UserReply(Reply):
         return cls(**_user(user))
 
 
-class UserList(Part):
+class UserList(Part[UserReply]):
     """Users."""
 
-    items: list[UserReply]
 
-
-class Membership(Reply):
+class Membership(ReplyOf[model.Member]):
     """What somebody is in a group."""
 
     group: str
@@ -114,7 +124,7 @@ class UserInFull(UserReply):
     @classmethod
     def of_parts(cls, parts: tuple[model.User, list[model.Member]]) -> UserInFull:
         """From the row and the roles."""
-        return cls(**_user(parts[0]), groups=[Membership.model_validate(each) for each in parts[1]])
+        return cls(**_user(parts[0]), groups=[Membership.of(each) for each in parts[1]])
 
 
 def _user(user: model.User) -> dict[str, Any]:
@@ -129,7 +139,7 @@ class MemberSet(Body):
     force: bool = False
 
 
-class MemberReply(Reply):
+class MemberReply(ReplyOf[model.Member]):
     """Somebody's role in a group."""
 
     group: str
@@ -139,44 +149,42 @@ class MemberReply(Reply):
     role: str
 
 
-class MemberList(Reply):
+class MemberList(Items[MemberReply]):
     """The members of a group, by name."""
 
-    items: list[MemberReply]
 
-
-def _added(ask: Call) -> Flow:
+def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
     """A new user, and the link by which they set their password."""
     told = ask.body.model_dump(exclude={"mail"})
-    link = linked(invitations.renew, ask, user=ask.body.name)
+    link = linked(partial(invitations.renew, user=ask.body.name), ask)
 
-    def add(tx: Any) -> Any:
+    def add(tx: Tx) -> tuple[model.Invitation, str]:
         people.create(tx, now=ask.now, **told)
         return link(tx)
 
     return add
 
 
-def said(body: Any) -> dict[str, Any]:
+def said(body: Body) -> dict[str, Any]:
     """What a patch names; null says nothing."""
     return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
 
 
-def _in_group(ask: Call) -> Sequence[Claim]:
+def _in_group(ask: Call[Named]) -> Sequence[Claim]:
     """A member, for those who may see the group."""
-    return (Claim(Right.SEE, "group", ask.names["name"]),)
+    return (Claim(Right.SEE, "group", ask.names.name),)
 
 
-def _sets(ask: Call) -> Sequence[Claim]:
+def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[Claim]:
     """The owners of the group; that it may be without one is an administrator's word."""
     forced = (Claim(Right.ADMIN),) if ask.body.force else ()
-    return (Claim(Right.MANAGE, "group", ask.names["name"]), *forced)
+    return (Claim(Right.MANAGE, "group", ask.names.name), *forced)
 
 
-def _removes(ask: Call) -> Sequence[Claim]:
+def _removes(ask: Call[NamedMember]) -> Sequence[Claim]:
     """The owners of the group; whoever is in it may leave."""
-    leaves = ask.who.person == ask.names["user"] and ask.who.only is None
-    return (Claim(Right.SEE if leaves else Right.MANAGE, "group", ask.names["name"]),)
+    leaves = ask.who.person == ask.names.user and ask.who.only is None
+    return (Claim(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
 
 
 USERS = (
@@ -184,34 +192,36 @@ USERS = (
           lambda a: in_parts(partial(people.every, groups=a.who.groups), a.query.page,
                              lambda one: (one.name, one.full_name, one.email), name=attrgetter("name"),
                              created_at=attrgetter("created_at")),
-          shape=listed(UserList, UserReply.of), reply=UserList, query=UserQuery),
+          reply=listed(UserList, UserReply.of), query=UserQuery),
     route("GET", "/users/{name}", see("user"), "Show a user",
-          lambda a: partial(people.one, name=a.names["name"], groups=a.who.groups), reply=UserInFull),
-    route("POST", "/users", ADMINS, "Make a user, and a link by which they set their password", _added, work=told,
-          reply=Invited, body=UserCreate, status=201, secret=True, makes="/users/{user}"),
+          lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
+          reply=Shaped(UserInFull, UserInFull.of_parts), names=Named),
+    route("POST", "/users", ADMINS, "Make a user, and a link by which they set their password", _added,
+          reply=Worked(Invited, told), body=UserCreate, status=201, secret=True, makes="/users/{user}"),
     route("PATCH", "/users/{name}", ADMINS, "Change a user; one who is disabled is signed out everywhere at once",
-          lambda a: partial(people.change, name=a.names["name"], changes=said(a.body), now=a.now),
-          reply=UserInFull, body=UserPatch),
+          lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
+          reply=Shaped(UserInFull, UserInFull.of_parts), body=UserPatch, names=Named),
     route("DELETE", "/users/{name}", ADMINS, "Delete a user for good, with their sessions, tokens, keys and roles",
-          lambda a: partial(people.delete, name=a.names["name"]), status=204),
+          lambda a: partial(people.delete, name=a.names.name), status=204, names=Named),
     route("DELETE", "/users/{name}/sessions", ADMINS, "Sign a user out everywhere",
-          lambda a: partial(people.end_sessions, name=a.names["name"]),
-          shape=lambda count: SessionsEnded(ended=count), reply=SessionsEnded),
+          lambda a: partial(people.end_sessions, name=a.names.name),
+          reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)), names=Named),
 )
 
 MEMBERS = (
     route("GET", "/groups/{name}/members", see("group"), "List the members of a group",
-          lambda a: partial(people.members, group=a.names["name"]),
-          shape=listed(MemberList, MemberReply.model_validate), reply=MemberList),
+          lambda a: partial(people.members, group=a.names.name),
+          reply=listed(MemberList, MemberReply.of), names=Named),
     route("GET", "/groups/{name}/members/{user}", _in_group, "Show what somebody is in a group",
-          lambda a: partial(people.member, group=a.names["name"], user=a.names["user"]), reply=MemberReply),
+          lambda a: partial(people.member, group=a.names.name, user=a.names.user), reply=MemberReply,
+          names=NamedMember),
     route("PUT", "/groups/{name}/members/{user}", _sets, "Make somebody owner, member or viewer of a group",
-          lambda a: partial(people.set_role, group=a.names["name"], user=a.names["user"], enlist=a.who.admin,
+          lambda a: partial(people.set_role, group=a.names.name, user=a.names.user, enlist=a.who.admin,
                             **a.body.model_dump()),
-          reply=MemberReply, body=MemberSet),
+          reply=MemberReply, body=MemberSet, names=NamedMember),
     route("DELETE", "/groups/{name}/members/{user}", _removes, "Take somebody out of a group",
-          lambda a: partial(people.remove, group=a.names["name"], user=a.names["user"]), status=204),
+          lambda a: partial(people.remove, group=a.names.name, user=a.names.user), status=204, names=NamedMember),
     route("GET", "/groups/{name}/keys", see("group"), "List the SSH keys that the nodes of a group's vclusters let in",
-          lambda a: partial(sshkeys.of_group, group=a.names["name"]),
-          shape=listed(GroupKeyList, GroupKey.of), reply=GroupKeyList),
+          lambda a: partial(sshkeys.of_group, group=a.names.name),
+          reply=listed(GroupKeyList, GroupKey.of), names=Named),
 )

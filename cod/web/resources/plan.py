@@ -10,10 +10,11 @@ from pydantic import Field
 from cod.flows.people.access import Claim
 from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
+from cod.pool import Tx
 from cod.states import RequestState
-from cod.web.models import REVISION, Body, Reply, Seconds, Xml
+from cod.web.models import REVISION, Body, Items, Reply, Seconds, Xml
 from cod.web.resources.documents import checked
-from cod.web.routes import ADMINS, Call, listed, number, route, see
+from cod.web.routes import ADMINS, Call, Names, Numbered, listed, number, route, see
 
 OTHERS = explain.OTHERS
 
@@ -41,10 +42,8 @@ class PlannedReply(Reply):
         return cls(kind=planned.kind, request=planned.request_id, nodes=planned.nodes, about=planned.about, **texts)
 
 
-class PlanReply(Reply):
+class PlanReply(Items[PlannedReply]):
     """What a pass would do now, in order. Nothing of it has been done."""
-
-    items: list[PlannedReply]
 
 
 class Lack(Reply):
@@ -213,23 +212,23 @@ def _held(held: Any) -> HeldReply:
     return HeldReply(vcluster=held.name, protected=held.protected or None, **own)
 
 
-def _explained(tx: Any, *, request_id: int, site: Site, groups: frozenset[int] | None, now: float) -> explain.Why:
+def _explained(tx: Tx, *, request_id: int, site: Site, groups: frozenset[int] | None, now: float) -> explain.Why:
     seen = plan.look(tx, site, now)
     return explain.waits(tx, request_id=request_id, scene=seen.scene, snapshot=seen.site, site=site, groups=groups,
                          now=now)
 
 
-def _matched(tx: Any, *, asked: explain.Asked, site: Site, groups: frozenset[int] | None, now: float) -> explain.Match:
+def _matched(tx: Tx, *, asked: explain.Asked, site: Site, groups: frozenset[int] | None, now: float) -> explain.Match:
     seen = plan.look(tx, site, now)
     return explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=groups, now=now)
 
 
-def _supposed(ask: Call) -> explain.Asked:
+def _supposed(ask: Call[Names, MatchAsk]) -> explain.Asked:
     checked(ask.body.attributes, "requires", "attributes")
     return explain.Asked(**ask.body.model_dump())
 
 
-def _asks(ask: Call) -> list[Claim]:
+def _asks(ask: Call[Names, MatchAsk]) -> list[Claim]:
     """Who may look at the group, or the vcluster; the template is one of that group's, or the site's."""
     whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
     return [Claim(Right.SEE, *whose)]
@@ -238,11 +237,11 @@ def _asks(ask: Call) -> list[Claim]:
 PLAN = (
     route("GET", "/plan", ADMINS, "Show what the resource manager's next pass would do, without doing it",
           lambda a: partial(plan.preview, site=a.site, now=a.now),
-          shape=listed(PlanReply, PlannedReply.of), reply=PlanReply),
-    route("GET", "/requests/{id}/explain", see("request", "id"),
+          reply=listed(PlanReply, PlannedReply.of)),
+    route("GET", "/requests/{id}/explain", see("request"),
           "Say why a request waits, who holds what it needs, and what would free it",
-          lambda a: partial(_explained, request_id=number(a.names["id"]), site=a.site, groups=a.who.groups, now=a.now),
-          reply=ExplainReply),
+          lambda a: partial(_explained, request_id=number(a.names.id), site=a.site, groups=a.who.groups, now=a.now),
+          reply=ExplainReply, names=Numbered),
     route("POST", "/match", _asks, "Say what would come of a request, without making it",
           lambda a: partial(_matched, asked=_supposed(a), site=a.site, groups=a.who.groups, now=a.now),
           reply=MatchReply, body=MatchAsk, quiet=True),

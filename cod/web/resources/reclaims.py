@@ -12,7 +12,7 @@ from cod.flows.scheduler import reclaims
 from cod.flows.scheduler.explain import OTHERS
 from cod.states import ReclaimState
 from cod.web.models import Body, Paged, Part, Reply
-from cod.web.routes import ANYBODY, listed, number, route, see, use
+from cod.web.routes import ANYBODY, Numbered, listed, number, route, see, use
 
 
 class ReclaimQuery(Paged):
@@ -65,22 +65,20 @@ class ReclaimReply(Reply):
                    type=view.type, block=view.block, chosen=list(view.chosen), promised=dict(view.promised))
 
 
-class ReclaimList(Part):
+class ReclaimList(Part[ReclaimReply]):
     """Reclaims, the newest first."""
-
-    items: list[ReclaimReply]
 
 
 RECLAIMS = (
     route("GET", "/reclaims", ANYBODY, "List reclaims",
           lambda a: partial(reclaims.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          shape=listed(ReclaimList, ReclaimReply.of), reply=ReclaimList, query=ReclaimQuery),
-    route("GET", "/reclaims/{id}", see("reclaim", "id"), "Show a reclaim and the nodes that were chosen for it",
-          lambda a: partial(reclaims.show, reclaim_id=number(a.names["id"]), groups=a.who.groups),
-          reply=ReclaimReply),
-    route("POST", "/reclaims/{id}/answer", use("reclaim", "id"),
+          reply=listed(ReclaimList, ReclaimReply.of), query=ReclaimQuery),
+    route("GET", "/reclaims/{id}", see("reclaim"), "Show a reclaim and the nodes that were chosen for it",
+          lambda a: partial(reclaims.show, reclaim_id=number(a.names.id), groups=a.who.groups),
+          reply=ReclaimReply, names=Numbered),
+    route("POST", "/reclaims/{id}/answer", use("reclaim"),
           "Give nodes of the kind that is taken, in place of those that were chosen",
-          lambda a: partial(reclaims.answer, reclaim_id=number(a.names["id"]), nodes_=a.body.nodes, site=a.site,
+          lambda a: partial(reclaims.answer, reclaim_id=number(a.names.id), nodes_=a.body.nodes, site=a.site,
                             now=a.now, actor=a.actor, groups=a.who.groups),
-          reply=ReclaimReply, body=ReclaimAnswer, status=202),
+          reply=ReclaimReply, body=ReclaimAnswer, status=202, names=Numbered),
 )

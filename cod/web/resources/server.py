@@ -14,7 +14,7 @@ from cod.flows import views
 from cod.model import Site
 from cod.states import NodeEvent, NodeState
 from cod.web.models import Paged, Part, Query, Reply
-from cod.web.routes import ADMINS, ANYBODY, listed, nothing, route
+from cod.web.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
 
 
 class ConflictReply(Reply):
@@ -42,10 +42,8 @@ class ConflictQuery(Paged):
     sort: Literal["id", "-id"] = "-id"
 
 
-class ConflictList(Part):
+class ConflictList(Part[ConflictReply]):
     """The newest conflicts first."""
-
-    items: list[ConflictReply]
 
 
 class Arrow(Reply):
@@ -145,9 +143,11 @@ SERVER = (
     route("GET", "/conflicts", ADMINS,
           "List address and identity conflicts, newest first",
           lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
-          shape=listed(ConflictList, ConflictReply.of), reply=ConflictList, query=ConflictQuery),
-    route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()), reply=Lifecycle),
+          reply=listed(ConflictList, ConflictReply.of), query=ConflictQuery),
+    route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()),
+          reply=as_it_is(Lifecycle)),
     route("GET", "/health", ANYBODY, "Does the server answer, and its database?",
-          lambda a: views.alive if a.is_stranger else views.counts, shape=_health, reply=Health, open=True),
-    route("GET", "/server", ANYBODY, "Show what this server is", lambda a: nothing(_info(a.site)), reply=ServerInfo),
+          lambda a: views.alive if a.is_stranger else views.counts, reply=Shaped(Health, _health), open=True),
+    route("GET", "/server", ANYBODY, "Show what this server is", lambda a: nothing(_info(a.site)),
+          reply=as_it_is(ServerInfo)),
 )

@@ -8,16 +8,32 @@ from operator import attrgetter
 from threading import Lock
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from cod import model
 from cod.flows.images import images, templates
 from cod.flows.people.access import Claim
 from cod.images.verify import verify
 from cod.model import Right
-from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply, Sha256
+from cod.pool import Tx
+from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply, ReplyOf, Sha256
 from cod.web.resources.documents import checked
-from cod.web.routes import ADMINS, ANYBODY, Call, in_parts, listed, owner, route, see, use
+from cod.web.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    Names,
+    Shaped,
+    Worked,
+    in_parts,
+    listed,
+    owner,
+    route,
+    see,
+    use,
+)
 from cod.wire import xmldoc
 
 RAW = "take it in although it holds neither a partition table nor a file system that is known here"
@@ -45,7 +61,7 @@ class UploadCreate(Body):
     raw: bool = Field(default=False, description=RAW)
 
 
-class UploadReply(Reply):
+class UploadReply(ReplyOf[model.Upload]):
     """A file on its way in: `offset` of its `size` bytes are on the server's disk. It is given up at `expires_at`
     unless more of it comes."""
 
@@ -68,13 +84,11 @@ class UploadQuery(Paged):
     sort: Literal["name", "-name", "created_at", "-created_at", "expires_at", "-expires_at"] = "name"
 
 
-class UploadList(Part):
+class UploadList(Part[UploadReply]):
     """Uploads under way."""
 
-    items: list[UploadReply]
 
-
-class ImageReply(Reply):
+class ImageReply(ReplyOf[model.ImageView]):
     """An image. `name` is its full name: 'physics/debian', or 'debian' of the site's. `size` is of the disk, `used` of
     its used chunks, `stored` of the served form; `sector` is the bytes of the logical sectors of the disks that it is
     for, 0 if any will do; `used_by` are templates that name it, as 'name@revision', as far as one may see them."""
@@ -102,10 +116,8 @@ class ImageQuery(Paged):
                   "-group"] = "name"
 
 
-class ImageList(Part):
+class ImageList(Part[ImageReply]):
     """Images."""
-
-    items: list[ImageReply]
 
 
 class Verified(Reply):
@@ -131,7 +143,7 @@ class TemplateQuery(Paged):
     name: str = Field(default="", max_length=FULL, description="all revisions of this one, not the newest of each")
 
 
-class TemplateReply(Reply):
+class TemplateReply(ReplyOf[model.Template]):
     """A revision of a template."""
 
     name: str
@@ -147,10 +159,8 @@ class TemplateInFull(TemplateReply):
     document: str
 
 
-class TemplateList(Part):
+class TemplateList(Part[TemplateReply]):
     """Templates."""
-
-    items: list[TemplateReply]
 
 
 class TemplateFault(Reply):
@@ -181,12 +191,12 @@ def _read_again(ask: Call, image: model.Image) -> Verified:
     return Verified(ok=not found.bad, chunks=found.chunks, bad=list(found.bad))
 
 
-def _read_template(ask: Call) -> Any:
+def _read_template(ask: Call[Names, TemplateDocument]) -> Any:
     """In a thread: the document, read. Raises `Refused`."""
     return templates.read(checked(ask.body.document, "template", "document"))
 
 
-def _faults(ask: Call) -> Any:
+def _faults(ask: Call[Names, TemplateDocument]) -> Any:
     """In a thread: the document, read; or the faults that it shows before the database is asked."""
     try:
         xmldoc.parse(ask.body.document.encode(), "template")
@@ -197,7 +207,7 @@ def _faults(ask: Call) -> Any:
         return [TemplateFault(line=_line(ask.body.document, fault.sentence), sentence=fault.sentence)]
 
 
-def _check_template(tx: Any, read: Any, document: str, group: str) -> list[TemplateFault]:
+def _check_template(tx: Tx, read: Any, document: str, group: str) -> list[TemplateFault]:
     if isinstance(read, list):
         return read
     try:
@@ -215,17 +225,24 @@ def _line(document: str, sentence: str) -> int:
     return next((number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line), 0)
 
 
-def _adds(ask: Call) -> list[Claim]:
+def _adds(ask: Call[Names, TemplateDocument]) -> list[Claim]:
     """Members and owners of the group that it shall belong to; for the site, its administrators."""
     return [owner(ask.body.group)]
 
 
-def _lists(ask: Call) -> list[Claim]:
+def _lists(ask: Call[Names, BaseModel, TemplateQuery]) -> list[Claim]:
     """Everybody who is signed in; those of one template, who may look at it."""
     return [Claim(Right.SEE, "template", ask.query.name) if ask.query.name else Claim(Right.ANY)]
 
 
-def _checks(ask: Call) -> list[Claim]:
+def listed_templates(ask: Call[Names, BaseModel, TemplateQuery]) -> Flow[model.Listed[model.Template]]:
+    """The newest revision of each template, or all of one."""
+    return in_parts(partial(templates.every, name=ask.query.name, groups=ask.who.groups), ask.query.page,
+                    lambda one: (one.name,), name=lambda one: f"{one.name}@{one.revision:09}",
+                    created_at=attrgetter("created_at"))
+
+
+def _checks(ask: Call[Names, TemplateDocument]) -> list[Claim]:
     """Everybody who is signed in; for a group, who is in it."""
     return [Claim(Right.SEE, "group", ask.body.group) if ask.body.group else Claim(Right.ANY)]
 
@@ -235,28 +252,25 @@ IMAGES = (
           lambda a: in_parts(partial(images.every, groups=a.who.groups), a.query.page, attrgetter("name", "group"),
                              name=attrgetter("name"), created_at=attrgetter("created_at"), group=attrgetter("group"),
                              stored=attrgetter("stored"), state=attrgetter("state")),
-          shape=listed(ImageList, ImageReply.model_validate), reply=ImageList, query=ImageQuery),
+          reply=listed(ImageList, ImageReply.of), query=ImageQuery),
     route("GET", "/images/{name}", see("image"), "Show an image",
-          lambda a: partial(images.show, name=a.names["name"], groups=a.who.groups), reply=ImageReply),
+          lambda a: partial(images.show, name=a.names.name, groups=a.who.groups), reply=ImageReply, names=Named),
     route("POST", "/images", ADMINS, "Take in a file of the server as an image",
           lambda a: partial(images.add, name=a.body.name, source=a.body.path, sha256=a.body.sha256 or "",
                             plain=a.body.plain, raw=a.body.raw, group=a.body.group, now=a.now),
           reply=ImageReply, body=ImageAdd, status=202, local=True, makes="/images/{name}"),
     route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
-          lambda a: partial(images.show, name=a.names["name"]), work=_read_again, reply=Verified, quiet=True,
-          dear=True),
+          lambda a: partial(images.show, name=a.names.name), reply=Worked(Verified, _read_again), quiet=True,
+          dear=True, names=Named),
     route("DELETE", "/images/{name}", use("image"), "Delete an image that no template names",
-          lambda a: partial(images.delete, name=a.names["name"]), status=204),
+          lambda a: partial(images.delete, name=a.names.name), status=204, names=Named),
 )
 
 TEMPLATES = (
     route("GET", "/templates", _lists, "List templates: the newest revision of each, or all of one",
-          lambda a: in_parts(partial(templates.every, name=a.query.name, groups=a.who.groups), a.query.page,
-                             lambda one: (one.name,), name=lambda one: f"{one.name}@{one.revision:09}",
-                             created_at=attrgetter("created_at")),
-          shape=listed(TemplateList, TemplateReply.model_validate), reply=TemplateList, query=TemplateQuery),
+          listed_templates, reply=listed(TemplateList, TemplateReply.of), query=TemplateQuery),
     route("GET", "/templates/{name}", see("template"), "Show a template: 'name' or 'name@revision'",
-          lambda a: partial(templates.resolve, name=a.names["name"]), reply=TemplateInFull),
+          lambda a: partial(templates.resolve, name=a.names.name), reply=TemplateInFull, names=Named),
     route("POST", "/templates", _adds,
           "Add a template; a changed document becomes a new revision",
           lambda a: partial(templates.add, document=a.body.document, configuration=a.prepared, group=a.body.group,
@@ -265,10 +279,10 @@ TEMPLATES = (
           makes="/templates/{name}@{revision}"),
     route("POST", "/templates/check", _checks, "Say what is wrong with a template's document; nothing is stored",
           lambda a: partial(_check_template, read=a.prepared, document=a.body.document, group=a.body.group),
-          shape=lambda faults: TemplateCheck(ok=not faults, faults=faults), reply=TemplateCheck,
+          reply=Shaped(TemplateCheck, lambda faults: TemplateCheck(ok=not faults, faults=faults)),
           body=TemplateDocument, quiet=True, before=_faults, dear=True),
     route("DELETE", "/templates/{name}", use("template"),
           "Retire a revision, or all of a template's, that nothing uses",
-          lambda a: partial(templates.retire, name=a.names["name"], now=a.now),
-          shape=listed(TemplateList, TemplateReply.model_validate), reply=TemplateList),
+          lambda a: partial(templates.retire, name=a.names.name, now=a.now),
+          reply=listed(TemplateList, TemplateReply.of), names=Named),
 )

@@ -8,24 +8,25 @@ from operator import attrgetter
 
 from cod.flows.images import uploads
 from cod.flows.people.access import Claim
+from cod.model import Upload
 from cod.web.resources.software import UploadCreate, UploadList, UploadQuery, UploadReply
-from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, owner, route, see, use
+from cod.web.routes import ANYBODY, Call, Flow, Names, Numbered, in_parts, listed, owner, route, see, use
 
 
-def _owner(ask: Call) -> list[Claim]:
+def _owner(ask: Call[Names, UploadCreate]) -> list[Claim]:
     """For a group its members may, for the site its administrators."""
     return [owner(ask.body.group)]
 
 
-def _create(ask: Call) -> Flow:
+def _create(ask: Call[Names, UploadCreate]) -> Flow[Upload]:
     asked = ask.body
     return partial(uploads.create, upload_id=secrets.token_hex(16), name=asked.name, group=asked.group, size=asked.size,
                    sha256=asked.sha256 or "", plain=asked.plain, raw=asked.raw, actor=ask.actor, rules=ask.site.images,
                    now=ask.now)
 
 
-def _one(ask: Call) -> Flow:
-    return partial(uploads.one, upload_id=ask.names["id"], now=ask.now)
+def _one(ask: Call[Numbered]) -> Flow[Upload]:
+    return partial(uploads.one, upload_id=ask.names.id, now=ask.now)
 
 
 UPLOADS = (
@@ -33,13 +34,13 @@ UPLOADS = (
           lambda a: in_parts(partial(uploads.every, groups=a.who.groups), a.query.page, attrgetter("name", "group"),
                              name=attrgetter("name"), created_at=attrgetter("created_at"),
                              expires_at=attrgetter("expires_at")),
-          shape=listed(UploadList, UploadReply.model_validate), reply=UploadList, query=UploadQuery),
+          reply=listed(UploadList, UploadReply.of), query=UploadQuery),
     route("POST", "/uploads", _owner, "Begin an upload; its first piece may come along", _create,
           reply=UploadReply, body=UploadCreate, status=201, upload=True, makes="/uploads/{id}"),
-    route("GET", "/uploads/{id}", see("upload", "id"), "Show an upload; HEAD tells where to go on", _one,
-          reply=UploadReply, upload=True),
-    route("PATCH", "/uploads/{id}", use("upload", "id"), "Send the next piece; the last one makes the image", _one,
-          status=204, upload=True),
-    route("DELETE", "/uploads/{id}", use("upload", "id"), "Give an upload up",
-          lambda a: partial(uploads.drop, upload_id=a.names["id"]), status=204, upload=True),
+    route("GET", "/uploads/{id}", see("upload"), "Show an upload; HEAD tells where to go on", _one,
+          reply=UploadReply, upload=True, names=Numbered),
+    route("PATCH", "/uploads/{id}", use("upload"), "Send the next piece; the last one makes the image", _one,
+          status=204, upload=True, names=Numbered),
+    route("DELETE", "/uploads/{id}", use("upload"), "Give an upload up",
+          lambda a: partial(uploads.drop, upload_id=a.names.id), status=204, upload=True, names=Numbered),
 )

@@ -7,14 +7,14 @@ from functools import partial
 from io import StringIO
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from cod.flows.people.access import Claim
 from cod.flows.scheduler import usage
 from cod.model import Right
 from cod.web.models import Query, Reply
 from cod.web.resources.energy import Moment
-from cod.web.routes import ANYBODY, Call, route
+from cod.web.routes import ANYBODY, Call, Names, route
 
 Format = Literal["json", "csv"] | None
 
@@ -73,7 +73,7 @@ class ChartReply(Reply):
         return out.getvalue()
 
 
-def _reads(ask: Call) -> list[Claim]:
+def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[Claim]:
     """Everybody who is signed in, of the groups that they are in."""
     named = [Claim(Right.SEE, kind, getattr(ask.query, kind)) for kind in ("group", "vcluster")
              if getattr(ask.query, kind)]

@@ -12,7 +12,8 @@ from cod.flows import views
 from cod.flows.notices import vcms
 from cod.flows.people.access import Claim
 from cod.flows.scheduler import requests, vclusters
-from cod.model import Refused, Right
+from cod.model import Refused, Result, Right
+from cod.pool import Tx
 from cod.states import RequestState, VclusterState
 from cod.web.models import (
     REVISION,
@@ -28,7 +29,9 @@ from cod.web.models import (
 )
 from cod.web.resources.documents import checked
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
-from cod.web.routes import ANYBODY, Call, Flow, listed, number, route, see, use
+from cod.web.routes import ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, listed, number, route, see, use
+
+_Shown = tuple[model.VclusterView, list[model.NodeView]]
 
 
 class TupleAsk(Body):
@@ -127,15 +130,13 @@ class VclusterInFull(VclusterReply):
     nodes: list[NodeReply]
 
     @classmethod
-    def of_parts(cls, parts: tuple[model.VclusterView, list[model.NodeView]]) -> VclusterInFull:
+    def of_parts(cls, parts: _Shown) -> VclusterInFull:
         """From the view and its nodes."""
         return cls(**_vcluster(parts[0]), nodes=[NodeReply.of(each) for each in parts[1]])
 
 
-class VclusterList(Part):
+class VclusterList(Part[VclusterReply]):
     """Vclusters."""
-
-    items: list[VclusterReply]
 
 
 def _vcluster(view: model.VclusterView) -> dict[str, Any]:
@@ -199,25 +200,24 @@ class RequestReply(Reply):
         return cls(**own, vcluster=view.vcluster, tuples=tuples)
 
 
-class RequestList(Part):
+class RequestList(Part[RequestReply]):
     """Requests, the newest first."""
 
-    items: list[RequestReply]
 
-
-def _vcluster_wanted(ask: Call) -> Flow:
+def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     checked(ask.body.attributes, "requires", "attributes")
     words = ask.body.model_dump(exclude={"also"})
     inside = words.pop("vcm_inside")
     also = [vclusters.Also(each.count, checked(each.attributes, "requires", f"also.{place}.attributes"), each.template)
             for place, each in enumerate(ask.body.also)]
-    create: Flow = partial(vclusters.create, also=also, key=ask.key, site=ask.site, now=ask.now, **words)
+    create: Flow[Result[_Shown]] = partial(
+        vclusters.create, also=also, key=ask.key, site=ask.site, now=ask.now, **words)
     if not inside:
         return create
     if ask.authority is None or not ask.site.nmp_port:
         raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file", "vcm_inside")
 
-    def with_vcm(tx: Any) -> Any:
+    def with_vcm(tx: Tx) -> Result[_Shown]:
         """In one transaction: before its node is primed."""
         made = create(tx)
         vcms.enrol_inside(tx, vcluster=ask.body.name, head=None, now=ask.now, anew=False)
@@ -226,59 +226,61 @@ def _vcluster_wanted(ask: Call) -> Flow:
     return with_vcm
 
 
-def _nodes_wanted(ask: Call) -> Flow:
+def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
     wanted = [
         requests.Asked(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
         for place, each in enumerate(ask.body.tuples)]
-    return partial(requests.submit, vcluster=ask.names["name"], key=ask.key, now=ask.now, wanted=wanted,
+    return partial(requests.submit, vcluster=ask.names.name, key=ask.key, now=ask.now, wanted=wanted,
                    spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
 
 
-def _creates(ask: Call) -> list[Claim]:
+def _creates(ask: Call[Names, VclusterCreate]) -> list[Claim]:
     """Members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
     return [Claim(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group", ask.body.group)]  # as to enrol a VCM
 
 
+_IN_FULL = Shaped(VclusterInFull, VclusterInFull.of_parts)
+
 VCLUSTERS = (
     route("GET", "/vclusters", ANYBODY, "List vclusters",
           lambda a: partial(views.vcluster_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          shape=listed(VclusterList, VclusterReply.of), reply=VclusterList, query=VclusterQuery),
+          reply=listed(VclusterList, VclusterReply.of), query=VclusterQuery),
     route("GET", "/vclusters/{name}", see("vcluster"), "Show a vcluster with its nodes",
-          lambda a: partial(views.vcluster, name=a.names["name"], policy=a.site.policy), reply=VclusterInFull,
-          sketch=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names["name"]))),
+          lambda a: partial(views.vcluster, name=a.names.name, policy=a.site.policy), reply=_IN_FULL,
+          sketch=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names.name)), names=Named),
     route("GET", "/vclusters/{name}/history", see("vcluster"),
           "List the transitions of nodes while a vcluster held them",
-          lambda a: partial(views.vcluster_history, name=a.names["name"], page=a.query.page, groups=a.who.groups),
-          shape=listed(HistoryList, Move.model_validate), reply=HistoryList, query=HistoryQuery),
+          lambda a: partial(views.vcluster_history, name=a.names.name, page=a.query.page, groups=a.who.groups),
+          reply=listed(HistoryList, Move.of), query=HistoryQuery, names=Named),
     route("POST", "/vclusters", _creates, "Create a vcluster; its nodes come when the manager grants them",
-          _vcluster_wanted, reply=VclusterInFull, body=VclusterCreate, status=202, makes="/vclusters/{name}"),
+          _vcluster_wanted, reply=_IN_FULL, body=VclusterCreate, status=202, makes="/vclusters/{name}"),
     route("POST", "/vclusters/{name}/resize", use("vcluster"), "Ask for more nodes, or give some back",
-          lambda a: partial(vclusters.resize, name=a.names["name"], key=a.key, site=a.site, now=a.now, actor=a.actor,
+          lambda a: partial(vclusters.resize, name=a.names.name, key=a.key, site=a.site, now=a.now, actor=a.actor,
                             **a.body.model_dump()),
-          reply=VclusterInFull, body=Resize, status=202),
+          reply=_IN_FULL, body=Resize, status=202, names=Named),
     route("POST", "/vclusters/{name}/extend", use("vcluster"), "Extend the lease",
-          lambda a: partial(vclusters.extend, name=a.names["name"], lease=a.body.lease, site=a.site,
+          lambda a: partial(vclusters.extend, name=a.names.name, lease=a.body.lease, site=a.site,
                             now=a.now),
-          reply=VclusterInFull, body=Extend),
+          reply=_IN_FULL, body=Extend, names=Named),
     route("POST", "/vclusters/{name}/release", use("vcluster"), "Give back some nodes",
-          lambda a: partial(vclusters.release, name=a.names["name"], nodes_=a.body.nodes, site=a.site, now=a.now,
+          lambda a: partial(vclusters.release, name=a.names.name, nodes_=a.body.nodes, site=a.site, now=a.now,
                             actor=a.actor),
-          reply=VclusterInFull, body=Release, status=202),
+          reply=_IN_FULL, body=Release, status=202, names=Named),
     route("DELETE", "/vclusters/{name}", use("vcluster"), "Give back all nodes and end the vcluster",
-          lambda a: partial(vclusters.delete, name=a.names["name"], site=a.site, now=a.now, actor=a.actor),
-          reply=VclusterInFull, status=202),
+          lambda a: partial(vclusters.delete, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+          reply=_IN_FULL, status=202, names=Named),
 )
 
 REQUESTS = (
     route("GET", "/requests", ANYBODY, "List requests for nodes",
           lambda a: partial(views.request_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          shape=listed(RequestList, RequestReply.of), reply=RequestList, query=RequestQuery),
-    route("GET", "/requests/{id}", see("request", "id"), "Show a request and why it waits",
-          lambda a: partial(views.request, request_id=number(a.names["id"])), reply=RequestReply),
+          reply=listed(RequestList, RequestReply.of), query=RequestQuery),
+    route("GET", "/requests/{id}", see("request"), "Show a request and why it waits",
+          lambda a: partial(views.request, request_id=number(a.names.id)), reply=RequestReply, names=Numbered),
     route("POST", "/vclusters/{name}/requests", use("vcluster"), "Ask for more nodes: all of the tuples, or nothing",
-          _nodes_wanted, reply=RequestReply, body=RequestSubmit, status=202, makes="/requests/{id}"),
-    route("DELETE", "/requests/{id}", use("request", "id"), "Withdraw a request that waits",
-          lambda a: partial(requests.withdraw, request_id=number(a.names["id"]), reason=f"withdrawn by {a.actor}",
+          _nodes_wanted, reply=RequestReply, body=RequestSubmit, status=202, makes="/requests/{id}", names=Named),
+    route("DELETE", "/requests/{id}", use("request"), "Withdraw a request that waits",
+          lambda a: partial(requests.withdraw, request_id=number(a.names.id), reason=f"withdrawn by {a.actor}",
                             now=a.now),
-          reply=RequestReply),
+          reply=RequestReply, names=Numbered),
 )

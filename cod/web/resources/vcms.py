@@ -6,15 +6,16 @@ from datetime import UTC, datetime
 from functools import partial
 from ipaddress import IPv4Address
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from cod.flows.notices import vcms
 from cod.model import Refused, VcmView
+from cod.pool import Tx
 from cod.security.ca import Issued
 from cod.web.models import Body, Paged, Part, Reply
-from cod.web.routes import ANYBODY, Call, Flow, in_parts, listed, manage, route, see
+from cod.web.routes import ANYBODY, Call, Flow, Named, as_it_is, in_parts, listed, manage, route, see
 
 Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
 
@@ -62,10 +63,8 @@ class VcmQuery(Paged):
     sort: Literal["vcluster", "-vcluster", "enrolled_at", "-enrolled_at"] = "vcluster"
 
 
-class VcmList(Part):
+class VcmList(Part[VcmReply]):
     """VCMs."""
-
-    items: list[VcmReply]
 
 
 class VcmEnrolled(Reply):
@@ -84,20 +83,23 @@ class VcmEnrolled(Reply):
     primed: bool = False
 
 
-def _enrol(ask: Call) -> Flow:
+_Ask = Call[Named, VcmEnrol]
+
+
+def _enrol(ask: _Ask) -> Flow[VcmEnrolled]:
     """Nothing is issued, or said about the site, before it is known that whoever asks may."""
     return lambda tx: _issued(ask, tx)(tx)
 
 
-def _issued(ask: Call, tx: Any) -> Flow:
+def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
     """A certificate is issued, and its number written down with the same stroke."""
-    name, address = ask.names["name"], ask.body.address or ""
+    name, address = ask.names.name, ask.body.address or ""
     if ask.body.inside:
         return _inside(ask, name)
     port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, tx, name)
     servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
 
-    def enrol(tx: Any) -> VcmEnrolled:
+    def enrol(tx: Tx) -> VcmEnrolled:
         vcms.enrol(tx, vcluster=name, serial=issued.serial, address=address, now=ask.now,
                    ends_at=issued.ends_at or None)
         return VcmEnrolled(
@@ -108,14 +110,14 @@ def _issued(ask: Call, tx: Any) -> Flow:
     return enrol
 
 
-def _inside(ask: Call, name: str) -> Flow:
+def _inside(ask: _Ask, name: str) -> Flow[VcmEnrolled]:
     """Nothing is issued now: the node gets an invitation when it is primed."""
     if ask.body.plain or ask.body.address:
         raise Refused("invalid", "a VCM inside its vcluster is known by its certificate, and comes from its node",
                       "inside")
     _port(ask)
 
-    def enrol(tx: Any) -> VcmEnrolled:
+    def enrol(tx: Tx) -> VcmEnrolled:
         view, to_come = vcms.enrol_inside(tx, vcluster=name, head=ask.body.head, now=ask.now)
         return VcmEnrolled(vcluster=name, serial="", key="", certificate="", authority="", servers=[],
                              configuration="", head=view.vcm.head, primed=not to_come)
@@ -129,7 +131,7 @@ def _port(ask: Call) -> int:
     return ask.site.nmp_port
 
 
-def _certified(ask: Call, tx: Any, name: str) -> tuple[int, Issued, bytes]:
+def _certified(ask: _Ask, tx: Tx, name: str) -> tuple[int, Issued, bytes]:
     port = _port(ask)
     vcms.check(tx, name)  # not each word can stand in a certificate
     assert ask.authority is not None
@@ -150,14 +152,14 @@ VCMS = (
           lambda a: in_parts(partial(vcms.every, groups=a.who.groups), a.query.page,
                              lambda one: (one.vcluster, one.vcm.about), "vcluster", vcluster=attrgetter("vcluster"),
                              enrolled_at=attrgetter("vcm.enrolled_at")),
-          shape=listed(VcmList, VcmReply.of), reply=VcmList, query=VcmQuery),
+          reply=listed(VcmList, VcmReply.of), query=VcmQuery),
     route("GET", "/vclusters/{name}/vcm", see("vcluster"), "Show a vcluster's manager",
-          lambda a: partial(vcms.show, vcluster=a.names["name"]), shape=VcmReply.of, reply=VcmReply),
+          lambda a: partial(vcms.show, vcluster=a.names.name), reply=VcmReply, names=Named),
     route("POST", "/vclusters/{name}/vcm", manage("vcluster"),
           "Enrol a manager for a vcluster: a key and a certificate, shown once. "
           "Whoever was enrolled before may not speak for it any more", _enrol,
-          shape=lambda enrolled: enrolled, reply=VcmEnrolled, body=VcmEnrol, status=201, secret=True,
-          action="vcm enrol"),
+          reply=as_it_is(VcmEnrolled), body=VcmEnrol, status=201, secret=True,
+          action="vcm enrol", names=Named),
     route("DELETE", "/vclusters/{name}/vcm", manage("vcluster"), "Let nobody speak for a vcluster any more",
-          lambda a: partial(vcms.revoke, vcluster=a.names["name"]), status=204),
+          lambda a: partial(vcms.revoke, vcluster=a.names.name), status=204, names=Named),
 )

@@ -101,8 +101,9 @@ class FormRequest(UploadRequest):
             "size": self._form.size, "plain": fields.get("plain") == "true",
             "raw": fields.get("raw") == "true"})
         self._check_upload(_ROUTE, body)
-        self._upload = made = await carry_out(self.context, _ROUTE, self._ask(who, {}, body, None))
+        made = await carry_out(self.context, _ROUTE, self._ask(_ROUTE, who, {}, body, None))
         assert isinstance(made, Upload)
+        self._upload = made
         return await self.context.intake.begin(made, None, _Flow(self))
 
     def _sender(self) -> Who:

@@ -154,7 +154,7 @@ class Intake:
         if who is not None:
             flow = partial(noted, flow=flow, who=who, change=_arrival(upload), now=self.clock())
         try:
-            result: Result = await self.pool.run(flow)
+            result: Result[Image] = await self.pool.run(flow)
         except Refused as no:
             if no.code == "invalid":
                 await self.drop(upload)

@@ -18,7 +18,7 @@ from cod.web.conditions import encoded
 from cod.web.errors import HttpProblem
 from cod.web.resources import ROUTES
 from cod.web.resources.software import UploadReply
-from cod.web.routes import Call, Route, find, unquoted
+from cod.web.routes import Call, Flow, Route, find, named, unquoted
 from cod.web.streaming import StreamingRequest
 from cod.web.uploads import tus
 from cod.web.uploads.piece import Connection, Piece
@@ -47,9 +47,11 @@ class UploadRequest(StreamingRequest):
     def _check_script(self) -> None:
         """Raise `HttpProblem` where a foreign page's script asks."""
 
-    def _ask(self, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None) -> Call:
+    def _ask(
+        self, route: Route, who: Who, names: Mapping[str, str], body: Any, query: Any, key: str | None = None
+    ) -> Call:
         context = self.context
-        return Call(context.site, context.clock(), who, context.images, names, body, query,
+        return Call(context.site, context.clock(), who, context.images, named(route.path, names), body, query,
                     key or secrets.token_hex(16),
                     context.webhook_key, context.authority, context.consoles, fingerprint=context.fingerprint())
 
@@ -96,10 +98,11 @@ class UploadRequest(StreamingRequest):
         if route.method == "POST":
             body = self._creation(route)
             self._check_upload(route, body)
-            made: Upload = await carry_out(self.context, route, self._ask(who, names, body, None))
+            made = await carry_out(self.context, route, self._ask(route, who, names, body, None))
+            assert isinstance(made, Upload)
             return made
-        ask = self._ask(who, names, None, None)
-        flow = partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask))
+        ask = self._ask(route, who, names, None, None)
+        flow: Flow[Any] = partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask))
         found: Upload = await self.context.pool.read(flow)
         return found
 
@@ -133,7 +136,8 @@ class UploadRequest(StreamingRequest):
     def _creation(self, route: Route) -> BaseModel:
         """The body of a creation that headers tell. Raises `HttpProblem`."""
         assert route.body is not None
-        return checked(route.body, tus.creation(self.getHeader) or {})
+        body: BaseModel = checked(route.body, tus.creation(self.getHeader) or {})
+        return body
 
     async def _about_upload(self, route: Route, upload: Upload) -> Upload:
         """What is to be done and told beside the flow, once it is committed."""

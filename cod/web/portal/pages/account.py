@@ -8,13 +8,13 @@ from typing import Any
 from cod.flows.people import people, signin, sshkeys, tokens
 from cod.web.portal.formatting import count
 from cod.web.portal.forms import seconds
-from cod.web.portal.page import Action, Page, api, to, together
-from cod.web.routes import Call, Flow
+from cod.web.portal.page import Action, Loading, Page, api, to, together
+from cod.web.routes import Call
 
 PATH = "/account"
 
 
-def _account(ask: Call) -> Flow:
+def _account(ask: Call) -> Loading:
     return together(
         myself=partial(people.me, who=ask.who), keys=partial(sshkeys.mine, who=ask.who),
         sessions=partial(signin.every, who=ask.who, rules=ask.site.signin, now=ask.now),

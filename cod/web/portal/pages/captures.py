@@ -8,12 +8,13 @@ from cod.flows import views
 from cod.flows.nodes import captures
 from cod.flows.people.access import offered
 from cod.model import CaptureView, Refused, Right
+from cod.pool import Tx
 from cod.states import CaptureState, NodeState
 from cod.web.portal.forms import Fields, body_of
-from cod.web.portal.page import Action, Page, api, to
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.resources.captures import CAPTURES, CaptureQuery, CaptureWish
-from cod.web.routes import ANYBODY, Call, Flow, see
+from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 NODE = "/nodes/{name}"
 SHOWN = NODE + "/capture"
@@ -21,14 +22,14 @@ _OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _CAN = (NodeState.ACTIVE, NodeState.INACTIVE, NodeState.OFF)
 
 
-def _list(ask: Call) -> Flow:
+def _list(ask: PageCall[Names, CaptureQuery]) -> Loading:
     whole = CAPTURES[0].call(ask)
     return lambda tx: {"found": whole(tx)}
 
 
-def _one(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        name = ask.names["name"]
+def _one(ask: PageCall[Named]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        name = ask.names.name
         view = views.node(tx, name, ask.site.policy)
         last = _last(tx, name, ask)
         holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
@@ -40,7 +41,7 @@ def _one(ask: Call) -> Flow:
     return load
 
 
-def _last(tx: Any, name: str, ask: Call) -> CaptureView | None:
+def _last(tx: Tx, name: str, ask: Call) -> CaptureView | None:
     """The node's newest capture, where there is one that who asks may see."""
     try:
         return captures.show(tx, name=name, groups=ask.who.groups)

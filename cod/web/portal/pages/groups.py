@@ -13,14 +13,15 @@ from cod.flows.people import groups, invitations, people, sshkeys
 from cod.flows.people.access import offered
 from cod.model import Page as Part
 from cod.model import Right
+from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, api, to
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
 from cod.web.resources.energy import EnergyReport
 from cod.web.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
 from cod.web.resources.notices import DeliveryQuery, DeliveryReply
-from cod.web.routes import ANYBODY, Call, Flow, see
+from cod.web.routes import ANYBODY, Call, Named, NamedMember, Names, see
 
 SHOWN = "/groups/{name}"
 EVENTS = {"notices": "notices for people", "vclusters": "what happens to virtual clusters",
@@ -30,10 +31,10 @@ ROLES = {"owner": "works with everything, says who may, and how it is told thing
 _BYTES = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
-def _list(ask: Call) -> Flow:
+def _list(ask: PageCall[Names, GroupQuery]) -> Loading:
     whole = GROUPS[0].call(ask)
 
-    def load(tx: Any) -> dict[str, Any]:
+    def load(tx: Tx) -> dict[str, Any]:
         found = whole(tx)
         held: Counter[str] = Counter()
         for view in views.vcluster_list(tx, groups=ask.who.groups):
@@ -43,9 +44,9 @@ def _list(ask: Call) -> Flow:
     return load
 
 
-def _one(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        group = groups.one(tx, ask.names["name"])
+def _one(ask: PageCall[Named]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        group = groups.one(tx, ask.names.name)
         only = frozenset({group.id})
         owns = offered(ask.who, Right.MANAGE, group.id)
         vclusters = views.vcluster_list(tx, groups=only)
@@ -64,13 +65,13 @@ def _one(ask: Call) -> Flow:
     return load
 
 
-def _deliveries(tx: Any, group: str, page: Part, **filters: Any) -> Any:
+def _deliveries(tx: Tx, group: str, page: Part, **filters: Any) -> Any:
     return notices.deliveries(tx, group=group, page=page, **filters).each(DeliveryReply.of_pair)
 
 
-def _log(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        group = groups.one(tx, ask.names["name"])
+def _log(ask: PageCall[Named, DeliveryQuery]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        group = groups.one(tx, ask.names.name)
         return {"g": group, "owns": offered(ask.who, Right.MANAGE, group.id),
                 "found": _deliveries(tx, group.name, ask.query.page, **ask.query.filters)}
 
@@ -128,10 +129,10 @@ def _role_said(ask: Call, reply: Any) -> str:
     return f"{reply.user} is {reply.role} of {reply.group}."
 
 
-def _left(ask: Call, reply: Any) -> str:
+def _left(ask: Call[NamedMember], reply: Any) -> str:
     """Whoever leaves a group does not see it any more."""
-    gone = not ask.who.admin and ask.names["user"] == ask.who.name.partition(":")[2]
-    return "/groups" if gone else f"/groups/{ask.names['name']}"
+    gone = not ask.who.admin and ask.names.user == ask.who.name.partition(":")[2]
+    return "/groups" if gone else f"/groups/{ask.names.name}"
 
 
 _SECRET = SHOWN + "/webhook-secret"
@@ -144,12 +145,12 @@ ACTIONS = (
     Action(SHOWN + "/settings", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_told),
     Action(SHOWN + "/limits", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_limited),
     Action(SHOWN + "/remove", api("DELETE", SHOWN), SHOWN, to("/groups"),
-           lambda ask, reply: f"Group {ask.names['name']} is removed."),
+           lambda ask, reply: f"Group {ask.names.name} is removed."),
     Action(SHOWN + "/members", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role,
            names=lambda names, fields: {**names, "user": fields.one("user").strip()}),
     Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
     Action(_MEMBER + "/remove", api("DELETE", _MEMBER), SHOWN, _left,
-           lambda ask, reply: f"{ask.names['user']} is no longer in {ask.names['name']}."),
+           lambda ask, reply: f"{ask.names.user} is no longer in {ask.names.name}."),
     Action(SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="link.html"),
     Action(SHOWN + "/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), SHOWN, to(SHOWN),
            lambda ask, reply: "That link cannot be used any more."),

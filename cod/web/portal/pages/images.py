@@ -6,40 +6,41 @@ from typing import Any
 
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
-from cod.web.portal.page import Action, Page, api, to
+from cod.pool import Tx
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.resources.software import IMAGES, ImageQuery, Verified
-from cod.web.routes import ANYBODY, Call, Flow, see
+from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 SHOWN, NEW = "/images/{name}", "/images/new"
 
 
-def _list(ask: Call) -> Flow:
+def _list(ask: PageCall[Names, ImageQuery]) -> Loading:
     whole = IMAGES[0].call(ask)
 
-    def load(tx: Any) -> dict[str, Any]:
+    def load(tx: Tx) -> dict[str, Any]:
         return {"found": whole(tx), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
                 "served": images.is_served(tx, ask.now)}
 
     return load
 
 
-def _rooms(tx: Any, ask: Call) -> list[tuple[str, int, int | None]]:
+def _rooms(tx: Tx, ask: Call) -> list[tuple[str, int, int | None]]:
     """(group, bytes that its images have, bytes that they may have) of one's own groups."""
     own = [] if ask.who.admin else groups.every(tx, ask.who.groups)
     return [(one.name, *images.room(tx, group_id=one.id, rules=ask.site.images)) for one in own]
 
 
-def _one(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        found = images.show(tx, name=ask.names["name"], groups=ask.who.groups)
+def _one(ask: PageCall[Named]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        found = images.show(tx, name=ask.names.name, groups=ask.who.groups)
         return {"image": found, "owner": found.group if found.group_id is not None else "the site"}
 
     return load
 
 
-def _new(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
+def _new(ask: Call) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
         return {"owners": owners(tx, ask.who), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
                 "served": images.is_served(tx, ask.now)}
 
@@ -61,7 +62,7 @@ def _verified(ask: Call, reply: Verified) -> str:
 
 ACTIONS = (
     Action(SHOWN + "/delete", api("DELETE", SHOWN), SHOWN, to("/images"),
-           lambda ask, reply: f"Image {ask.names['name']} is deleted."),
+           lambda ask, reply: f"Image {ask.names.name} is deleted."),
     Action(SHOWN + "/verify", api("POST", SHOWN + "/verify"), SHOWN, to(SHOWN), _verified),
     Action("/uploads/{id}/drop", api("DELETE", "/uploads/{id}"), NEW, to(NEW),
            lambda ask, reply: "That upload is given up."),

@@ -11,18 +11,19 @@ from cod.flows.nodes import blocks, consoles, nodes, types
 from cod.flows.people.access import Claim, allows
 from cod.model import Page as ListPage
 from cod.model import Right
+from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, api, to, together
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, to, together
 from cod.web.portal.pages.timeline import life
 from cod.web.resources.consoles import ConsoleReply, console_reply
 from cod.web.resources.nodes import NodeQuery
-from cod.web.routes import Call, Flow, see
+from cod.web.routes import Flow, Named, Names, see
 
 STATES = [str(state) for state in states.NodeState]
 
 
-def _list(ask: Call) -> Flow:
+def _list(ask: PageCall[Names, NodeQuery]) -> Loading:
     names: dict[str, Flow] = {}
     if ask.who.admin:
         unfit = partial(views.conflict_list, page=ListPage(limit=UNFIT), kind="architecture")
@@ -33,11 +34,11 @@ def _list(ask: Call) -> Flow:
         states=lambda tx: STATES, **names)
 
 
-def _one(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names["name"]))
+def _one(ask: PageCall[Named]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names.name))
         view, bindings, history, conflicts = views.node_in_full(
-            tx, ask.names["name"], ask.site.policy, ask.who.groups)
+            tx, ask.names.name, ask.site.policy, ask.who.groups)
         holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
         return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
                 "conflicts": conflicts,
@@ -52,9 +53,9 @@ def _one(ask: Call) -> Flow:
     return load
 
 
-def _console(tx: Any, ask: Call) -> ConsoleReply:
+def _console(tx: Tx, ask: PageCall[Named]) -> ConsoleReply:
     """The last lines of the console."""
-    found = consoles.readable(tx, name=ask.names["name"], rules=ask.site.consoles, everything=ask.who.admin,
+    found = consoles.readable(tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin,
                               now=ask.now)
     return console_reply(ask.consoles, found, None, SHOWN)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from cod.flows import views
 from cod.flows.notices import notices
@@ -12,14 +13,14 @@ from cod.flows.scheduler import overview
 from cod.model import Page as Part
 from cod.states import NodeState
 from cod.web.portal.formatting import by_word
-from cod.web.portal.page import Action, Page, together
-from cod.web.routes import Call, Flow
+from cod.web.portal.page import Action, Loading, Page, together
+from cod.web.routes import Call
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)
 
 
-def _overview(ask: Call) -> Flow:
+def _overview(ask: Call) -> Loading:
     groups = ask.who.groups
     mine = together(
         vclusters=partial(views.vcluster_list, page=SOONEST, groups=groups),
@@ -30,7 +31,7 @@ def _overview(ask: Call) -> Flow:
         lambda tx: mine(tx) | _stands(overview.standing(tx), ask.now))
 
 
-def _stands(found: overview.Standing, now: float) -> Mapping[str, object]:
+def _stands(found: overview.Standing, now: float) -> dict[str, Any]:
     manager = found.manager
     return {"site_stands": found, "pool": sorts(found.pool), "managed": manager is not None
             and float(manager["expires_at"]) > now}

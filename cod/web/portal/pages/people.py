@@ -7,22 +7,23 @@ from operator import attrgetter
 from typing import Any
 
 from cod.flows.people import invitations, people
+from cod.pool import Tx
 from cod.web.portal.forms import seconds
-from cod.web.portal.page import Action, Page, api, to, together
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, to, together
 from cod.web.resources.people import UserQuery
-from cod.web.routes import ADMINS, Call, Flow, in_parts
+from cod.web.routes import ADMINS, Named, Names, in_parts
 
 
-def _users(ask: Call) -> Flow:
+def _users(ask: PageCall[Names, UserQuery]) -> Loading:
     return together(
         users=in_parts(people.every, ask.query.page, lambda one: (one.name, one.full_name, one.email),
                        name=attrgetter("name"), created_at=attrgetter("created_at")),
         links=partial(invitations.every, groups=None, now=ask.now))
 
 
-def _user(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        user, roles = people.one(tx, ask.names["name"])
+def _user(ask: PageCall[Named]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        user, roles = people.one(tx, ask.names.name)
         return {"user": user, "roles": roles}
 
     return load
@@ -44,9 +45,9 @@ ACTIONS = (
     Action("/people/{name}/change", api("PATCH", "/users/{name}"), _USER, to(_USER),
            lambda ask, reply: f"{reply.name} is changed."),
     Action("/people/{name}/delete", api("DELETE", "/users/{name}"), _USER, to("/people"),
-           lambda ask, reply: f"{ask.names['name']} is deleted."),
+           lambda ask, reply: f"{ask.names.name} is deleted."),
     Action("/people/{name}/sign-out", api("DELETE", "/users/{name}/sessions"), _USER, to(_USER),
-           lambda ask, reply: f"{ask.names['name']} is signed out everywhere."),
+           lambda ask, reply: f"{ask.names.name} is signed out everywhere."),
     Action("/people/{name}/link", api("POST", "/users/{name}/password-link"), _USER, to(_USER), shows=_SHOWN,
            convert={"lifetime": seconds}),
 )

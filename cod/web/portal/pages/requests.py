@@ -7,26 +7,27 @@ from typing import Any
 
 from cod.flows import views
 from cod.flows.scheduler import explain, plan
+from cod.pool import Tx
 from cod.states import RequestState
-from cod.web.portal.page import Action, Page, api, together
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, together
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.plan import ExplainReply
 from cod.web.resources.vclusters import RequestQuery
-from cod.web.routes import ANYBODY, Call, Flow, number, see
+from cod.web.routes import ANYBODY, Names, Numbered, number, see
 
 SHOWN = "/requests/{id}"
 
 
-def _list(ask: Call) -> Flow:
+def _list(ask: PageCall[Names, RequestQuery]) -> Loading:
     return together(
         found=partial(views.request_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
         groups=partial(own_groups, who=ask.who), states=lambda tx: [str(state) for state in RequestState])
 
 
-def _one(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
+def _one(ask: PageCall[Numbered]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
         seen = plan.look(tx, ask.site, ask.now)
-        found = explain.waits(tx, request_id=number(ask.names["id"]), scene=seen.scene, snapshot=seen.site,
+        found = explain.waits(tx, request_id=number(ask.names.id), scene=seen.scene, snapshot=seen.site,
                               site=ask.site, groups=ask.who.groups, now=ask.now)
         view = found.request
         owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
@@ -37,7 +38,7 @@ def _one(ask: Call) -> Flow:
 
 PAGES = (
     Page("/requests", "requests.html", _list, ANYBODY, RequestQuery),
-    Page(SHOWN, "request.html", _one, see("request", "id"), nav="/requests"),
+    Page(SHOWN, "request.html", _one, see("request"), nav="/requests"),
 )
 ACTIONS = (
     Action(SHOWN + "/withdraw", api("DELETE", SHOWN), SHOWN, lambda ask, reply: f"/vclusters/{reply.vcluster}",

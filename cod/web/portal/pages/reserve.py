@@ -11,18 +11,19 @@ from markupsafe import Markup
 from cod import svg
 from cod.flows.nodes import energy, types
 from cod.model import TypeView
-from cod.web.portal.page import Page
+from cod.pool import Tx
+from cod.web.portal.page import Loading, Page
 from cod.web.resources.energy import EnergyReport
-from cod.web.routes import ADMINS, Call, Flow
+from cod.web.routes import ADMINS, Call
 
 TICKS = 8  # dates below the chart, about
 AWAKE, ASLEEP = "inactive", "off"
 
 
-def _reserve(ask: Call) -> Flow:
+def _reserve(ask: Call) -> Loading:
     report = partial(energy.report, since=None, until=None, now=ask.now)
 
-    def load(tx: Any) -> dict[str, Any]:
+    def load(tx: Tx) -> dict[str, Any]:
         days, groups = (EnergyReport.of(report(tx, by=by)) for by in ("day", "group"))
         return {"days": days, "groups": groups, "chart": chart(days), "rules": ask.site.energy,
                 "reserve": [_type(each, ask) for each in types.every(tx)]}

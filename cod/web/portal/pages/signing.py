@@ -14,8 +14,8 @@ from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields
 from cod.web.portal.front import filled
 from cod.web.portal.links import is_local
-from cod.web.portal.page import Action, Page, SessionAction, nothing
-from cod.web.routes import Call, Flow
+from cod.web.portal.page import Action, Loading, Page, PageCall, SessionAction, nothing
+from cod.web.routes import Names
 
 SIGNED_OUT = "You are signed out."
 
@@ -26,7 +26,7 @@ class SignInQuery(Query):
     back: str = Field(default="/", max_length=2000)
 
 
-def _sign_in_page(ask: Call) -> Flow:
+def _sign_in_page(ask: PageCall[Names, SignInQuery]) -> Loading:
     return lambda tx: {"back": ask.query.back if is_local(ask.query.back) else "/"}
 
 

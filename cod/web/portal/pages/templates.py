@@ -15,16 +15,17 @@ from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import Claim
 from cod.model import SITE, ImageView, Right, Template, owner_of
+from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.models import FULL, REVISION, Query
 from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields, Form
-from cod.web.portal.page import Action, Page, SessionAction, api, to
+from cod.web.portal.page import Action, Loading, Page, PageCall, SessionAction, api, to
 from cod.web.portal.pages.wizard import owners
-from cod.web.resources.software import TEMPLATES, TemplateQuery, TemplateReply
-from cod.web.routes import ANYBODY, Call, Flow, see
+from cod.web.resources.software import TemplateQuery, TemplateReply, listed_templates
+from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 MOST_COMPARED = 600  # lines of a document
 SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates", "/templates/form"
@@ -44,11 +45,11 @@ class OneQuery(Query):
     since: int = Field(default=0, ge=0, le=2**31, description="0: the one before")
 
 
-def _list(ask: Call) -> Flow:
+def _list(ask: PageCall[Names, TemplateQuery]) -> Loading:
     """The newest revision of each, as the API's route lists them."""
-    whole = TEMPLATES[0].call(ask)
+    whole = listed_templates(ask)
 
-    def load(tx: Any) -> dict[str, Any]:
+    def load(tx: Tx) -> dict[str, Any]:
         found = whole(tx)
         images = templates.image_names(tx, list(found))
         return {"found": found.each(lambda one: described(one, images[one.id])), "names": _names(tx)}
@@ -56,14 +57,14 @@ def _list(ask: Call) -> Flow:
     return load
 
 
-def _names(tx: Any) -> dict[int | None, str]:
+def _names(tx: Tx) -> dict[int | None, str]:
     """Groups' names by id."""
     return {None: "the site", **{one.id: one.name for one in groups.every(tx)}}
 
 
-def _one(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        found = templates.resolve(tx, name=ask.names["name"])
+def _one(ask: PageCall[Named, OneQuery]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        found = templates.resolve(tx, name=ask.names.name)
         revisions = sorted(templates.every(tx, name=found.name), key=lambda one: -one.revision)
         before = next((one for one in revisions if one.revision == ask.query.since), None) or next(
             (one for one in revisions if one.revision < found.revision), None)
@@ -76,7 +77,7 @@ def _one(ask: Call) -> Flow:
     return load
 
 
-def _users(tx: Any, name: str, ask: Call) -> list[Any]:
+def _users(tx: Tx, name: str, ask: Call) -> list[Any]:
     """The vclusters whose nodes run it, as far as who asks may see them."""
     every = views.vcluster_list(tx, groups=ask.who.groups)
     return [one for one in every if one.template.partition("@")[0] == name]
@@ -94,12 +95,12 @@ def changes(before: Template, after: Template) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- the editor
 
 
-def _begun(ask: Call) -> list[Claim]:
+def _begun(ask: PageCall[Names, NewQuery]) -> list[Claim]:
     return [Claim(Right.SEE, "template", ask.query.like)] if ask.query.like else [Claim(Right.ANY)]
 
 
-def _new(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
+def _new(ask: PageCall[Names, NewQuery]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
         like = templates.resolve(tx, name=ask.query.like) if ask.query.like else None
         text = like.document if like else ""
         found = images.every(tx, groups=ask.who.groups)
@@ -183,5 +184,5 @@ ACTIONS = (
     SessionAction("/templates/as-xml", NEW, _to_xml),
     SessionAction("/templates/as-form", NEW, _to_form),
     Action(SHOWN + "/retire", api("DELETE", SHOWN), SHOWN, to("/templates"),
-           lambda ask, reply: f"{ask.names['name']} is retired: nothing new can run it."),
+           lambda ask, reply: f"{ask.names.name} is retired: nothing new can run it."),
 )

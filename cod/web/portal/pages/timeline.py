@@ -13,10 +13,11 @@ from pydantic import Field
 from cod import svg
 from cod.flows.scheduler import usage
 from cod.flows.scheduler.usage import Chart
+from cod.pool import Tx
 from cod.web.models import Query
 from cod.web.portal import links
-from cod.web.portal.page import Page, api
-from cod.web.routes import Call, Flow
+from cod.web.portal.page import Loading, Page, PageCall, api
+from cod.web.routes import Names
 
 DAY = 86400.0
 WINDOWS = {"day": 1, "week": 7, "month": 30, "year": 365}
@@ -38,10 +39,10 @@ class TimelineQuery(Query):
         return {"group": self.group, "vcluster": self.vcluster}
 
 
-def _timeline(ask: Call) -> Flow:
+def _timeline(ask: PageCall[Names, TimelineQuery]) -> Loading:
     since = ask.now - WINDOWS[ask.query.window] * DAY
 
-    def load(tx: Any) -> dict[str, Any]:
+    def load(tx: Tx) -> dict[str, Any]:
         held = usage.held(tx, since=since, until=ask.now, by=ask.query.by, limit=SHOWN, groups=ask.who.groups,
                           now=ask.now, **ask.query.whose)
         states = usage.states(tx, since=since, until=ask.now, now=ask.now)

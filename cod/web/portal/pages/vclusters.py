@@ -14,29 +14,30 @@ from cod.flows.people.access import offered
 from cod.flows.scheduler import reclaims
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
+from cod.pool import Tx
 from cod.web.portal import documents, formatting, forms
-from cod.web.portal.page import Action, Page, api, to, together
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, to, together
 from cod.web.resources.nodes import HistoryQuery
-from cod.web.resources.vclusters import VclusterInFull, VclusterQuery
-from cod.web.routes import ANYBODY, Call, Flow, see
+from cod.web.resources.vclusters import Release, Resize, VclusterInFull, VclusterQuery
+from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 FEW = Part(limit=10)
 SHOWN = "/vclusters/{name}"
 
 
-def _list(ask: Call) -> Flow:
+def _list(ask: PageCall[Names, VclusterQuery]) -> Loading:
     return together(
         found=partial(views.vcluster_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
         groups=partial(group_names, ask.who))
 
 
-def group_names(who: Who, tx: Any, right: Right = Right.SEE) -> list[str]:
+def group_names(who: Who, tx: Tx, right: Right = Right.SEE) -> list[str]:
     """The groups that `who` has that right on, by name."""
     return [one.name for one in groups.every(tx, who.groups) if right is Right.SEE or offered(who, right, one.id)]
 
 
-def _one(ask: Call) -> Flow:
-    name, seen = ask.names["name"], ask.who.groups
+def _one(ask: PageCall[Named]) -> Loading:
+    name, seen = ask.names.name, ask.who.groups
     others = together(
         requests=partial(views.request_list, vcluster=name, page=FEW, groups=seen),
         reclaims=partial(reclaims.every, vcluster=name, page=FEW, groups=seen),
@@ -44,7 +45,7 @@ def _one(ask: Call) -> Flow:
         history=partial(views.vcluster_history, name=name, page=FEW, groups=seen),
         vcm=partial(vcms.find, vcluster=name))
 
-    def load(tx: Any) -> dict[str, Any]:
+    def load(tx: Tx) -> dict[str, Any]:
         view, nodes = views.vcluster(tx, name, ask.site.policy)
         rest: dict[str, Any] = others(tx)
         keys = sshkeys.of_group(tx, view.group)
@@ -82,8 +83,8 @@ def locked(
     return found
 
 
-def _history(ask: Call) -> Flow:
-    return together(found=partial(views.vcluster_history, name=ask.names["name"], page=ask.query.page,
+def _history(ask: PageCall[Named, HistoryQuery]) -> Loading:
+    return together(found=partial(views.vcluster_history, name=ask.names.name, page=ask.query.page,
                                   groups=ask.who.groups))
 
 
@@ -104,11 +105,11 @@ PAGES = (
 )
 
 
-def _resized(ask: Call, reply: VclusterInFull) -> str:
+def _resized(ask: Call[Named, Resize], reply: VclusterInFull) -> str:
     return f"{reply.name} shall have {formatting.count(ask.body.size, 'node')}."
 
 
-def _released(ask: Call, reply: VclusterInFull) -> str:
+def _released(ask: Call[Named, Release], reply: VclusterInFull) -> str:
     return f"Given back: {', '.join(ask.body.nodes)}."
 
 
@@ -123,5 +124,5 @@ ACTIONS = (
            lambda ask, reply: f"Given back for {reply.wanted_by}: {', '.join(ask.body.nodes)}."),
     Action(SHOWN + "/vcm/enrol", api("POST", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN), shows="vcm-enrolled.html"),
     Action(SHOWN + "/vcm/revoke", api("DELETE", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Nobody speaks for {ask.names['name']} any more."),
+           lambda ask, reply: f"Nobody speaks for {ask.names.name} any more."),
 )

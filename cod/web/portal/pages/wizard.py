@@ -14,14 +14,15 @@ from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import Claim, offered
 from cod.model import SITE, Group, Refused, Right, Who
+from cod.pool import Tx
 from cod.web.models import REVISION, Query
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, api, to
+from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
 from cod.web.resources.plan import MatchAsk
 from cod.web.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
-from cod.web.routes import Call, Flow, use
+from cod.web.routes import Call, Named, Names, use
 
 MOST_KINDS = 5  # kinds of nodes that one form asks for
 NEW, MORE = "/vclusters/new", "/vclusters/{name}/ask"
@@ -48,26 +49,26 @@ class MoreQuery(Changed):
     kinds: int = Field(default=1, ge=1, le=MOST_KINDS)
 
 
-def own_groups(tx: Any, who: Who, right: Right = Right.USE) -> list[Group]:
+def own_groups(tx: Tx, who: Who, right: Right = Right.USE) -> list[Group]:
     """The groups that `who` has that right on."""
     return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id)]
 
 
-def owners(tx: Any, who: Who) -> list[tuple[str, str]]:
+def owners(tx: Tx, who: Who) -> list[tuple[str, str]]:
     """Return whose an image or template may be that `who` adds, as options of a field. The group `site` is none: what
     is added for it is the site's (`store.people.groups.owner_id`)."""
     site = [("", "the site")] if who.admin else []
     return site + [(one.name, one.name) for one in own_groups(tx, who) if one.name != SITE]
 
 
-def _choices(tx: Any, ask: Call) -> dict[str, Any]:
+def _choices(tx: Tx, ask: Call) -> dict[str, Any]:
     found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
     images = templates.image_names(tx, found)
     return {"templates": [described(one, images[one.id]) for one in found], "said": said(one.name for one in found),
             "choices": attributes.choices(types.every(tx))}
 
 
-def _before(tx: Any, changed: Changed) -> dict[str, str]:
+def _before(tx: Tx, changed: Changed) -> dict[str, str]:
     """The fields of the request that the form begins with, by the names that `MORE` has for them."""
     if not changed.request:
         return {}
@@ -84,8 +85,8 @@ def _before(tx: Any, changed: Changed) -> dict[str, str]:
     return found
 
 
-def _new(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
+def _new(ask: PageCall[Names, NewQuery]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
         was = _before(tx, ask.query)
         if was:
             request = views.request(tx, ask.query.request)
@@ -100,9 +101,9 @@ def _new(ask: Call) -> Flow:
     return load
 
 
-def _more(ask: Call) -> Flow:
-    def load(tx: Any) -> dict[str, Any]:
-        view, was = views.vcluster_alone(tx, ask.names["name"]), _before(tx, ask.query)
+def _more(ask: PageCall[Named, MoreQuery]) -> Loading:
+    def load(tx: Tx) -> dict[str, Any]:
+        view, was = views.vcluster_alone(tx, ask.names.name), _before(tx, ask.query)
         if view.vcluster.ended_at is not None:
             raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
         kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
@@ -111,7 +112,7 @@ def _more(ask: Call) -> Flow:
     return load
 
 
-def _seen(ask: Call) -> list[Claim]:
+def _seen(ask: PageCall[Names, Changed]) -> list[Claim]:
     """Who may see the request that the form begins with."""
     return [Claim(Right.SEE, "request", str(ask.query.request)) if ask.query.request else Claim(Right.ANY)]
 
