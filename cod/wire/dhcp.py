@@ -164,7 +164,7 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
         int.from_bytes(options[ARCH][:2], "big") if len(options.get(ARCH, b"")) >= 2 else None,
         _uuid(options[UUID_OPTION]) if UUID_OPTION in options else None,
         options.get(CLIENT_ID),
-        *_relay_info(options.get(RELAY_INFO, b"")),
+        *(_relay_info(options[RELAY_INFO]) if RELAY_INFO in options else (None, None)),
     )
 
 

@@ -109,7 +109,7 @@ def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id, bytes_written=1_000_000, disk_signature=0xFEDCBA98)
-    bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
+    bindings.add(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
 
     def served() -> str:
         return script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
@@ -129,7 +129,7 @@ def test_a_node_that_was_primed_before_signatures_were_kept_boots_its_first_disk
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id, bytes_written=1_000_000)
-    bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
+    bindings.add(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
     plan = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
     assert (plan.action, plan.kernel) == ("local", "")
 

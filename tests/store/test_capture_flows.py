@@ -131,7 +131,7 @@ def test_a_node_that_nothing_can_switch_waits_for_its_reboot(lab: Lab) -> None:
     assert (node.state, node.reason, lab.wishes(1)) == ("active", steps.FOR_CAPTURE, wishes)
     lab.tick(1e6)
     assert lab.node(1).state == "active"
-    bindings.put(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 900)])
+    bindings.add(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 900)])
     plan = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
     assert (plan.action, lab.node(1).state, lab.node(1).reason) == ("trampoline", "trampoline", "")
     peer = lab.boots(1)

@@ -28,8 +28,8 @@ from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import bindings, captures, conflicts, dhcp_clients, nodes, steps
-from cod.store.nodes.binding_batch import FIRST_LOOK, Ledger, probes
+from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, nodes, steps
+from cod.store.nodes.dhcp_batch import FIRST_LOOK, BindingBatch, probes
 from cod.store.notices import notices
 from cod.store.scheduler import vclusters
 
@@ -50,7 +50,7 @@ class _Batch:
     now: float
     subnets: Subnets
     clients: dict[str, DhcpClient]
-    ledger: Ledger
+    bindings: BindingBatch
     newcomers: Newcomers
     heard: dict[int, DhcpClient]
 
@@ -60,14 +60,14 @@ def answer(
 ) -> list[DhcpAnswer | None]:
     """The answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
-    clients = dhcp_clients.by_macs(tx, macs)
-    batch = _Batch(tx, site, now, Subnets(site.subnets), clients, Ledger(tx, macs), newcomers, {})
+    clients = dhcp_batch.clients(tx, macs)
+    batch = _Batch(tx, site, now, Subnets(site.subnets), clients, BindingBatch(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _look_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
-    batch.ledger.write()
+    batch.bindings.write()
     if batch.heard:
-        dhcp_clients.heard(tx, list(batch.heard.values()))
+        dhcp_batch.heard(tx, list(batch.heard.values()))
     return answers
 
 
@@ -76,9 +76,9 @@ def _look_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> Non
     ahead: set[int] = set()
     for query, net in asked:
         if net and query.kind == "DISCOVER" and query.stage != "os" \
-                and batch.ledger.get(query.mac, "boot", net.subnet.name) is None:
+                and batch.bindings.get(query.mac, "boot", net.subnet.name) is None:
             ahead.update(probes(query.mac, _pool(batch, net, batch.clients.get(query.mac)), FIRST_LOOK))
-    batch.ledger.look(ahead)
+    batch.bindings.look(ahead)
 
 
 def _pool(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
@@ -91,12 +91,12 @@ def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) 
     """Return an address that the client may be lent now; None where the pool is empty."""
     pool, keeps = _pool(batch, net, client), 0.0 if client is not None and client.state != NodeState.NEW else GIVES_WAY
     yielding = batch.now + batch.site.policy.boot_time - keeps
-    return batch.ledger.free(query.mac, pool, net.avoid, batch.now, yielding)
+    return batch.bindings.free(query.mac, pool, net.avoid, batch.now, yielding)
 
 
 def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     client = _with_its_disk(batch, query, batch.clients.get(query.mac))
-    held = batch.ledger.get(query.mac, "boot", net.subnet.name)
+    held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
     if verdict.listed and query.kind == "DISCOVER":
         _list_unfit(batch, query, net, verdict.why)
@@ -110,7 +110,7 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         client = _happened(batch, client, verdict.event, verdict.why)
     if verdict.pool == "none":
         return _not_here(batch, query, net)
-    row = held if verdict.pool == "boot" else batch.ledger.get(query.mac, "vcluster", net.subnet.name)
+    row = held if verdict.pool == "boot" else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
     if row is not None and row.kind == "boot" and row.address not in net.pool:
         row = None  # the pool has been moved since
     return _ANSWERS[query.kind](batch, query, net, client, row, verdict.pool)
@@ -133,7 +133,7 @@ def _discover(
         return None
     xid = row.xid if row else 0  # of the last exchange that was completed; see policy.boot
     row = Binding(address, query.mac, "boot", client.id, net.subnet.name, None, "offered", until, None, xid)
-    batch.ledger.put(row)
+    batch.bindings.put(row)
     return _say(batch, "OFFER", query, net, client, row)
 
 
@@ -142,7 +142,7 @@ def _request(
 ) -> DhcpAnswer | None:
     if query.server_id is not None and query.server_id not in batch.subnets.servers:
         if row is not None and row.state == "offered":
-            batch.ledger.drop(row)  # it took another server's offer
+            batch.bindings.drop(row)  # it took another server's offer
         return None
     wanted = ipv4(query.requested or query.ciaddr)
     if row is None or row.address != wanted:
@@ -157,10 +157,10 @@ def _bind(batch: _Batch, query: DhcpQuery, client: DhcpClient, row: Binding) -> 
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
         until = batch.now + batch.site.policy.boot_time
-        batch.ledger.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, None, "bound", until,
+        batch.bindings.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, None, "bound", until,
                                  client_id, query.xid))
     elif row.state != "bound" or row.client_id != client_id:
-        batch.ledger.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
+        batch.bindings.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
 
 
 def _decline(
@@ -174,13 +174,13 @@ def _decline(
         conflicts.add(batch.tx, "declined", about, batch.now, subnet=net.subnet.name, address=row.address,
                       mac=query.mac)
     until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
-    batch.ledger.put(Binding(row.address, None, row.kind, None, row.subnet, None, "declined", until))
+    batch.bindings.put(Binding(row.address, None, row.kind, None, row.subnet, None, "declined", until))
     if row.kind == "vcluster":
         _reserve_another(batch, query.mac, client)
 
 
 def _reserve_another(batch: _Batch, mac: str, client: DhcpClient) -> None:
-    batch.ledger.write()
+    batch.bindings.write()
     node = nodes.get(batch.tx, client.id)
     vcluster = vclusters.get(batch.tx, node.vcluster_id) if node and node.vcluster_id else None
     if node is None or vcluster is None:
@@ -189,7 +189,7 @@ def _reserve_another(batch: _Batch, mac: str, client: DhcpClient) -> None:
         bindings.reserve(batch.tx, node, mac, vcluster, node.hostname or node.name, batch.now)
     except Refused as refused:
         conflicts.add(batch.tx, "exhausted", refused.sentence, batch.now, subnet=vcluster.subnet, mac=mac)
-    batch.ledger.reread([mac])
+    batch.bindings.reread([mac])
 
 
 def _release(
@@ -199,9 +199,9 @@ def _release(
     if row is None or query.ciaddr != dotted(row.address):
         return
     if row.kind == "boot":
-        batch.ledger.put(replace(row, state="offered", expires_at=batch.now))
+        batch.bindings.put(replace(row, state="offered", expires_at=batch.now))
     else:
-        batch.ledger.put(replace(row, state="reserved"))
+        batch.bindings.put(replace(row, state="reserved"))
 
 
 def _inform(
@@ -301,8 +301,8 @@ def _is_admitted(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
         return True
     for node_id in nodes.never_reported(batch.tx, batch.now - GIVES_WAY, len(batch.clients) + 1):
         if all(client.id != node_id for client in batch.clients.values()):
-            batch.ledger.write()
-            batch.ledger.lost(bindings.of_node(batch.tx, node_id))
+            batch.bindings.write()
+            batch.bindings.lost(bindings.of_node(batch.tx, node_id))
             nodes.forget(batch.tx, [node_id])
             return True
     _limited(batch, net, f"{policy.new_machines} machines are not approved yet, which is the limit "
@@ -393,6 +393,6 @@ def _step(batch: _Batch, node: Node, step: Step) -> DhcpClient:
 
 def _moved(batch: _Batch, moved: Node) -> DhcpClient:
     mine = [mac for mac, client in batch.clients.items() if client.id == moved.id]
-    batch.clients.update(dhcp_clients.by_macs(batch.tx, mine))
+    batch.clients.update(dhcp_batch.clients(batch.tx, mine))
     assert moved.state == batch.clients[mine[0]].state
     return batch.clients[mine[0]]

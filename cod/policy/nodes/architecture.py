@@ -9,6 +9,7 @@ from __future__ import annotations
 
 BIOS = frozenset({0, None})  # None: old firmware that does not say
 UEFI = frozenset({7, 9, 16})  # x64 by PXE (two numbers are in use), x64 by HTTP
+SUPPORTED = BIOS | UEFI
 
 NAMES = {
     0: "x86 BIOS", 1: "NEC PC-98", 2: "Itanium", 3: "DEC Alpha", 4: "Arc x86", 5: "Intel Lean Client",
@@ -31,9 +32,10 @@ _REMEDIES = {
 
 
 def refusal(arch: int | None) -> str:
-    """Return why a machine of that architecture cannot be booted, a sentence without its subject; '' if it can be."""
-    if arch in BIOS or arch in UEFI:
-        return ""
+    """Return why a machine of that architecture, which is not one of `SUPPORTED`, cannot be booted.
+
+    The sentence has no subject.
+    """
     name = NAMES.get(arch or 0, "of an unknown architecture")
     remedy = _REMEDIES.get(arch or 0, "boot it from another server, or take network boot out of its boot order")
     return f"its firmware is {name} (architecture {arch}); COD boots x86 machines with BIOS or 64-bit UEFI; {remedy}"

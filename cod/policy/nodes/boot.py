@@ -99,7 +99,8 @@ FIRST_DISK = OwnDisk(None, False)
 
 def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float) -> Verdict:
     """Whether and as what a client is answered. `last_xid` is of the last exchange on its boot binding."""
-    unfit = architecture.refusal(query.arch) if query.stage in _FIRMWARE else ""
+    cannot_boot = query.stage in _FIRMWARE and query.arch not in architecture.SUPPORTED
+    unfit = architecture.refusal(query.arch) if cannot_boot else ""
     if client is None:
         return _stranger(query, policy, unfit)
     if client.state == NodeState.RETIRED:

@@ -18,7 +18,6 @@ from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Select, case, delete, insert, or_, select, update
-from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import Binding, Node, Refused, Vcluster, dotted, ipv4
 from cod.states import NodeState
@@ -28,27 +27,13 @@ from cod.store.engine import Tx
 FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
 
 _b = t.bindings.c
-_NAMES = [f.name for f in fields(Binding)]
-_SELECT: Select[Any] = select(*(_b[name] for name in _NAMES))
-
-Key = tuple[str, str, str]
-"""(mac, kind, subnet): at most one binding each."""
-
+COLUMNS = [f.name for f in fields(Binding)]
+SELECT: Select[Any] = select(*(_b[name] for name in COLUMNS))
+values = attrgetter(*COLUMNS)
+"""Of a binding, in the order of `COLUMNS`."""
 
 def _read(tx: Tx, query: Select[Any]) -> list[Binding]:
     return [Binding(*row) for row in tx.execute(query).all()]
-
-
-def of_macs(tx: Tx, macs: Collection[str]) -> dict[Key, Binding]:
-    """All bindings of those clients, also expired ones, for update."""
-    rows = _read(tx, _SELECT.where(_b.mac.in_(macs)).with_for_update())
-    return {(row.mac or "", row.kind, row.subnet): row for row in rows}
-
-
-def at(tx: Tx, addresses: Collection[int]) -> dict[int, Binding]:
-    """Whatever is recorded at those addresses, for update."""
-    rows = _read(tx, _SELECT.where(_b.address.in_(addresses)).with_for_update())
-    return {row.address: row for row in rows}
 
 
 def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
@@ -57,7 +42,7 @@ def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
         number = ipv4(address)
     except OSError:
         return None
-    rows = _read(tx, _SELECT.where(_b.address == number, _b.mac == mac, _b.expires_at > now))
+    rows = _read(tx, SELECT.where(_b.address == number, _b.mac == mac, _b.expires_at > now))
     return rows[0] if rows else None
 
 
@@ -72,14 +57,14 @@ def mac_at(tx: Tx, address: str) -> str | None:
 
 def of_node(tx: Tx, node_id: int) -> list[Binding]:
     """The node's bindings, by address."""
-    return _read(tx, _SELECT.where(_b.node_id == node_id).order_by(_b.address))
+    return _read(tx, SELECT.where(_b.node_id == node_id).order_by(_b.address))
 
 
 def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
     """The operating systems' bindings of those nodes: in state bound, if they asked for them in their present boot."""
     if not node_ids:
         return []
-    return _read(tx, _SELECT.where(
+    return _read(tx, SELECT.where(
         _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"])))
 
 
@@ -92,7 +77,7 @@ def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list
     """Return boot bindings in a range that may be taken from those that have them: of machines that never reported,
     until `before` at most, then those that were declined. Those that end first come first."""
     new = select(t.nodes.c.id).where(t.nodes.c.id == _b.node_id, t.nodes.c.state == NodeState.NEW).exists()
-    query = (_SELECT.where(_b.address.between(first, last), _b.kind == "boot",
+    query = (SELECT.where(_b.address.between(first, last), _b.kind == "boot",
                             or_(_b.state == "declined", (_b.expires_at <= before) & new))
              .order_by(case((_b.state == "declined", 1), else_=0), _b.expires_at, _b.address).limit(limit))
     return _read(tx, query)
@@ -101,13 +86,7 @@ def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list
 def add(tx: Tx, rows: Sequence[Binding]) -> None:
     """Insert bindings at addresses where nothing was recorded. IntegrityError: another server was quicker."""
     if rows:
-        tx.execute(insert(t.bindings), [_values(row) for row in rows])
-
-
-def put(tx: Tx, rows: Sequence[Binding]) -> None:
-    """Renew rows that this transaction has read for update: mac, kind, node and subnet are those that are there."""
-    if rows:
-        tx.execute(_RENEW[tx.dialect.name], [_values(row) for row in rows])
+        tx.execute(insert(t.bindings), [dict(zip(COLUMNS, values(row), strict=True)) for row in rows])
 
 
 def forget(tx: Tx, addresses: Iterable[int]) -> None:
@@ -139,7 +118,7 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
 def _free(tx: Tx, block: range, now: float) -> int | None:
     """The block's first address that is free; else the one whose system has been gone for longest."""
     there = {row.address: row for row in
-             _read(tx, _SELECT.where(_b.address.between(block[0], block[-1])).with_for_update())}
+             _read(tx, SELECT.where(_b.address.between(block[0], block[-1])).with_for_update())}
     usable = [address for address in block if address & 0xFF not in (0, 0xFF)]
     for address in usable:
         if address not in there or there[address].expires_at <= now:
@@ -161,20 +140,3 @@ def unbind(tx: Tx, node_id: int) -> None:
     """The node is about to boot into its vcluster: its OS has not asked for its reserved address yet."""
     tx.execute(update(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
                .values(state="reserved"))
-
-
-def _values(row: Binding) -> dict[str, object]:
-    return dict(zip(_NAMES, _columns(row), strict=True))
-
-
-_columns = attrgetter(*_NAMES)
-
-
-_LITE = sqlite.insert(t.bindings)
-_MARIA = mysql.insert(t.bindings)
-_SET = ["hostname", "state", "expires_at", "client_id", "xid"]  # columns without an index: a renewal is one small write
-_RENEW = {
-    "sqlite": _LITE.on_conflict_do_update(index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}),
-    "mysql": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
-    "mariadb": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
-}

@@ -1,4 +1,5 @@
-"""The bindings that a batch of DHCP messages touches: read at once, changed in memory, written at once.
+"""The rows that a batch of DHCP messages touches: its clients, and bindings that are read at once, changed in memory
+and written at once.
 
 Boot addresses are chosen by hashing the MAC into the pool and probing from there, so a machine tends to get the same
 address again without anything being scanned; an expired binding counts as free, but is its old client's until somebody
@@ -8,13 +9,53 @@ else needs it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
 
-from cod.model import Binding
+from sqlalchemy import Select, bindparam, delete, select, update
+from sqlalchemy.dialects import mysql, sqlite
+
+from cod.model import Binding, DhcpClient
+from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
 
+# Every statement is made once: SQLAlchemy keeps what it works out of a statement with the statement, and to work it out
+# anew for each batch was half of a small batch's cost.
+_n, _b = t.nodes.c, t.bindings.c
+_CLIENTS: Select[Any] = (
+    select(t.nics.c.mac, _n.id, _n.name, _n.state, _n.boot_mac, _n.boot_served_at, _n.template_id,
+           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote, _n.since, _n.attempts)
+    .join_from(t.nics, t.nodes).outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
+    .where(t.nics.c.mac.in_(bindparam("macs", expanding=True)))
+)
+_HEARD = update(t.nodes).where(_n.id == bindparam("node")).values(
+    relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
+_OF_MACS = bindings.SELECT.where(_b.mac.in_(bindparam("macs", expanding=True))).with_for_update()
+_AT = bindings.SELECT.where(_b.address.in_(bindparam("addresses", expanding=True))).with_for_update()
+_FORGET = delete(t.bindings).where(_b.address.in_(bindparam("addresses", expanding=True)))
+_LITE = sqlite.insert(t.bindings)
+_MARIA = mysql.insert(t.bindings)
+_SET = ["hostname", "state", "expires_at", "client_id", "xid"]  # columns without an index: a renewal is one small write
+_RENEW = {
+    "sqlite": _LITE.on_conflict_do_update(index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}),
+    "mysql": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
+    "mariadb": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
+}
+
 FIRST_LOOK, SECOND_LOOK = 4, 128  # probes: read for the whole batch, then for one client in a crowded pool
+
+
+def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
+    """Return the nodes that own those of `macs` that are known, with what the boot decision needs of them."""
+    return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_CLIENTS, {"macs": list(macs)}).all()}
+
+
+def heard(tx: Tx, heard_: Sequence[DhcpClient]) -> None:
+    """Write down through which relay, and from which switch port, those clients were heard now."""
+    tx.execute(_HEARD, [{"node": client.id, "by": client.relay, "port": client.circuit, "switch": client.remote}
+                        for client in sorted(heard_, key=attrgetter("id"))])  # in one order: no deadlocks
 
 
 def probes(mac: str, pool: range, count: int) -> list[int]:
@@ -25,21 +66,26 @@ def probes(mac: str, pool: range, count: int) -> list[int]:
     return [pool[(start + turn * stride) % size] for turn in range(min(count, size))]
 
 
-class Ledger:
+class BindingBatch:
     """Bindings of the clients with `macs`, and of whatever addresses are looked at for them."""
 
     def __init__(self, tx: Tx, macs: Collection[str]) -> None:
         self._tx = tx
-        self._of = bindings.of_macs(tx, macs)
+        self._of = self._of_macs(macs)
         self._at: dict[int, Binding | None] = {row.address: row for row in self._of.values()}
         self._stored = {row.address: _key(row) for row in self._of.values()}
         self._changed: set[int] = set()
 
+    def _of_macs(self, macs: Collection[str]) -> dict[tuple[str, str, str], Binding]:
+        """Read all bindings of those clients, also expired ones, for update; by MAC, kind and subnet."""
+        found = [Binding(*row) for row in self._tx.execute(_OF_MACS, {"macs": list(macs)}).all()]
+        return {(row.mac or "", row.kind, row.subnet): row for row in found}
+
     def reread(self, macs: Collection[str]) -> None:
-        """Take up what the transaction has done to those clients' bindings behind the ledger's back (after `write`)."""
+        """Take up what the transaction has done to those clients' bindings without the batch (after `write`)."""
         for key in [key for key in self._of if key[0] in macs]:
             del self._of[key]
-        found = bindings.of_macs(self._tx, macs)
+        found = self._of_macs(macs)
         self._of.update(found)
         self._at.update({row.address: row for row in found.values()})
         self._stored.update((row.address, _key(row)) for row in found.values())
@@ -52,10 +98,10 @@ class Ledger:
         """Read what is recorded at those addresses, unless it has been read."""
         unseen = [address for address in addresses if address not in self._at]
         if unseen:
-            found = bindings.at(self._tx, unseen)
-            self._stored.update((row.address, _key(row)) for row in found.values())
+            found = [Binding(*row) for row in self._tx.execute(_AT, {"addresses": unseen}).all()]
+            self._stored.update((row.address, _key(row)) for row in found)
             self._at.update(dict.fromkeys(unseen))
-            self._at.update(found)
+            self._at.update((row.address, row) for row in found)
 
     def free(self, mac: str, pool: range, avoid: frozenset[int], now: float, yielding: float) -> int | None:
         """An address of `pool` that may be lent to `mac` now; None when there is none.
@@ -107,7 +153,7 @@ class Ledger:
         self._changed.add(row.address)
 
     def lost(self, rows: Iterable[Binding]) -> None:
-        """Take up that the transaction has deleted those rows behind the ledger's back (after `write`)."""
+        """Take up that the transaction has deleted those rows without the batch (after `write`)."""
         for row in rows:
             self._unlink(row)
             self._at[row.address] = None
@@ -123,10 +169,16 @@ class Ledger:
         rows = {address: self._at[address] for address in sorted(self._changed)}
         old = self._stored
         now = {address: row for address, row in rows.items() if row is not None}
-        same = [row for address, row in now.items() if old.get(address) == _key(row)]
-        bindings.forget(self._tx, [a for a, row in rows.items() if a in old and (row is None or old[a] != _key(row))])
-        bindings.put(self._tx, same)
-        bindings.add(self._tx, [row for address, row in now.items() if old.get(address) != _key(row)])
+        renewed = [dict(zip(bindings.COLUMNS, bindings.values(row), strict=True))
+                   for address, row in now.items() if old.get(address) == _key(row)]
+        new = [row for address, row in now.items() if old.get(address) != _key(row)]
+        gone = [a for a, row in rows.items() if a in old and (row is None or old[a] != _key(row))]
+        if gone:
+            self._tx.execute(_FORGET, {"addresses": gone})
+        if renewed:
+            self._tx.execute(_RENEW[self._tx.dialect.name], renewed)
+        if new:
+            bindings.add(self._tx, new)
         for address in rows:
             old.pop(address, None)
         old.update((address, _key(row)) for address, row in now.items())
