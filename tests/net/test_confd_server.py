@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import Engine, insert
 from twisted.internet.task import Clock
 
+from cod.core import transitions
 from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, RequestTuple, Site, ipv4
 from cod.net.confd.connection import AgentConnection
@@ -25,7 +26,7 @@ from cod.policy.nodes import lifecycle
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
-from cod.store.nodes import bindings, conflicts, holding, nodes, secrets, sessions, steps
+from cod.store.nodes import bindings, conflicts, holding, nodes, secrets, sessions
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from cod.wire.confd import protocol
@@ -241,9 +242,9 @@ def to_prime(world: World, number: int) -> None:
         assert node is not None
         held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, template_id=template_id, hostname="h",
                             now=NOW)
-        wanted = steps.wanted(tx, held)
+        wanted = transitions.wanted(tx, held)
         assert wanted is not None
-        steps.apply(tx, held, lifecycle.assign(held, wanted), now=NOW, actor="test", policy=world.site.policy)
+        transitions.apply(tx, held, lifecycle.assign(held, wanted), now=NOW, actor="test", policy=world.site.policy)
 
     world.flow(assign)
 

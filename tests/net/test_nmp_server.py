@@ -17,6 +17,7 @@ from sqlalchemy import Engine, update
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.threadpool import ThreadPool
 
+from cod.core import vcm_outbox
 from cod.flows.notices import vcms
 from cod.flows.people import groups
 from cod.flows.scheduler import requests, vclusters
@@ -28,7 +29,6 @@ from cod.security.ca import Ca, Issued
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes as node_rows
-from cod.store.notices import vcm_outbox
 from cod.store.notices import vcms as store
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows

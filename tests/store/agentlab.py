@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
+from cod.core import transitions
 from cod.flows.agents import orders, progress, report
 from cod.flows.agents import sessions as flow
 from cod.flows.nodes import deadlines
@@ -16,7 +17,7 @@ from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import holding, nodes, secrets, steps
+from cod.store.nodes import holding, nodes, secrets
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 
@@ -131,9 +132,9 @@ class Lab:
                                tuples=[RequestTuple(1, "", template_id or vcluster.template_id)])
         held = holding.take(self.tx, self.node(number), vcluster=vcluster, request_id=request.id,
                             template_id=template_id or vcluster.template_id, hostname="n1", now=self.now)
-        wanted = steps.wanted(self.tx, held)
+        wanted = transitions.wanted(self.tx, held)
         assert wanted is not None
-        return steps.apply(self.tx, held, lifecycle.assign(held, wanted), now=self.now, actor="test",
+        return transitions.apply(self.tx, held, lifecycle.assign(held, wanted), now=self.now, actor="test",
                            policy=self.site.policy)
 
     def install(self, number: int) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, select, update
 from sqlalchemy.exc import OperationalError
 
+from cod.core import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as flow
 from cod.flows.scheduler import plan as plan_flow
@@ -22,7 +23,7 @@ from cod.model import Site
 from cod.states import NodeEvent, Step
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
-from cod.store.nodes import nodes, steps
+from cod.store.nodes import nodes
 from cod.store.scheduler import node_counts, requests
 from tests.conftest import SUBNET
 from tests.store.busy_site import (
@@ -352,7 +353,7 @@ def test_who_wakes_while_others_do_has_longer(engine: Engine, busy: Site, acts: 
         for number in (70, 71):
             node = add_node(tx, number, "off", mib=512)
             step = Step(NodeEvent.WOKEN, "test", power="on")
-            steps.apply(tx, node, step, now=NOW - 1, actor="test", policy=busy.policy)
+            transitions.apply(tx, node, step, now=NOW - 1, actor="test", policy=busy.policy)
         before = node_counts.waking(tx)
     part = acts["wake nodes"].flow.keywords["part"]  # type: ignore[attr-defined]
     in_tx(engine, acts["wake nodes"].flow, claim=claim(engine), now=NOW)

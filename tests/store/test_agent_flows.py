@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from cod.core import transitions
 from cod.flows.agents import orders
 from cod.flows.agents import sessions as flow
 from cod.flows.boot import script
@@ -17,7 +18,7 @@ from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, conflicts, nodes, secrets, sessions, steps
+from cod.store.nodes import bindings, conflicts, nodes, secrets, sessions
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.store.agentlab import NOW, Lab, hardware, mac, uuid
@@ -62,7 +63,7 @@ def test_approval_is_waited_for(lab: Lab) -> None:
     assert (lab.node(1).state, lab.order(1).action) == ("registering", "wait")
     lab.report(peer)
     assert lab.node(1).state == "registering"
-    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.APPROVED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.APPROVED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
     lab.tick(1)
     assert lab.node(1).state == "inactive"
 
@@ -91,8 +92,8 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     assert (row["event"], row["bytes_written"], row["rate"]) == ("primed", 1_000_000, 10_000)
     flow.lost(lab.tx, peer, lab.site, lab.now)  # the agent goes down to reboot
     assert lab.node(1).generation == node.generation
-    steps.apply(lab.tx, node, Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
-    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    transitions.apply(lab.tx, node, Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
+    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     assert (lab.node(1).state, lab.node(1).vcluster_id, lab.wishes(1)) == ("trampoline", None, ["cycle"])
     assert bindings.of_node(lab.tx, node.id) == []
@@ -115,9 +116,9 @@ def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
         return script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
 
     assert served().endswith("/boot/disk/fedcba98"), "no other disk will do: it was just written"
-    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
     assert served().endswith("/boot/disk/fedcba98-or-first"), "the owner may have written another table"
-    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     peer = lab.boots(1)
     lab.done(peer, lab.order(1).id)
@@ -298,7 +299,7 @@ def test_who_does_not_wake_has_the_wake_time_again_at_each_try(lab: Lab, wake_ti
     lab.site = replace(lab.site, energy=Energy(wake_time=wake_time))
     lab.machine(1, "off")
     with_deadline = {"deadline": lab.now + wake_time}
-    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.WOKEN, "test", with_deadline, "on"), now=lab.now, actor="test",
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.WOKEN, "test", with_deadline, "on"), now=lab.now, actor="test",
                 policy=lab.site.policy)
     for attempt in range(3):
         lab.tick(wake_time - 1)
@@ -543,8 +544,8 @@ def test_a_disk_is_kept_if_its_template_says_so_and_it_ran(lab: Lab) -> None:
     vcluster = lab.vcluster(template_id)
     lab.assign(1, vcluster)
     lab.done(peer, lab.order(1).id)
-    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
-    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     lab.boots(1)
     node = lab.node(1)
@@ -572,7 +573,7 @@ def test_however_a_prime_is_cut_short_the_disk_is_dirty(lab: Lab, disk: Disk, en
         "lost": lambda: flow.lost(lab.tx, peer, lab.site, lab.now),
         "reboot": lambda: lab.open(1),
         "timeout": lambda: lab.tick(300),
-        "release": lambda: steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now,
+        "release": lambda: transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now,
                                          actor="x", policy=lab.site.policy),
     }
     ends[end]()

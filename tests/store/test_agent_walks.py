@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
+from cod.core import transitions
 from cod.flows.agents import sessions as flow
 from cod.flows.nodes import captures
 from cod.model import Ingested, Peer, Policy, Refused, Site
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import connect
-from cod.store.nodes import bindings, nodes, steps
+from cod.store.nodes import bindings, nodes
 from cod.store.nodes import captures as rows
 from cod.store.tables import metadata
 from tests.conftest import SUBNET
@@ -91,7 +92,7 @@ class Walk:
     def is_released(self) -> None:
         node = self.lab.node(1)
         if node.vcluster_id is not None:
-            steps.release(self.lab.tx, [node], lifecycle.may_keep_disk, cause="x", now=self.lab.now, actor="x",
+            transitions.release(self.lab.tx, [node], lifecycle.may_keep_disk, cause="x", now=self.lab.now, actor="x",
                           policy=SITE.policy)
 
     def is_to_be_captured(self) -> None:
@@ -116,7 +117,7 @@ class Walk:
             in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
             trouble = in_motion and event is not NodeEvent.BOOTED
             step = lifecycle.on_trouble(node, event, "x", SITE.policy) if trouble else Step(event, "x")
-            steps.apply(self.lab.tx, node, step, now=self.lab.now, actor="dhcp", policy=SITE.policy)
+            transitions.apply(self.lab.tx, node, step, now=self.lab.now, actor="dhcp", policy=SITE.policy)
 
     def asks_dhcp(self) -> None:
         self.happens(NodeEvent.ASKED)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select, update
 
+from cod.core import transitions
 from cod.flows.agents import sessions
 from cod.flows.boot import script
 from cod.flows.nodes import captures, deadlines
@@ -20,7 +21,7 @@ from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import images, templates
-from cod.store.nodes import bindings, nodes, steps
+from cod.store.nodes import bindings, nodes
 from cod.store.nodes import captures as rows
 from cod.store.people import groups as group_rows
 from cod.wire import xmldoc
@@ -42,7 +43,7 @@ def active(lab: Lab, **columns: Any) -> Peer:
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id)
-    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="dhcp", policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="dhcp", policy=lab.site.policy)
     return peer
 
 
@@ -128,7 +129,7 @@ def test_a_node_that_nothing_can_switch_waits_for_its_reboot(lab: Lab) -> None:
     wishes = lab.wishes(1)
     want(lab)
     node = lab.node(1)
-    assert (node.state, node.reason, lab.wishes(1)) == ("active", steps.FOR_CAPTURE, wishes)
+    assert (node.state, node.reason, lab.wishes(1)) == ("active", transitions.FOR_CAPTURE, wishes)
     lab.tick(1e6)
     assert lab.node(1).state == "active"
     bindings.add(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 900)])
@@ -297,7 +298,7 @@ def test_a_released_node_is_captured_to_the_end_and_then_wiped(lab: Lab, when: s
     want(lab)
     if when == "running":
         lab.boots(1)
-    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     peer = lab.boots(1) if when == "wanted" else lab.again(1)
     if when == "running":

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cod.core import transitions
 from cod.flows.agents import report as reporting
 from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
@@ -14,7 +15,6 @@ from cod.orders import Order
 from cod.policy.nodes import lifecycle
 from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
-from cod.store.nodes import steps
 from tests.store import agentlab
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
@@ -109,11 +109,11 @@ def test_what_a_holder_leaves_is_wiped_if_the_marks_changed_meanwhile(
     lab.assign(1, vcluster)
     if not cached:
         lab.done(peer, lab.order(1).id)
-    steps.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
     assert (lab.node(1).state, lab.node(1).disk) == ("active", "cached" if cached else "dirty")
     mark(lab, by, after)
     mark(lab, by, after)  # the second time nothing changes
-    steps.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     assert (lab.node(1).disk, lab.node(1).cached_template_id) == ("dirty", None)
     boots(lab, 1)

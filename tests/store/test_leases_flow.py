@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cod.core import transitions
 from cod.flows.agents import report, sessions
 from cod.flows.boot import dhcp
 from cod.flows.nodes import deadlines, readiness
@@ -17,7 +18,7 @@ from cod.model import BootSecret, DhcpQuery, Peer, Policy, Refused, Site, dotted
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, holding, nodes, secrets, steps
+from cod.store.nodes import bindings, holding, nodes, secrets
 from cod.store.scheduler import requests, reservations, vclusters
 from tests.store.agentlab import hardware
 from tests.store.busy_site import calm, people, ruled, summary, want
@@ -205,7 +206,7 @@ def test_one_that_still_does_is_primed(tx: Tx, site: Site) -> None:
     want(tx, site, "one", 1, 8192, 1.0)
     run_pass(tx, site, 2.0)
     node = nodes.every(tx)[0]
-    wanted = steps.wanted(tx, node)
+    wanted = transitions.wanted(tx, node)
     assert wanted is not None
     assert len(wanted.requires) == 1
     assert 'mib="8192"' in wanted.hardware
@@ -272,5 +273,5 @@ def test_a_node_that_is_set_aside_or_given_away_is_kept_for_nobody(tx: Tx, site:
     holding.take(tx, other, vcluster=vcluster, request_id=requests.every(tx)[0].id, template_id=vcluster.template_id,
                  hostname="n1", now=3.0)
     assert [one.node_id for one in reservations.every(tx)] == [node.id]
-    moved = steps.apply(tx, node, Step(NodeEvent.QUARANTINED, "smoke"), now=3.0, actor="test", policy=site.policy)
+    moved = transitions.apply(tx, node, Step(NodeEvent.QUARANTINED, "smoke"), now=3.0, actor="test", policy=site.policy)
     assert (moved.state, reservations.every(tx)) == ("quarantined", [])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from cod.core import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, plan
 from cod.flows.scheduler import vclusters as owner_flows
@@ -16,7 +17,7 @@ from cod.policy.nodes import lifecycle
 from cod.states import NodeEvent
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import nodes, steps
+from cod.store.nodes import nodes
 from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import reclaims
@@ -117,7 +118,7 @@ def test_a_node_that_uses_up_its_retries(tx: Tx, site: Site) -> None:
     for attempts, expected in ((0, []), (99, [("quarantined", None, None), ("node-lost", "site", "web")])):
         node = nodes.change(tx, node, attempts=attempts)
         step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, "no sign of progress", site.policy)
-        node = steps.apply(tx, node, step, now=3.0, actor="deadline", policy=site.policy)
+        node = transitions.apply(tx, node, step, now=3.0, actor="deadline", policy=site.policy)
         assert told(tx, since) == expected
     quarantined, lost = [view.notice for view in notices.every(tx, after=since)]
     assert quarantined.subject == "node node0 is quarantined"

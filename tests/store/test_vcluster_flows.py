@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.core import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import explain, plan
 from cod.flows.scheduler import requests as request_flows
@@ -17,7 +18,7 @@ from cod.model import Effect, Refused, Result, Site
 from cod.policy.hardware.quantity import span
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, holding, nodes, steps
+from cod.store.nodes import bindings, holding, nodes
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, furnish, members, run_pass
@@ -107,7 +108,7 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     assert members(tx, made.id) == ["node0", "node50"]
     before = nodes.by_name(tx, lost)
     assert before is not None
-    wanted = steps.wanted(tx, before)
+    wanted = transitions.wanted(tx, before)
     assert wanted is not None
     assert wanted.requires == (attributes,), "what it is held against when its hardware changes"
     node_flows.quarantine(tx, name=lost, reason="broken", site=site, now=4.0, actor=OWNER)

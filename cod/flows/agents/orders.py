@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cod.core import transitions
 from cod.model import Assignment, Effect, Inviter, Node, Refused, Result, Site, ipv4, owner_of
 from cod.orders import Deposit, Order
 from cod.policy.hardware import keep
@@ -28,7 +29,7 @@ from cod.policy.people import sshkeys as policy
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store.engine import Tx
 from cod.store.images import images, templates
-from cod.store.nodes import captures, sessions, steps
+from cod.store.nodes import captures, sessions
 from cod.store.notices import vcms
 from cod.store.people import sshkeys
 from cod.store.scheduler import vclusters
@@ -59,7 +60,7 @@ def current(
         return replace(order, keep=spared)
     if action != "prime":
         return Order(order_id, action, keep=spared)
-    wanted = steps.wanted(tx, node)
+    wanted = transitions.wanted(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
@@ -160,4 +161,4 @@ def sent(tx: Tx, orders: Sequence[tuple[int, int, str]]) -> None:
 
 def _impossible(tx: Tx, node: Node, reason: str, site: Site, now: float) -> tuple[Effect, ...]:
     step = lifecycle.on_trouble(node, NodeEvent.FAILED, f"its order cannot be given: {reason}", site.policy)
-    return steps.wakes(node, steps.apply(tx, node, step, now=now, actor="confd", policy=site.policy))
+    return transitions.wakes(node, transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy))

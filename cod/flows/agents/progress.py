@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cod.core import transitions
 from cod.model import Node, Peer, Refused, Result, Site
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, nodes, sessions, steps
+from cod.store.nodes import captures, nodes, sessions
 
 _DONE = {
     NodeState.WIPE: Step(NodeEvent.WIPED, "its disks are erased",
@@ -58,7 +59,7 @@ def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: 
         signature = int(figures.get("disk_signature", 0))
         step = replace(step, columns={**step.columns, "disk_signature": signature or None})
     moved = _apply(tx, written, step, site, now)
-    return Result(None, steps.wakes(node, _settled(tx, moved, site, now)))
+    return Result(None, transitions.wakes(node, _settled(tx, moved, site, now)))
 
 
 def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
@@ -67,7 +68,7 @@ def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: floa
     if node is None or node.state not in _DONE:
         return Result(None)
     moved = _apply(tx, node, lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy), site, now)
-    return Result(None, steps.wakes(node, moved))
+    return Result(None, transitions.wakes(node, moved))
 
 
 def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
@@ -80,11 +81,11 @@ def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
 
 
 def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
-    return steps.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
+    return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
 def _settled(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, site.policy, now):
         return node
-    step = lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
+    step = lifecycle.settle(node, transitions.wanted(tx, node), captures.is_wanted(tx, node.id))
     return _apply(tx, node, step, site, now)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from cod import notice_texts
+from cod.core import transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle
 from cod.policy.nodes.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, conflicts, nodes, sessions, steps, types
+from cod.store.nodes import captures, conflicts, nodes, sessions, types
 from cod.store.notices import notices
 from cod.store.scheduler import reservations, vclusters
 
@@ -54,7 +55,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
         moved = _apply(tx, stored, Step(NodeEvent.QUARANTINED, DOUBT, {"reason": DOUBT}), site, now)
     else:
         moved = _move_on(tx, stored, site, now)
-    return Result(peer, steps.wakes(stored, moved))
+    return Result(peer, transitions.wakes(stored, moved))
 
 
 def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:
@@ -72,7 +73,7 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
         return
     conflicts.add(tx, "hardware", about, now, subnet=after.subnet, mac=after.boot_mac)
     holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
-    wanted = steps.wanted(tx, after)
+    wanted = transitions.wanted(tx, after)
     told = notice_texts.hardware_changed(
         after.name, types.get(tx, before.type_id).name, kind.name, holder.name if holder else None,
         lifecycle.lacks(wanted) if wanted else "", equal.sentence(changes))
@@ -115,7 +116,7 @@ def _unite(
 
 
 def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
-    return steps.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
+    return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
 def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
@@ -124,6 +125,6 @@ def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
     if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, site.policy, now):
-        step = lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
+        step = lifecycle.settle(node, transitions.wanted(tx, node), captures.is_wanted(tx, node.id))
         node = _apply(tx, node, step, site, now)
     return node

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cod.core import transitions
 from cod.model import BootSecret, Node, Peer, Refused, Result, Site
 from cod.policy.nodes import lifecycle
 from cod.states import WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import nodes, secrets, sessions, steps
+from cod.store.nodes import nodes, secrets, sessions
 
 FOR_EVER = 4_000_000_000.0  # a session's secret ends with the machine's next boot, not by the clock
 
@@ -49,7 +50,7 @@ def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, n
         moved = _rebooted(tx, node, site, now)
     epoch = sessions.open(tx, node.id, server, session.address, now)
     sessions.seen(tx, [(node.id, now)])
-    return Result(Opened(Peer(node.id, server, epoch, session.mac), node.name), steps.wakes(node, moved))
+    return Result(Opened(Peer(node.id, server, epoch, session.mac), node.name), transitions.wakes(node, moved))
 
 
 def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
@@ -77,7 +78,7 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
         step = Step(NodeEvent.ASKED, cause)
     else:
         return node
-    return steps.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
+    return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
 def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
@@ -95,8 +96,8 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
         step = Step(NodeEvent.LOST, "its agent was lost", {"reason": "its agent was lost"})
     else:
         return Result(True)
-    moved = steps.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
-    return Result(True, steps.wakes(node, moved))
+    moved = transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
+    return Result(True, transitions.wakes(node, moved))
 
 
 def inherited(tx: Tx, server: str) -> list[Peer]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
+from cod.core import transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.hardware import identity
 from cod.policy.nodes import boot, lifecycle, power, template
@@ -28,7 +29,7 @@ from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import NODE_RULES, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, nodes, steps
+from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, nodes
 from cod.store.nodes.dhcp_batch import FIRST_LOOK, BindingBatch, probes
 from cod.store.notices import notices
 from cod.store.scheduler import vclusters
@@ -384,11 +385,11 @@ def _booted(batch: _Batch, client: DhcpClient) -> None:
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     cause = "its system got its address by DHCP"
-    _moved(batch, steps.booted(batch.tx, node, cause, now=batch.now, actor="dhcp", policy=batch.site.policy))
+    _moved(batch, transitions.booted(batch.tx, node, cause, now=batch.now, actor="dhcp", policy=batch.site.policy))
 
 
 def _step(batch: _Batch, node: Node, step: Step) -> DhcpClient:
-    return _moved(batch, steps.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
+    return _moved(batch, transitions.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
 
 
 def _moved(batch: _Batch, moved: Node) -> DhcpClient:

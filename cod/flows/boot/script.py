@@ -6,13 +6,14 @@ spoofs an address on its own wire gains a token that is worthless from anywhere 
 
 from __future__ import annotations
 
+from cod.core import transitions
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
 from cod.policy.nodes import boot, capture, template
 from cod.policy.nodes.template import Configuration, Ready
 from cod.states import OWN_SYSTEM, Disk, NodeState
 from cod.store.engine import Tx
 from cod.store.images import images, templates
-from cod.store.nodes import bindings, captures, nodes, secrets, steps
+from cod.store.nodes import bindings, captures, nodes, secrets
 
 GRACE = 60.0  # seconds, at patience 1, in which readiness by time is noticed
 LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
@@ -42,7 +43,7 @@ def _for_capture(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state != NodeState.ACTIVE or not captures.is_wanted(tx, node.id):
         return node
     step = capture.leave("rebooted while it waited to be captured")
-    return steps.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
+    return transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
 
 
 def _served(tx: Tx, node: Node, configuration: Configuration | None, site: Site, now: float) -> None:
@@ -52,7 +53,7 @@ def _served(tx: Tx, node: Node, configuration: Configuration | None, site: Site,
     bindings.unbind(tx, node.id)
     ready = configuration.ready if configuration else Ready()
     if ready.by == "none":
-        steps.booted(tx, node, "its boot was served, and its template wants nothing more", now=now, actor="boot",
+        transitions.booted(tx, node, "its boot was served, and its template wants nothing more", now=now, actor="boot",
                      policy=site.policy, unseen=True)
     elif ready.by == "time":  # its deadline does not come before its time has
         due = now + ready.seconds + GRACE * site.policy.patience

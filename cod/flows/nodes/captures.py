@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from cod import notice_texts
+from cod.core import transitions
 from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
 from cod.policy.nodes import capture, lifecycle, template
 from cod.policy.people import names
@@ -21,7 +22,7 @@ from cod.policy.people.uploads import check_quota
 from cod.states import CaptureState, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.images import images, templates, uploads
-from cod.store.nodes import captures, nodes, sessions, steps
+from cod.store.nodes import captures, nodes, sessions
 from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
@@ -54,13 +55,13 @@ def want(
     captures.put(tx, node.id, image=image, template=wanted, group_id=owner, source_id=source,
                  state=CaptureState.WANTED, secret=secret, actor=actor, asked_at=now)
     moved = _set_out(tx, node, site, now, actor)
-    return Result(show(tx, name=name), steps.wakes(node, moved))
+    return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
 def _set_out(tx: Tx, node: Node, site: Site, now: float, actor: str) -> Node:
     cause = f"to be captured: {actor} wants its disk as an image"
-    if node.state == NodeState.ACTIVE and node.power_driver in steps.CANNOT_SWITCH_OFF:
-        return nodes.change(tx, node, reason=steps.FOR_CAPTURE)
+    if node.state == NodeState.ACTIVE and node.power_driver in transitions.CANNOT_SWITCH_OFF:
+        return nodes.change(tx, node, reason=transitions.FOR_CAPTURE)
     if node.state == NodeState.ACTIVE:
         step = capture.leave(cause, "cycle")
     elif node.state == NodeState.OFF:
@@ -68,7 +69,7 @@ def _set_out(tx: Tx, node: Node, site: Site, now: float, actor: str) -> Node:
     else:
         step = Step(NodeEvent.CAPTURE_ORDERED, cause)
     reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
-    return steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    return transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
 
 
 def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
@@ -87,16 +88,16 @@ def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[C
     moved = node
     if node.state == NodeState.CAPTURE:
         step = Step(NodeEvent.CANCELLED, f"cancelled by {actor}", {"reason": "", "attempts": 0})
-        moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+        moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
         session = sessions.get(tx, node.id)
         if session is not None and session.reported:
-            on = lifecycle.settle(moved, steps.wanted(tx, moved))
-            moved = steps.apply(tx, moved, on, now=now, actor=actor, policy=site.policy)
+            on = lifecycle.settle(moved, transitions.wanted(tx, moved))
+            moved = transitions.apply(tx, moved, on, now=now, actor=actor, policy=site.policy)
     else:  # on its way: it is settled when it reports
         captures.end(tx, node.id, CaptureState.CANCELLED, f"cancelled by {actor}", now)
-        if node.reason == steps.FOR_CAPTURE:
+        if node.reason == transitions.FOR_CAPTURE:
             nodes.change(tx, node, reason="")
-    return Result(show(tx, name=name), steps.wakes(node, moved))
+    return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
 def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureView:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from cod.core import transitions
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy
 from cod.states import NODE_RULES, WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, nodes, power, sessions, steps
+from cod.store.nodes import captures, nodes, power, sessions
 
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
 SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
@@ -27,8 +28,8 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
     """
     effects: list[Effect] = []
     for node, step in islice(_due(tx, site, now, started), MOST):
-        moved = steps.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
-        effects += steps.wakes(node, moved)
+        moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
+        effects += transitions.wakes(node, moved)
     return list(dict.fromkeys(effects))
 
 
@@ -36,7 +37,7 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.at_crossroads(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
-            yield node, lifecycle.settle(node, steps.wanted(tx, node), captures.is_wanted(tx, node.id))
+            yield node, lifecycle.settle(node, transitions.wanted(tx, node), captures.is_wanted(tx, node.id))
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
             yield node, _overdue(node, site, power.trouble(tx, node), now)

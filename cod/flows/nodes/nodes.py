@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cod.core import transitions
 from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
@@ -13,7 +14,7 @@ from cod.policy.people import names
 from cod.states import NODE_TRANSITIONS, WORKING, Disk, NodeEvent, NodeState, Step
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.nodes import blocks, nodes, sessions, steps, types
+from cod.store.nodes import blocks, nodes, sessions, types
 from cod.store.nodes import power as wishes
 from cod.store.scheduler import reservations
 
@@ -43,12 +44,12 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
         raise Refused("conflict", f"node {name} has not reported yet: let it boot from the network", "name")
     if node.state != NodeState.REGISTERING:
         raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
-    approved = steps.apply(tx, node, Step(NodeEvent.APPROVED, f"approved by {actor}"), now=now, actor=actor,
+    approved = transitions.apply(tx, node, Step(NodeEvent.APPROVED, f"approved by {actor}"), now=now, actor=actor,
                            policy=site.policy)
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
         step = lifecycle.settle(approved, None)
-        approved = steps.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
+        approved = transitions.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
     return _done(tx, node, approved, site.policy)
 
 
@@ -67,7 +68,7 @@ def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
     else:
         nodes.wish_power(tx, node, desired, now)
         return Result(_view(tx, node.id, site.policy), (Effect("wake", "power"),))
-    moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
     return _done(tx, node, moved, site.policy)
 
 
@@ -157,7 +158,7 @@ def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple
     if not changed or node.state != NodeState.INACTIVE:
         return ()
     step = Step(NodeEvent.WIPE_ORDERED, "a disk of it is kept no longer: it may hold anybody's data")
-    return steps.wakes(node, steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+    return transitions.wakes(node, transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
 
 
 def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | None]:
@@ -188,12 +189,12 @@ def _check_new_name(tx: Tx, name: str) -> None:
 def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result[NodeView]:
     if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
         raise Refused("conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name")
-    moved = steps.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
     return _done(tx, node, moved, site.policy)
 
 
 def _done(tx: Tx, before: Node, after: Node, policy: Policy) -> Result[NodeView]:
-    return Result(_view(tx, after.id, policy), steps.wakes(before, after))
+    return Result(_view(tx, after.id, policy), transitions.wakes(before, after))
 
 
 def _view(tx: Tx, node_id: int, policy: Policy) -> NodeView:

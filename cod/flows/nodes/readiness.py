@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cod.core import transitions
 from cod.model import Effect, Policy, dotted
 from cod.policy.nodes import template
 from cod.states import NodeState
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import bindings, nodes, steps
+from cod.store.nodes import bindings, nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +57,5 @@ def answered(tx: Tx, check: Check, policy: Policy, now: float) -> tuple[Effect, 
     if not check.port:
         since = now - (node.boot_served_at or now)
         cause = f"{since:.0f} s have passed since its boot was served, as its template wants"
-    moved = steps.booted(tx, node, cause, now=now, actor="readiness", policy=policy, unseen=not check.port)
-    return steps.wakes(node, moved)
+    moved = transitions.booted(tx, node, cause, now=now, actor="readiness", policy=policy, unseen=not check.port)
+    return transitions.wakes(node, moved)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from cod.core import vcm_outbox
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
@@ -16,7 +17,7 @@ from cod.store import views
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes
-from cod.store.notices import vcm_outbox, vcms
+from cod.store.notices import vcms
 from cod.store.people import audit
 from cod.store.scheduler import reclaims, requests, vclusters
 

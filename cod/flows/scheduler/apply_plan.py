@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cod import notice_texts
+from cod.core import leases as core_leases
+from cod.core import transitions, vcm_outbox
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy, leases
@@ -31,10 +33,9 @@ from cod.policy.scheduler.snapshot import (
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
 from cod.store import claims
 from cod.store.engine import Tx
-from cod.store.nodes import holding, nodes, steps
-from cod.store.notices import notices, vcm_outbox
+from cod.store.nodes import holding, nodes
+from cod.store.notices import notices
 from cod.store.people import groups
-from cod.store.scheduler import leases as lease_rows
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 
 ACTOR = "manager"
@@ -132,13 +133,13 @@ def _set_going(
     tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
 ) -> tuple[Effect, ...]:
     """Have the holder's software primed or booted on a node that is awake; wake a node that is off."""
-    wanted = steps.wanted(tx, held)
+    wanted = transitions.wanted(tx, held)
     assert wanted is not None
     if node.state == NodeState.OFF:
         step = Step(NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", {"deadline": slow}, "on")
     else:
         step = lifecycle.assign(held, wanted)
-    return steps.wakes(node, steps.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy))
+    return transitions.wakes(node, transitions.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy))
 
 
 def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float) -> None:
@@ -225,7 +226,7 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
         reclaims.close(tx, answered, now)
         reclaims.spared(tx, answered, now)
     cause = f"taken for request {reclaim.request_id}, of higher priority"
-    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
+    effects = transitions.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:
         smaller = vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
         notices.tell(tx, smaller, notice_texts.reclaimed(smaller, [node.name for node in leaving]), now)
@@ -251,19 +252,19 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
 def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result[int]:
     """Tell the group, once, that the vcluster's lease ends within `seconds`."""
     claims.confirm(tx, claim, now)
-    return Result(int(lease_rows.warn(tx, vcluster_id, seconds, now)))
+    return Result(int(core_leases.warn(tx, vcluster_id, seconds, now)))
 
 
 def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """Begin to drain a vcluster whose lease has run out: its owner has a while to save what is needed."""
     claims.confirm(tx, claim, now)
-    return Result(int(lease_rows.drain(tx, vcluster_id, site.policy.drain_grace, now)))
+    return Result(int(core_leases.drain(tx, vcluster_id, site.policy.drain_grace, now)))
 
 
 def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """The grace after its lease is over: its nodes are taken back by power."""
     claims.confirm(tx, claim, now)
-    effects = lease_rows.expire(tx, vcluster_id, lifecycle.may_keep_disk, now=now, actor=ACTOR, policy=site.policy)
+    effects = core_leases.expire(tx, vcluster_id, lifecycle.may_keep_disk, now=now, actor=ACTOR, policy=site.policy)
     return Result(0) if effects is None else Result(1, effects)
 
 
@@ -296,7 +297,7 @@ def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: fl
         step = Step(NodeEvent.WOKEN, f"woken: {part.why}", {"deadline": until}, "on")
     effects: set[Effect] = set()
     for node in picked:
-        effects.update(steps.wakes(node, steps.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy)))
+        effects.update(transitions.wakes(node, transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy)))
     return Result(len(picked), tuple(effects))
 
 

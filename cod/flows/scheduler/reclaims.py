@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cod.core import transitions
 from cod.model import ALL, Effect, Listed, Node, Page, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
 from cod.states import ReclaimState
 from cod.store import lists, views
 from cod.store.engine import Tx
-from cod.store.nodes import nodes, steps
+from cod.store.nodes import nodes
 from cod.store.scheduler import reclaims, reservations, vclusters
 
 
@@ -68,7 +69,7 @@ def _give(
     _check(reclaim, vcluster, leaving)
     reclaims.answer(tx, reclaim, leaving, now)
     vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
-    return steps.release(tx, leaving, lifecycle.may_keep_disk, cause=f"given back for reclaim {reclaim.id}", now=now,
+    return transitions.release(tx, leaving, lifecycle.may_keep_disk, cause=f"given back for reclaim {reclaim.id}", now=now,
                          actor=actor, policy=site.policy)
 
 

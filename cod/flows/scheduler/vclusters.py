@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cod import notice_texts
+from cod.core import transitions, vcm_outbox
 from cod.model import (
     Effect,
     Node,
@@ -33,8 +34,8 @@ from cod.states import RequestState, VclusterState
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import nodes, steps
-from cod.store.notices import notices, vcm_outbox, vcms
+from cod.store.nodes import nodes
+from cod.store.notices import notices, vcms
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
 
@@ -165,7 +166,7 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[t
     requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     reclaims.deserted(tx, vcluster.id, held, now)
-    effects = steps.release(tx, held, lifecycle.may_keep_disk, cause="its vcluster was deleted", now=now, actor=actor,
+    effects = transitions.release(tx, held, lifecycle.may_keep_disk, cause="its vcluster was deleted", now=now, actor=actor,
                             policy=site.policy)
     if vcluster.state != VclusterState.RELEASING:
         notices.add(tx, **notice_texts.deleted(vcluster, actor), group_id=vcluster.group_id, vcluster_id=vcluster.id,
@@ -203,7 +204,7 @@ def _shrink(
     What goes back counts as an answer to what is being taken from it.
     """
     reclaims.answer_all(tx, vcluster.id, leaving, now)
-    effects = steps.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=actor, policy=site.policy)
+    effects = transitions.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=actor, policy=site.policy)
     lacking = max(size - vclusters.held(tx, vcluster.id), 0)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
     for request in [one for one in pending if one.kind == "replace"][lacking:]:

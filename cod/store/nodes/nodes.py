@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import Select, and_, delete, exists, func, insert, literal, select, update
 
 from cod import states
+from cod.core import vcm_outbox
 from cod.model import Node, PowerAction, Refused
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
-from cod.store.notices import vcm_outbox
 
 COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
 

@@ -14,12 +14,13 @@ from typing import Any
 from sqlalchemy import Select, func, insert, select, update
 
 from cod import notice_texts
+from cod.core import vcm_outbox
 from cod.model import Node, Reclaim, Request, Vcluster
 from cod.states import ReclaimState, VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 from cod.store.nodes import nodes
-from cod.store.notices import notices, vcm_outbox
+from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, insert, select, update
 
 from cod import notice_texts
+from cod.core import vcm_outbox
 from cod.model import Node, Request, RequestTuple
 from cod.states import RequestState, VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
-from cod.store.notices import notices, vcm_outbox
+from cod.store.notices import notices
 from cod.store.scheduler import reclaims, reservations, vclusters
 
 _COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.name != "tuples"]

@@ -10,13 +10,14 @@ from dataclasses import replace
 from sqlalchemy import func, select, update
 
 from cod import notice_texts
+from cod.core import vcm_outbox
 from cod.model import Assignment, Effect, Node, Policy
 from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import captures, holding, nodes, sessions
-from cod.store.notices import notices, vcm_outbox
+from cod.store.notices import notices
 from cod.store.scheduler import requests, reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"

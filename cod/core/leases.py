@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cod import notice_texts
+from cod.core import transitions, vcm_outbox
 from cod.model import Effect, Node, Policy, Vcluster
 from cod.states import VclusterState
 from cod.store.engine import Tx
-from cod.store.nodes import nodes, steps
-from cod.store.notices import notices, vcm_outbox
+from cod.store.nodes import nodes
+from cod.store.notices import notices
 from cod.store.scheduler import reclaims, requests, vclusters
 
 
@@ -52,14 +53,14 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
 def expire(
     tx: Tx, vcluster_id: int, may_keep: Callable[[Node, str], bool], *, now: float, actor: str, policy: Policy
 ) -> tuple[Effect, ...] | None:
-    """The grace after its lease is over: its nodes are taken back by power. `may_keep`: as in `steps.release`."""
+    """The grace after its lease is over: its nodes are taken back by power. `may_keep`: as in `transitions.release`."""
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
         return None
     requests.withdraw(tx, vcluster.id, "the vcluster's lease ran out", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     reclaims.deserted(tx, vcluster.id, held, now)
-    effects = steps.release(tx, held, may_keep, cause="the lease ran out", now=now, actor=actor, policy=policy)
+    effects = transitions.release(tx, held, may_keep, cause="the lease ran out", now=now, actor=actor, policy=policy)
     vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
     notices.tell(tx, vcluster, notice_texts.drained(vcluster), now)
     vcm_outbox.leased(tx, vcluster, "ended", now)
