@@ -237,7 +237,7 @@ class Step:
     """What shall happen to a node: an event, why, the columns that change with it, and a power wish.
 
     frees  its holder cannot use it: it loses its holder, which gets another in its place
-    Decided by `policy.nodes.lifecycle`, carried out by `store.nodes.steps.apply`.
+    Decided by `policy.nodes.lifecycle`, carried out by `core.transitions.apply`.
     """
 
     event: NodeEvent

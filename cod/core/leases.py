@@ -6,16 +6,13 @@ that its time had come. Then nothing is done, and the answer is False or None.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cod import notice_texts
-from cod.core import transitions, vcm_outbox
-from cod.model import Effect, Node, Policy, Vcluster
+from cod.core import assignment, notices, preemption, requests, vcm_outbox
+from cod.model import Effect, Policy, Vcluster
 from cod.states import VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.notices import notices
-from cod.store.scheduler import reclaims, requests, vclusters
+from cod.store.scheduler import vclusters
 
 
 def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
@@ -50,17 +47,15 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
     return True
 
 
-def expire(
-    tx: Tx, vcluster_id: int, may_keep: Callable[[Node, str], bool], *, now: float, actor: str, policy: Policy
-) -> tuple[Effect, ...] | None:
-    """The grace after its lease is over: its nodes are taken back by power. `may_keep`: as in `transitions.release`."""
+def expire(tx: Tx, vcluster_id: int, *, now: float, actor: str, policy: Policy) -> tuple[Effect, ...] | None:
+    """The grace after its lease is over: its nodes are taken back by power."""
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
         return None
     requests.withdraw(tx, vcluster.id, "the vcluster's lease ran out", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    reclaims.deserted(tx, vcluster.id, held, now)
-    effects = transitions.release(tx, held, may_keep, cause="the lease ran out", now=now, actor=actor, policy=policy)
+    preemption.deserted(tx, vcluster.id, held, now)
+    effects = assignment.release(tx, held, cause="the lease ran out", now=now, actor=actor, policy=policy)
     vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
     notices.tell(tx, vcluster, notice_texts.drained(vcluster), now)
     vcm_outbox.leased(tx, vcluster, "ended", now)

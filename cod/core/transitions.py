@@ -1,28 +1,36 @@
-"""Carrying out a step (`states.Step`): the transition, and the rows that go with it. Every flow that moves a node by a
-decision of `policy.nodes.lifecycle` does it here.
+"""A node's transitions, and the rows that go with them: `move` is the one way in which a node changes its state, and
+every flow that moves a node by a decision of `policy.nodes.lifecycle` carries the step out with `apply`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
-
-from sqlalchemy import func, select, update
+from typing import Any
 
 from cod import notice_texts
-from cod.core import vcm_outbox
-from cod.model import Assignment, Effect, Node, Policy
-from cod.states import NODE_TRANSITIONS, OWN_SYSTEM, NodeEvent, NodeState, Step, after
-from cod.store import tables as t
+from cod.core import notices, requests, vcm_outbox
+from cod.model import Effect, Node, Policy
+from cod.states import (
+    ARRIVED,
+    NODE_RULES,
+    OWN_SYSTEM,
+    CaptureState,
+    Disk,
+    NodeEvent,
+    NodeState,
+    Step,
+    VclusterState,
+    after,
+)
 from cod.store.engine import Tx
-from cod.store.images import templates
 from cod.store.nodes import captures, holding, nodes, sessions
-from cod.store.notices import notices
-from cod.store.scheduler import requests, reservations, vclusters
+from cod.store.scheduler import reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
 FOR_CAPTURE = "waits to be captured: reboot it, no power driver can"
 CANNOT_SWITCH_OFF = ("none", "wol")
+# What a node's disk does not survive, or is not COD's to read any more.
+ENDS_CAPTURE = frozenset({NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED})
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
@@ -32,28 +40,99 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     that it brings nearer or ends, of which its owner is told; and for a node that is set aside or that the step frees,
     the end of its holder's hold on it, with a request for another in its place, and of its reservation. Its holder is
     told, and of a quarantine the site's administrators.
-    Raises as `nodes.move` does.
+    Raises as `move` does.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
     _note_capture(tx, node, step, target, now)
-    aside = target in (NodeState.QUARANTINED, NodeState.RETIRED)
     if target is NodeState.QUARANTINED and ":" not in actor:  # not if it was a person, user:NAME: they know
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
-    if aside or step.frees:
-        _tell_loss(tx, node, step.cause, now)
+    if target in (NodeState.QUARANTINED, NodeState.RETIRED) or step.frees:
+        vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+        if vcluster is not None:
+            name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
+            notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
         reservations.drop(tx, [node.id])
         requests.replace(tx, node, now)
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
-        node = holding.give_back(tx, node, up_until=_up_until(node, now, policy))
-    moved = nodes.move(
-        tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
+        node = holding.give_back(tx, node, up_until=now + policy.binding_time if is_stuck(node) else None)
+    moved = move(tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
     if step.power and nodes.wish_power(tx, moved, step.power, now):
         moved = replace(moved, power_wanted=step.power, power_seq=moved.power_seq + 1)
         if step.power == "on":  # should it be up after all, its agent has to come back and report
             sessions.forget(tx, node.id)
         elif target is not NodeState.OFF:  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
+    return moved
+
+
+def is_stuck(node: Node) -> bool:
+    """Return whether the node runs a system that only somebody by hand can end."""
+    return node.power_driver in CANNOT_SWITCH_OFF and node.state in OWN_SYSTEM
+
+
+def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
+    if target is NodeState.PRIME:
+        holding.set_installation(tx, node.id, "pending", "", now, generation=node.generation + 1)
+    elif step.event is NodeEvent.PRIMED or (target is NodeState.BOOT and node.state != NodeState.PRIME):
+        holding.set_installation(tx, node.id, "done", "", now)
+    elif node.state == NodeState.PRIME:
+        holding.set_installation(tx, node.id, "failed", step.cause, now)
+
+
+def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
+    """Let the node's capture follow the step; its owner is told if that ends it without an image."""
+    if not (NodeState.CAPTURE in (node.state, target) or target in ENDS_CAPTURE):
+        return
+    capture = captures.get(tx, node.id)
+    if capture is not None and capture.state == CaptureState.DONE:
+        captures.change(tx, node.id, secret="")
+    if capture is None or capture.state not in captures.OPEN:
+        return
+    if target is NodeState.CAPTURE:
+        captures.change(tx, node.id, state=CaptureState.RUNNING, generation=node.generation + 1, digest="")
+    elif step.event is NodeEvent.CANCELLED:
+        captures.end(tx, node.id, CaptureState.CANCELLED, step.cause, now)
+    elif target in ENDS_CAPTURE or step.event in (NodeEvent.EXHAUSTED, NodeEvent.CAPTURED):
+        captures.end(tx, node.id, CaptureState.FAILED, step.cause, now)
+        said = notice_texts.capture_failed(node.name, capture.image, step.cause)
+        notices.add(tx, **said, group_id=capture.group_id, vcluster_id=node.vcluster_id, now=now)
+    else:
+        captures.change(tx, node.id, state=CaptureState.WANTED, reason=step.cause)
+
+
+def move(
+    tx: Tx, node: Node, event: NodeEvent, *, now: float, cause: str, actor: str, patience: float = 1.0, **columns: Any
+) -> Node:
+    """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
+
+    Writes the transition to the history, sets the new state's deadline (times `patience`), gives the retry budget back
+    on arrival, and adds one to the generation, which fences every effect and order of the state that was left. In wipe
+    and prime the column `disk` tells what the order found; however they end, the disks are dirty then, unless `columns`
+    knows better.
+    Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since it was read.
+    """
+    target = after(NodeState(node.state), event)
+    rule = NODE_RULES[target]
+    values: dict[str, Any] = {
+        "state": target,
+        "since": now,
+        "generation": node.generation + 1,
+        "deadline": None if rule.deadline is None else now + rule.deadline * patience,
+        "attempts": 0 if target in ARRIVED else node.attempts,
+        "progress_done": 0,
+        "progress_total": 0,
+        "progress_rate": 0.0,
+        "progress_phase": "",
+        "boot_served_at": None,
+    }
+    if node.state in (NodeState.WIPE, NodeState.PRIME):
+        values |= {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+    moved = nodes.set_state(tx, node, values | columns, event=event, cause=cause, actor=actor)
+    if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
+        # Or so it seems: should the agent of a node that asked be there all the same, it must come back.
+        sessions.forget_report(tx, node.id, newer=event is NodeEvent.ASKED)
+    vcm_outbox.moved(tx, moved, moved.vcluster_id, target, cause, now)
     return moved
 
 
@@ -64,88 +143,21 @@ def booted(tx: Tx, node: Node, cause: str, *, now: float, actor: str, policy: Po
     """
     columns = {"boot_served_at": node.boot_served_at} if unseen else {}
     moved = apply(tx, node, Step(NodeEvent.BOOTED, cause, columns), now=now, actor=actor, policy=policy)
-    ready = vclusters.first_ready(tx, node.vcluster_id, now)
-    if ready is not None:
-        said = notice_texts.vcluster_ready(ready, ready.size)
-        notices.add(tx, **said, group_id=ready.group_id, vcluster_id=ready.id, now=now)
+    tell_if_ready(tx, node.vcluster_id, now)
     return moved
 
 
-def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
-    failed = captures.note(tx, node, step, target, now)
-    if failed is not None:
-        said = notice_texts.capture_failed(node.name, failed.image, failed.reason)
-        notices.add(tx, **said, group_id=failed.group_id, vcluster_id=node.vcluster_id, now=now)
+def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
+    """Tell a vcluster's group, once, that all its nodes are active. To be asked whenever one has become active.
 
-
-def _tell_loss(tx: Tx, node: Node, cause: str, now: float) -> None:
-    """Tell who holds the node that it goes. Call it before `holding.give_back`."""
-    vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
-    if vcluster is not None:
-        name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
-        notices.add(tx, **notice_texts.node_lost(vcluster, name, cause), group_id=vcluster.group_id,
-                    vcluster_id=vcluster.id,
-                    now=now)
-
-
-def release(
-    tx: Tx, held: Iterable[Node], may_keep: Callable[[Node, str], bool], *, cause: str, now: float, actor: str,
-    policy: Policy,
-) -> tuple[Effect, ...]:
-    """Take nodes from their vcluster and back to the trampoline, by their power; returns who should look at once.
-
-    may_keep(node, its template's document) says whether the disk may be kept (`lifecycle.may_keep_disk`). A node
-    that is in the trampoline already, or on its way there, only loses its holder: it is settled when it reports.
+    The vcluster's row is locked, so that of two servers that see its last two nodes come up, the second sees both.
     """
-    effects = {Effect("wake", "manager")}
-    for node in held:
-        stuck = _stuck(node)
-        step = Step(NodeEvent.RELEASED, cause, {"attempts": 0, "reason": BY_HAND if stuck else ""}, "cycle")
-        runs = wanted(tx, node)
-        vcm_outbox.moved(tx, node, node.vcluster_id, "lost", cause, now)
-        kept = runs is not None and may_keep(node, runs.document)
-        given = holding.give_back(tx, node, up_until=_up_until(node, now, policy), keep_disk=kept)
-        if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:
-            moved = apply(tx, given, step, now=now, actor=actor, policy=policy)
-            effects.update(wakes(node, moved))
-    return tuple(sorted(effects, key=lambda effect: effect.what))
-
-
-def _stuck(node: Node) -> bool:
-    """Does it run a system that only somebody by hand can end?"""
-    return node.power_driver in CANNOT_SWITCH_OFF and node.state in OWN_SYSTEM
-
-
-def _up_until(node: Node, now: float, policy: Policy) -> float | None:
-    return now + policy.binding_time if _stuck(node) else None
-
-
-def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
-    if target is NodeState.PRIME:
-        _installation(tx, node.id, "pending", "", now, generation=node.generation + 1)
-    elif step.event is NodeEvent.PRIMED or (target is NodeState.BOOT and node.state != NodeState.PRIME):
-        _installation(tx, node.id, "done", "", now)
-    elif node.state == NodeState.PRIME:
-        _installation(tx, node.id, "failed", step.cause, now)
-
-
-def _installation(tx: Tx, node_id: int, state: str, reason: str, now: float, **columns: int) -> None:
-    i = t.install_images
-    tx.execute(update(i).where(i.c.node_id == node_id).values(state=state, reason=reason, at=now, **columns))
-
-
-def wanted(tx: Tx, node: Node) -> Assignment | None:
-    """What the node is to run for its holder; None when nobody holds it."""
-    if node.vcluster_id is None or node.template_id is None:
-        return None
-    c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
-    hardware = func.coalesce(select(k.attributes).where(k.id == node.type_id).scalar_subquery(), "")
-    query = (select(c.id, c.document, v.group_id, hardware, c.name)
-             .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
-    of_it = r.template_id == node.template_id if node.position is None else r.position == node.position
-    asked = select(r.attributes).where(r.request_id == node.request_id, of_it)
-    found = Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
-    return replace(found, document=templates.with_known(tx, {0: (found.name, found.document)})[0])
+    vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
+    if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
+        return
+    if vclusters.active_nodes(tx, vcluster.id) == vcluster.size:
+        ready = vclusters.change(tx, vcluster, now, ready_at=now)
+        notices.tell(tx, ready, notice_texts.vcluster_ready(ready, ready.size), now)
 
 
 def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:

@@ -6,18 +6,13 @@ records in `wire/nmp/bodies`; values are plain, because the outbox keeps JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import and_, select
-
-from cod.model import Node, Reclaim, Request, Vcluster, dotted
-from cod.states import NodeState
-from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.model import Node, Reclaim, Request, Vcluster
+from cod.store.engine import Tx
 from cod.store.notices import vcms
+from cod.store.scheduler import requests
 
-LOST = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 PREFIX = "vcm"
 
 
@@ -36,7 +31,7 @@ def granted(tx: Tx, request: Request, vcluster: Vcluster, node_ids: Sequence[int
     if vcms.get(tx, vcluster.id) is not None:
         vcms.owe(tx, vcluster.id, "grant", {
             "request": request.id, "key": _key(tx, request.id), "expires": vcluster.expires_at or 0.0,
-            "members": members(tx, node_ids, attributes=True)}, now)
+            "members": vcms.members(tx, node_ids, attributes=True)}, now)
 
 
 def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
@@ -51,7 +46,7 @@ def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, 
     if vcluster_id is not None and vcms.get(tx, vcluster_id) is not None:
         vcms.owe(tx, vcluster_id, "node-state", {
             "node": node.name, "hostname": node.hostname or node.name,
-            "address": addresses(tx, [node.id]).get(node.id, ""), "state": state, "reason": reason}, now)
+            "address": vcms.addresses(tx, [node.id]).get(node.id, ""), "state": state, "reason": reason}, now)
 
 
 def reclaimed(tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node], now: float) -> None:
@@ -73,37 +68,5 @@ def leased(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
     vcms.owe(tx, vcluster.id, "lease", {"event": event, "expires": vcluster.expires_at or now}, now)
 
 
-def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> list[dict[str, Any]]:
-    """Nodes as their VCM sees them, by hostname; the first of each type with the type's `attributes`, if those are
-    wanted: a grant of thousands has to fit into a message."""
-    n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
-    found: list[dict[str, Any]] = []
-    for part in slices(node_ids):
-        there = addresses(tx, part)
-        query = (
-            select(n.id, n.name, n.hostname, n.state, c.name, c.revision, y.name, y.attributes)
-            .outerjoin_from(t.nodes, t.config_templates, c.id == n.template_id)
-            .outerjoin(t.node_types, y.id == n.type_id).where(n.id.in_(part)))
-        found += [{
-            "node": name, "hostname": hostname or name, "address": there.get(node_id, ""), "state": state,
-            "template": f"{template}@{revision}" if template else "", "type": kind or "",
-            "attributes": canonical or ""}
-            for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(query)]
-    found.sort(key=lambda member: str(member["hostname"]))
-    shown = set[str]() if attributes else {member["type"] for member in found}
-    for member in found:
-        if member["type"] in shown:
-            member["attributes"] = ""
-        shown.add(member["type"])
-    return found
-
-
-def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
-    """Where the systems of those nodes are, by node: their own addresses in their vclusters."""
-    b = t.bindings.c
-    query = select(b.node_id, b.address).where(and_(b.node_id.in_(node_ids), b.kind == "vcluster"))
-    return {row[0]: dotted(row[1]) for row in tx.execute(query)}
-
-
 def _key(tx: Tx, request_id: int) -> str:
-    return own_key(tx.scalar(select(t.node_requests.c.key).where(t.node_requests.c.id == request_id)))
+    return own_key(requests.keys(tx, [request_id]).get(request_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cod.core.preemption import protected
 from cod.model import ALL, Binding, Listed, NodeView, NoticeView, Page, Policy, Refused, RequestView, VclusterView
 from cod.store import lists, views, watermarks
 from cod.store.engine import Tx
@@ -20,12 +21,13 @@ def node_list(
 ) -> Listed[NodeView]:
     """Nodes that these groups hold (None: all), by name; with `policy`, until when they are immune. For filters see
     `store.lists.nodes`."""
-    return lists.nodes(tx, page, groups, policy=policy, **filters)
+    found = lists.nodes(tx, page, groups, **filters)
+    return Listed(protected(found, policy), found.next, found.total)
 
 
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
     """One node."""
-    found = views.nodes(tx, name=name, policy=policy)
+    found = protected(views.nodes(tx, name=name), policy)
     if not found:
         raise Refused("not_found", f"there is no node {name!r}", "name")
     return found[0]
@@ -67,7 +69,7 @@ def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterV
     """A vcluster as `vcluster_alone` finds it, with its nodes by name; one that has ended has none."""
     found = vcluster_alone(tx, name)
     ended = found.vcluster.ended_at is not None
-    return found, [] if ended else views.nodes(tx, vcluster=found.vcluster.name, limit=100_000, policy=policy)
+    return found, [] if ended else protected(views.nodes(tx, vcluster=found.vcluster.name, limit=100_000), policy)
 
 
 def vcluster_alone(tx: Tx, name: str) -> VclusterView:

@@ -14,6 +14,7 @@ class NodeView:
     """A node for people. `address` is the one it has now; `template` is 'name@revision'.
 
     immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for others
+    priority      of the group that holds it
     """
 
     node: Node
@@ -24,6 +25,7 @@ class NodeView:
     address: str | None
     immune_until: float | None = None
     block: str | None = None
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from cod.policy.scheduler import leases
+from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.snapshot import WARM, Grant, Plan, PowerChange, Preempt, PreemptLess, Refusal
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
 from cod.sim.world import World
@@ -114,13 +114,15 @@ def _take(world: World, take: Preempt) -> None:
     if request is None:
         raise Impossible(f"{take.count} nodes are taken for request {take.request_id}, which does not wait")
     now, policy = world.clock.now, world.policy
-    inertia = policy.inertia_by_priority.get(cluster.group.priority, policy.inertia)
+    inertia = preemption.inertia(cluster.group.priority, policy)
     mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
               and (one.assigned_at or 0.0) + inertia <= now]
+    wish = request.as_wish()
+    may_lose = preemption.takeable(cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now)
     reclaim = Reclaim(world.new_id(), cluster, request, take.kind, now + policy.reclaim_grace, take.count)
     chosen = cluster.owner.choose(reclaim, mobile)
-    if len(chosen) != take.count or not set(chosen) <= set(mobile):
-        raise Impossible(f"{take.count} nodes are taken from vcluster {cluster.name}, of {len(mobile)} that may be")
+    if len(chosen) != take.count or take.count > may_lose or not set(chosen) <= set(mobile):
+        raise Impossible(f"{take.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may be")
     for machine in chosen:
         machine.reclaim = reclaim.id
         world.pool.reserve(machine, request.id)

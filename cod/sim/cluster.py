@@ -8,6 +8,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
+from cod.policy.scheduler import preemption
 from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, Kind, PendingRequest
 from cod.sim.scenario import records as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
@@ -122,7 +123,7 @@ class Cluster:
         return self.seen
 
     def _holdings(self, policy: Policy, now: float) -> tuple[tuple[Allocation, ...], float]:
-        inertia = policy.inertia_by_priority.get(self.group.priority, policy.inertia)
+        inertia = preemption.inertia(self.group.priority, policy)
         count: Counter[Kind] = Counter()
         mobile: Counter[Kind] = Counter()
         until: dict[Kind, float] = {}

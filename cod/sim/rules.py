@@ -77,7 +77,8 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
         by_holding[take.vcluster_id, take.kind] += take.count
         yield from _may_take(take, wishes, seen)
     for vcluster, count in by_holder.items():
-        surplus = seen.holders[vcluster].surplus
+        holder = seen.holders[vcluster]
+        surplus = holder.held - holder.leaving - holder.floor
         if count > surplus:
             yield f"vcluster {vcluster}: {count} are taken, {surplus} are above its creation size"
     for key, count in by_holding.items():

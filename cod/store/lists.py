@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal, select
 
-from cod.model import Listed, NodeView, Notice, Page, Policy, ReclaimView, RequestView, Send, VclusterView
+from cod.model import Listed, NodeView, Notice, Page, ReclaimView, RequestView, Send, VclusterView
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx
@@ -30,10 +30,8 @@ def _several(column: ColumnElement[Any], wanted: str | None) -> list[ColumnEleme
 def nodes(
     tx: Tx, page: Page, groups: Groups, *, state: str | None = None, vcluster: str | None = None,
     type: str | None = None, block: str | None = None, power: str | None = None, group: str | None = None,
-    policy: Policy | None = None,
 ) -> Listed[NodeView]:
-    """Nodes; `state`: one or several with commas between; `group`: whose vclusters hold them; `policy` as in
-    `views.nodes`."""
+    """Nodes; `state`: one or several with commas between; `group`: whose vclusters hold them."""
     n, kind, near, v = t.nodes.c, t.node_types.c.name, t.node_blocks.c.name, t.vclusters.c
     query = views.node_query(groups, {v.live_name: vcluster, kind: type, near: block, n.power: power,
                                       t.groups.c.name: group})
@@ -41,7 +39,7 @@ def nodes(
     keys = {"name": n.name, "state": n.state, "since": n.since, "type": func.coalesce(kind, ""),
             "block": func.coalesce(near, ""), "vcluster": func.coalesce(v.name, "")}
     rows = page_of(tx, query, page, keys, "name", n.name)
-    return Listed(views.node_views(tx, rows, policy), rows.next, rows.total)
+    return Listed(views.node_views(tx, rows), rows.next, rows.total)
 
 
 def vclusters(

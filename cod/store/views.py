@@ -12,7 +12,6 @@ from sqlalchemy.sql.elements import ColumnElement
 from cod.model import (
     Node,
     NodeView,
-    Policy,
     Reclaim,
     ReclaimView,
     Request,
@@ -47,15 +46,14 @@ def _revision(name: str | None, revision: int | None) -> str | None:
 
 def nodes(
     tx: Tx, *, name: str | None = None, vcluster: str | None = None, type: str | None = None, limit: int = 1000,
-    policy: Policy | None = None, groups: frozenset[int] | None = None,
+    groups: frozenset[int] | None = None,
 ) -> list[NodeView]:
     """Nodes for people, by name; filtered by what is not None.
 
     groups  only nodes that vclusters of these groups hold
-    policy  with it, until when nodes are immune is said too
     """
     query = node_query(groups, {t.nodes.c.name: name, t.vclusters.c.live_name: vcluster, t.node_types.c.name: type})
-    return node_views(tx, list(tx.execute(query.order_by(t.nodes.c.name).limit(limit))), policy)
+    return node_views(tx, list(tx.execute(query.order_by(t.nodes.c.name).limit(limit))))
 
 
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
@@ -77,22 +75,15 @@ def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
     return [column == value for column, value in wanted.items() if value is not None]
 
 
-def node_views(tx: Tx, rows: Sequence[Any], policy: Policy | None) -> list[NodeView]:
+def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     """Nodes for people from rows of `node_query`."""
     found = [Node(*row[: len(_NODE)]) for row in rows]
     macs, addresses = _macs(tx, found), _addresses(tx, found)
     return [
         NodeView(node, tuple(macs.get(node.id, ())), row[-4], row[-3], _revision(row[-2], row[-1]),
-                 addresses.get((node.id, _kind(node))), _immune_until(node, row[-5], policy), row[len(_NODE)])
+                 addresses.get((node.id, _kind(node))), block=row[len(_NODE)], priority=row[-5])
         for node, row in zip(found, rows, strict=True)
     ]
-
-
-def _immune_until(node: Node, priority: int | None, policy: Policy | None) -> float | None:
-    """The end of its scheduling inertia, by its holder's priority; None for a node that nobody holds."""
-    if policy is None or priority is None or node.assigned_at is None:
-        return None
-    return node.assigned_at + policy.inertia_by_priority.get(priority, policy.inertia)
 
 
 def _kind(node: Node) -> str:

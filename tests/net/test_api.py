@@ -17,6 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from cod.client import ApiError, Unreachable
+from cod.core import transitions
 from cod.model import Effect
 from cod.states import NodeEvent
 from cod.store import tables
@@ -367,7 +368,7 @@ def test_a_parameter_is_never_empty() -> None:
 
 def move(served: Served, name: str, event: NodeEvent) -> None:
     def step(tx: Any) -> None:
-        nodes.move(tx, nodes.by_name(tx, name), event, now=NOW, cause="test", actor="test")  # type: ignore[arg-type]
+        transitions.move(tx, nodes.by_name(tx, name), event, now=NOW, cause="test", actor="test")  # type: ignore[arg-type]
 
     served.tx(step)
 

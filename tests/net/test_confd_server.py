@@ -242,7 +242,7 @@ def to_prime(world: World, number: int) -> None:
         assert node is not None
         held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, template_id=template_id, hostname="h",
                             now=NOW)
-        wanted = transitions.wanted(tx, held)
+        wanted = holding.assignment(tx, held)
         assert wanted is not None
         transitions.apply(tx, held, lifecycle.assign(held, wanted), now=NOW, actor="test", policy=world.site.policy)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from cod.core import transitions
 from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, Site, ipv4
 from cod.net.confd.connection import AgentConnection
@@ -85,7 +86,7 @@ class World:
 
     def happens(self, event: NodeEvent) -> None:
         """To the node, by an administrator's word."""
-        in_transaction(self.engine, nodes.move, self.node(), event, now=time.time(), cause="test", actor="test")
+        in_transaction(self.engine, transitions.move, self.node(), event, now=time.time(), cause="test", actor="test")
 
     def wait(self, condition: Callable[[], Any]) -> None:
         until(condition, self.node)

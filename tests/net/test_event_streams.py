@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cod.core import transitions
 from cod.flows.people.signin import digest
 from cod.model import Role
 from cod.states import NodeEvent
@@ -251,7 +252,7 @@ def test_a_node_that_moves_as_the_rules_say_is_told_once(site_with_people: Serve
     served = site_with_people
     add_node(served, "n1", 1)
     stream = Stream(served, "admin")
-    served.tx(lambda tx: nodes.move(tx, nodes.by_name(tx, "n1"), NodeEvent.REGISTERED, now=NOW, cause="reported",
+    served.tx(lambda tx: transitions.move(tx, nodes.by_name(tx, "n1"), NodeEvent.REGISTERED, now=NOW, cause="reported",
                                     actor="test"))
     assert [each["to_state"] for each in stream.until_node("n1")] == ["registering"]
     add_node(served, "n2", 2)

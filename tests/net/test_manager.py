@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
+from cod.core import transitions
 from cod.flows.scheduler import plan
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Effect, Refused, Site
@@ -119,7 +120,7 @@ def test_deadlines_run_every_second(house: House, engine: Engine, site: Site) ->
     with engine.begin() as tx:
         node = nodes.by_name(tx, "node0")
         assert node is not None
-        nodes.move(tx, node, NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
+        transitions.move(tx, node, NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
     house.manager.startService()
     house.seconds(599)
     assert nodes_by_name(engine, "node0").attempts == 0
@@ -191,7 +192,7 @@ def test_a_stale_act_is_planned_anew(house: House, engine: Engine, site: Site) -
             with engine.begin() as tx:
                 node = nodes.by_name(tx, "node0")
                 assert node is not None
-                nodes.move(tx, node, NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
+                transitions.move(tx, node, NodeEvent.ASKED, now=0.0, cause="reset", actor="dhcp")
 
     house.pool.before = reset_first
     house.manager.startService()

@@ -12,11 +12,11 @@ import pytest
 
 from cod.cli import events, notice
 from cod.client import ApiError
+from cod.core import notices as core_notices
 from cod.flows.notices import notices as flows
 from cod.model import Effect, NoticeRules, Role, Site
 from cod.pool import Pool
 from cod.store.engine import Tx
-from cod.store.notices import notices
 from cod.store.people import groups
 from cod.wire import webhook
 from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, as_json, run, said, serving
@@ -30,7 +30,8 @@ HOOK = "https://hooks.example.org/secret-path"
 def tell(served: Served, group: str | None, subject: str = "s", at: float = NOW) -> int:
     def step(tx: Tx) -> int:
         found = groups.by_name(tx, group) if group else None
-        return notices.add(tx, kind="test", group_id=found and found.id, subject=subject, about="About it.", now=at).id
+        return core_notices.add(tx, kind="test", group_id=found and found.id, subject=subject, about="About it.",
+                                now=at).id
 
     number: int = served.tx(step)
     return number

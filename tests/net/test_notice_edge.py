@@ -11,6 +11,7 @@ from sqlalchemy import Engine, select
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from cod.core import notices as core_notices
 from cod.flows.notices import notices as flows
 from cod.flows.notices.notices import Delivery
 from cod.model import Mail, NoticeRules, Site
@@ -19,7 +20,6 @@ from cod.net.notify.delivery_errors import Unsent
 from cod.pool import Pool, in_transaction
 from cod.store import tables
 from cod.store.engine import Tx
-from cod.store.notices import notices
 from cod.store.people import groups
 from cod.wire.webhook import unique
 from tests.net.handpool import HandPool
@@ -69,7 +69,8 @@ class World:
     def tell(self, name: str, **columns: Any) -> int:
         def step(tx: Tx) -> int:
             group = groups.by_name(tx, name) or groups.add(tx, name, 0.0, **columns)
-            return notices.add(tx, kind="test", group_id=group.id, subject="s", about="a", now=self.clock.seconds()).id
+            return core_notices.add(tx, kind="test", group_id=group.id, subject="s", about="a",
+                                    now=self.clock.seconds()).id
 
         return in_transaction(self.engine, step)
 

@@ -19,6 +19,7 @@ from OpenSSL import SSL
 from sqlalchemy.exc import OperationalError
 from twisted.internet.defer import fail
 
+from cod.core import transitions
 from cod.model import Role, Site, Who
 from cod.pool import Pool
 from cod.security import webcert
@@ -294,7 +295,7 @@ def test_pages_are_for_those_who_ask_for_this_server(tls: Served, certificate: w
 def _ugly(tx: Tx) -> None:
     """A site in which every text that people can choose is ugly."""
     node = nodes.by_name(tx, "n1")
-    nodes.move(tx, node, NodeEvent.QUARANTINED, now=NOW, cause=UGLY, actor=f"user:{UGLY}", reason=UGLY)
+    transitions.move(tx, node, NodeEvent.QUARANTINED, now=NOW, cause=UGLY, actor=f"user:{UGLY}", reason=UGLY)
     user = people.add(tx, "eve", NOW, full_name=UGLY, email=UGLY)
     group = groups.ensure(tx, "ugly", NOW)
     people.set_role(tx, group.id, user.id, Role.OWNER)

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, insert, update
 from twisted.internet.defer import Deferred, ensureDeferred
 
+from cod.core import transitions
 from cod.flows.nodes import readiness
 from cod.flows.nodes.readiness import Check
 from cod.model import Policy
@@ -125,7 +126,7 @@ def test_an_answer_after_the_boot_has_failed_changes_nothing(tx: Tx) -> None:
     (check,) = readiness.waiting(tx, 5.0)
     node = nodes.by_name(tx, "n1")
     assert node is not None
-    nodes.move(tx, node, NodeEvent.BOOT_FAILED, now=4.0, cause="", actor="test")
+    transitions.move(tx, node, NodeEvent.BOOT_FAILED, now=4.0, cause="", actor="test")
     assert readiness.answered(tx, check, Policy(), 5.0) == ()
     assert nodes.by_name(tx, "n1").state == NodeState.TRAMPOLINE  # type: ignore[union-attr]
 

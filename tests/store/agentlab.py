@@ -132,7 +132,7 @@ class Lab:
                                tuples=[RequestTuple(1, "", template_id or vcluster.template_id)])
         held = holding.take(self.tx, self.node(number), vcluster=vcluster, request_id=request.id,
                             template_id=template_id or vcluster.template_id, hostname="n1", now=self.now)
-        wanted = transitions.wanted(self.tx, held)
+        wanted = holding.assignment(self.tx, held)
         assert wanted is not None
         return transitions.apply(self.tx, held, lifecycle.assign(held, wanted), now=self.now, actor="test",
                            policy=self.site.policy)

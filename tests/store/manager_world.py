@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, func, insert, select
 
+from cod.core import transitions
 from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow
 from cod.model import Node, Site
@@ -86,7 +87,7 @@ def _arrive(tx: Tx, node: Node, now: float) -> None:
     }
     while node.state in MOVING:
         event, columns = ways.get(node.state) or _crossroads(node)
-        node = nodes.move(tx, node, event, now=now, cause="test", actor="test", **columns)
+        node = transitions.move(tx, node, event, now=now, cause="test", actor="test", **columns)
 
 
 def _crossroads(node: Node) -> tuple[NodeEvent, dict[str, object]]:

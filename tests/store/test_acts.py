@@ -211,7 +211,7 @@ def extend(tx: Tx, site: Site, name: str) -> None:
 def reset(tx: Tx, site: Site, name: str) -> None:
     """Every free node is reset, or comes up by itself."""
     for node in nodes.every(tx, ["inactive", "off"]):
-        nodes.move(tx, node, NodeEvent.ASKED, now=NOW, cause="reset", actor="dhcp")
+        transitions.move(tx, node, NodeEvent.ASKED, now=NOW, cause="reset", actor="dhcp")
 
 
 def shift(tx: Tx, site: Site, name: str) -> None:

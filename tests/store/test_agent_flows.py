@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cod.core import transitions
+from cod.core import assignment, transitions
 from cod.flows.agents import orders
 from cod.flows.agents import sessions as flow
 from cod.flows.boot import script
@@ -63,7 +63,8 @@ def test_approval_is_waited_for(lab: Lab) -> None:
     assert (lab.node(1).state, lab.order(1).action) == ("registering", "wait")
     lab.report(peer)
     assert lab.node(1).state == "registering"
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.APPROVED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.APPROVED, "x"), now=lab.now, actor="x",
+                      policy=lab.site.policy)
     lab.tick(1)
     assert lab.node(1).state == "inactive"
 
@@ -93,7 +94,7 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     flow.lost(lab.tx, peer, lab.site, lab.now)  # the agent goes down to reboot
     assert lab.node(1).generation == node.generation
     transitions.apply(lab.tx, node, Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
-    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     assert (lab.node(1).state, lab.node(1).vcluster_id, lab.wishes(1)) == ("trampoline", None, ["cycle"])
     assert bindings.of_node(lab.tx, node.id) == []
@@ -116,9 +117,10 @@ def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
         return script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
 
     assert served().endswith("/boot/disk/fedcba98"), "no other disk will do: it was just written"
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp",
+                      policy=lab.site.policy)
     assert served().endswith("/boot/disk/fedcba98-or-first"), "the owner may have written another table"
-    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     peer = lab.boots(1)
     lab.done(peer, lab.order(1).id)
@@ -299,8 +301,8 @@ def test_who_does_not_wake_has_the_wake_time_again_at_each_try(lab: Lab, wake_ti
     lab.site = replace(lab.site, energy=Energy(wake_time=wake_time))
     lab.machine(1, "off")
     with_deadline = {"deadline": lab.now + wake_time}
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.WOKEN, "test", with_deadline, "on"), now=lab.now, actor="test",
-                policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.WOKEN, "test", with_deadline, "on"), now=lab.now,
+                      actor="test", policy=lab.site.policy)
     for attempt in range(3):
         lab.tick(wake_time - 1)
         assert lab.node(1).attempts == attempt
@@ -460,7 +462,7 @@ def test_an_agent_that_was_taken_for_rebooted_comes_back_and_reports(lab: Lab) -
     """A DISCOVER that was late, or sent by another machine: the node waits for a report that nobody would send."""
     lab.machine(1, "trampoline")
     peer = lab.boots(1)
-    nodes.move(lab.tx, lab.node(1), NodeEvent.ASKED, now=lab.now, cause="a late DISCOVER", actor="dhcp")
+    transitions.move(lab.tx, lab.node(1), NodeEvent.ASKED, now=lab.now, cause="a late DISCOVER", actor="dhcp")
     with pytest.raises(Refused, match="newer connection"):  # its server ends the connection
         lab.report(peer)
     assert lab.node(1).state == "trampoline"
@@ -545,7 +547,7 @@ def test_a_disk_is_kept_if_its_template_says_so_and_it_ran(lab: Lab) -> None:
     lab.assign(1, vcluster)
     lab.done(peer, lab.order(1).id)
     transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
-    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     lab.boots(1)
     node = lab.node(1)
@@ -573,7 +575,7 @@ def test_however_a_prime_is_cut_short_the_disk_is_dirty(lab: Lab, disk: Disk, en
         "lost": lambda: flow.lost(lab.tx, peer, lab.site, lab.now),
         "reboot": lambda: lab.open(1),
         "timeout": lambda: lab.tick(300),
-        "release": lambda: transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now,
+        "release": lambda: assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now,
                                          actor="x", policy=lab.site.policy),
     }
     ends[end]()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from cod.core import transitions
+from cod.core import assignment, transitions
 from cod.flows.agents import sessions as flow
 from cod.flows.nodes import captures
 from cod.model import Ingested, Peer, Policy, Refused, Site
@@ -92,7 +92,7 @@ class Walk:
     def is_released(self) -> None:
         node = self.lab.node(1)
         if node.vcluster_id is not None:
-            transitions.release(self.lab.tx, [node], lifecycle.may_keep_disk, cause="x", now=self.lab.now, actor="x",
+            assignment.release(self.lab.tx, [node], cause="x", now=self.lab.now, actor="x",
                           policy=SITE.policy)
 
     def is_to_be_captured(self) -> None:

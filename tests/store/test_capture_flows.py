@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select, update
 
-from cod.core import transitions
+from cod.core import assignment, transitions
 from cod.flows.agents import sessions
 from cod.flows.boot import script
 from cod.flows.nodes import captures, deadlines
@@ -16,7 +16,7 @@ from cod.flows.nodes import nodes as node_flows
 from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
 from cod.model import Binding, CapturedPartition, Effect, Ingested, Peer, Refused, ipv4
-from cod.policy.nodes import lifecycle, template
+from cod.policy.nodes import template
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -43,7 +43,8 @@ def active(lab: Lab, **columns: Any) -> Peer:
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id)
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="dhcp", policy=lab.site.policy)
+    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="dhcp",
+                      policy=lab.site.policy)
     return peer
 
 
@@ -298,7 +299,7 @@ def test_a_released_node_is_captured_to_the_end_and_then_wiped(lab: Lab, when: s
     want(lab)
     if when == "running":
         lab.boots(1)
-    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     peer = lab.boots(1) if when == "wanted" else lab.again(1)
     if when == "running":

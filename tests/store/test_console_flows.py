@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
+from cod.core import transitions
 from cod.flows.nodes import consoles
 from cod.model import ConsoleRules, Node, Refused, Site, Vcluster
 from cod.policy.nodes.console import FREE
@@ -81,7 +82,7 @@ def test_the_stretch_changes_with_the_holder(tx: Tx, site: Site) -> None:
         tenures.append(followed(tx)[0].tenure)
         assert readable(tx).tenure == tenures[-1]
         assert readable(tx, everything=True).tenure is None
-        moved = nodes.move(tx, held, NodeEvent.PRIME_ORDERED, now=at, cause="", actor="test")
+        moved = transitions.move(tx, held, NodeEvent.PRIME_ORDERED, now=at, cause="", actor="test")
         assert followed(tx)[0].tenure == tenures[-1], "whatever else happens to the node, its holder's goes on"
         given = holding.give_back(tx, moved)
         assert followed(tx)[0].tenure == FREE

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from cod.core import transitions
 from cod.flows.boot import dhcp as flow
 from cod.flows.boot import script as boot_flow
 from cod.model import (
@@ -496,7 +497,7 @@ def test_resets_without_end_lead_to_quarantine_and_the_trampoline(tx: Tx, site: 
         node = node_of(tx)
         if node.state == "quarantined":
             break
-        nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=NOW, cause="t", actor="t")
+        transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=NOW, cause="t", actor="t")
     assert "reset" in node.reason
     assert serve_boot(tx, site, 999, NOW + 1000) == "trampoline"
 
@@ -529,7 +530,7 @@ def test_a_retired_machine_is_foreign(tx: Tx, site: Site) -> None:
 def test_a_system_of_a_node_that_was_taken_back_is_refused_its_old_address(tx: Tx, site: Site) -> None:
     own = held_node(tx, site, state="active")
     os_asks(tx, site, NOW, requested=own)
-    nodes.move(tx, node_of(tx), NodeEvent.RELEASED, now=NOW, cause="t", actor="t")
+    transitions.move(tx, node_of(tx), NodeEvent.RELEASED, now=NOW, cause="t", actor="t")
     bindings.release(tx, node_of(tx).id, NOW + 3600)
     answer = os_asks(tx, site, NOW + 100, ciaddr=own)
     assert answer is not None

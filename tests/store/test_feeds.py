@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from cod.core import notices as core_notices
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.notices import notices, webhook_feed
 from cod.flows.people import groups as group_flows
@@ -216,7 +217,7 @@ def test_a_test_comes_by_the_webhook_whatever_else_is_wanted(tx: Tx) -> None:
     wants(tx, "nodes")
     site = groups.by_name(tx, "site")
     assert site is not None
-    notice_rows.add(tx, kind="ready", group_id=site.id, subject="s", about="a", now=5.0)
+    core_notices.add(tx, kind="ready", group_id=site.id, subject="s", about="a", now=5.0)
     assert notices.deliveries(tx, group="site") == []
     notices.test(tx, "site", "user:ann", 5.0)
     assert len(notices.deliveries(tx, group="site")) == 1

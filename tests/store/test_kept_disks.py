@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from cod.core import transitions
+from cod.core import assignment, transitions
 from cod.flows.agents import report as reporting
 from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order
-from cod.policy.nodes import lifecycle
 from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
 from tests.store import agentlab
@@ -113,7 +112,7 @@ def test_what_a_holder_leaves_is_wiped_if_the_marks_changed_meanwhile(
     assert (lab.node(1).state, lab.node(1).disk) == ("active", "cached" if cached else "dirty")
     mark(lab, by, after)
     mark(lab, by, after)  # the second time nothing changes
-    transitions.release(lab.tx, [lab.node(1)], lifecycle.may_keep_disk, cause="x", now=lab.now, actor="x",
+    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
                   policy=lab.site.policy)
     assert (lab.node(1).disk, lab.node(1).cached_template_id) == ("dirty", None)
     boots(lab, 1)

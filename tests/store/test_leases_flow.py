@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cod.core import requests as core_requests
 from cod.core import transitions
 from cod.flows.agents import report, sessions
 from cod.flows.boot import dhcp
@@ -132,7 +133,7 @@ def boots(tx: Tx, site: Site, name: str, now: float) -> None:
     node = nodes.by_name(tx, name)
     assert node is not None
     if node.state == NodeState.PRIME:
-        node = nodes.move(tx, node, NodeEvent.PRIMED, now=now, cause="test", actor="test")
+        node = transitions.move(tx, node, NodeEvent.PRIMED, now=now, cause="test", actor="test")
     check = readiness.Check(node.id, node.generation, name, "10.0.0.1", 80, "")
     readiness.answered(tx, check, site.policy, now)
 
@@ -164,7 +165,7 @@ def test_an_address_by_dhcp_makes_ready_where_the_template_checks_nothing(tx: Tx
     furnish(tx, 1)
     flow.create(tx, name="one", size=1, template="debian", group="site", site=site, now=1.0)
     run_pass(tx, site, 2.0)
-    node = nodes.move(tx, nodes.every(tx)[0], NodeEvent.PRIMED, now=2.5, cause="test", actor="test")
+    node = transitions.move(tx, nodes.every(tx)[0], NodeEvent.PRIMED, now=2.5, cause="test", actor="test")
     nodes.change(tx, node, boot_served_at=2.6)
     address = dotted(next(each.address for each in bindings.of_node(tx, node.id) if each.kind == "vcluster"))
     asked = DhcpQuery("REQUEST", node.boot_mac, 7, "lab", "os", requested=address, server_id=site.subnets[0].server)
@@ -206,12 +207,12 @@ def test_one_that_still_does_is_primed(tx: Tx, site: Site) -> None:
     want(tx, site, "one", 1, 8192, 1.0)
     run_pass(tx, site, 2.0)
     node = nodes.every(tx)[0]
-    wanted = transitions.wanted(tx, node)
+    wanted = holding.assignment(tx, node)
     assert wanted is not None
     assert len(wanted.requires) == 1
     assert 'mib="8192"' in wanted.hardware
     tx.execute(update(t.vclusters).values(attributes=""))
-    requests.replace(tx, node, 3.0)
+    core_requests.replace(tx, node, 3.0)
     assert requests.every(tx)[-1].tuples[0].attributes == wanted.requires[0]
 
 

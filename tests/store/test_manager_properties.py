@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cod.core import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow
@@ -133,7 +134,7 @@ class World(RuleBasedStateMachine):
         def reset(tx: Tx, now: float) -> None:
             node = nodes.by_name(tx, name)
             assert node is not None
-            nodes.move(tx, node, NodeEvent.ASKED, now=now, cause="reset", actor="dhcp")
+            transitions.move(tx, node, NodeEvent.ASKED, now=now, cause="reset", actor="dhcp")
 
         self.do(reset)
 

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, event, insert, select, text, update
 from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.model import Policy, Refused, Site
+from cod.policy.scheduler.preemption import assigned_by
 from cod.policy.scheduler.snapshot import COLD, WARM, Cache, Kind, Snapshot
 from cod.states import Disk
 from cod.store import tables as t
@@ -174,7 +175,7 @@ def test_counting_reads_no_wide_row(engine: Engine, site: Site, by_priority: dic
     def count(tx: Tx) -> None:
         node_counts.free(tx, [], False, 1.0)
         node_counts.coming(tx, [], False)
-        node_counts.held(tx, [], False, policy, 10.0)
+        node_counts.held(tx, [], False, node_counts.AssignedBy(*assigned_by(policy, 10.0)))
         node_counts.by_type(tx)
 
     statements = _statements(engine, count)

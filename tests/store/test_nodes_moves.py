@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cod.core import transitions
 from cod.model import Node
 from cod.states import NODE_RULES, NodeEvent, NodeState, WrongEvent
 from cod.store import views
@@ -18,8 +19,8 @@ def seen(tx: Tx, name: str = "n1", **columns: object) -> Node:
 
 def test_a_transition_is_written_down(tx: Tx) -> None:
     node = seen(tx, state=NodeState.TRAMPOLINE, attempts=2)
-    primed = nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=10.0, cause="wanted", actor="manager", patience=2.0,
-                        hostname="n1")
+    primed = transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=10.0, cause="wanted", actor="manager",
+                              patience=2.0, hostname="n1")
     assert primed == nodes.get(tx, node.id)
     rule = NODE_RULES[NodeState.PRIME].deadline
     assert rule is not None
@@ -33,29 +34,29 @@ def test_a_transition_is_written_down(tx: Tx) -> None:
 
 def test_arrival_gives_the_budget_back_and_clears_the_deadline(tx: Tx) -> None:
     node = seen(tx, state=NodeState.TRAMPOLINE, attempts=2)
-    idle = nodes.move(tx, node, NodeEvent.IDLED, now=10.0, cause="", actor="agent")
+    idle = transitions.move(tx, node, NodeEvent.IDLED, now=10.0, cause="", actor="agent")
     assert (idle.attempts, idle.deadline) == (0, None)
 
 
 def test_what_was_read_before_a_transition_is_stale(tx: Tx) -> None:
     node = seen(tx, state=NodeState.TRAMPOLINE)
-    nodes.move(tx, node, NodeEvent.IDLED, now=10.0, cause="", actor="agent")
+    transitions.move(tx, node, NodeEvent.IDLED, now=10.0, cause="", actor="agent")
     with pytest.raises(nodes.Stale):
-        nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=11.0, cause="", actor="manager")
+        transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=11.0, cause="", actor="manager")
     assert len(nodes.history(tx, node.id)) == 2
 
 
 def test_an_event_without_meaning_changes_nothing(tx: Tx) -> None:
     node = seen(tx, state=NodeState.ACTIVE)
     with pytest.raises(WrongEvent, match="active takes no event wiped"):
-        nodes.move(tx, node, NodeEvent.WIPED, now=10.0, cause="", actor="agent")
+        transitions.move(tx, node, NodeEvent.WIPED, now=10.0, cause="", actor="agent")
     assert nodes.get(tx, node.id) == node
 
 
 def test_leaving_prime_records_what_was_written(tx: Tx) -> None:
     node = seen(tx, state=NodeState.PRIME)
     node = nodes.change(tx, node, progress_done=1000)
-    nodes.move(tx, node, NodeEvent.PRIMED, now=11.0, cause="", actor="agent")
+    transitions.move(tx, node, NodeEvent.PRIMED, now=11.0, cause="", actor="agent")
     last = nodes.history(tx, node.id)[-1]
     assert (last["bytes_written"], last["rate"]) == (1000, 100.0)
 
@@ -71,7 +72,7 @@ def test_nodes_are_found_by_any_of_their_macs(tx: Tx) -> None:
 def test_a_power_wish_carries_the_generation(tx: Tx) -> None:
     assert nodes.wish_power(tx, seen(tx), "on", 5.0) is None
     node = seen(tx, "n22", power_driver="lab", state=NodeState.OFF)
-    node = nodes.move(tx, node, NodeEvent.WOKEN, now=5.0, cause="", actor="manager")
+    node = transitions.move(tx, node, NodeEvent.WOKEN, now=5.0, cause="", actor="manager")
     action = nodes.wish_power(tx, node, "on", 5.0)
     assert action is not None
     assert (action.generation, action.desired) == (1, "on")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select, update
 
+from cod.core import notices as core_notices
 from cod.flows.images import templates
 from cod.flows.notices import notices as flow
 from cod.flows.notices.notices import Delivery
@@ -32,7 +33,7 @@ def add_group(tx: Tx, name: str = "physics", **columns: Any) -> Group:
 
 
 def tell(tx: Tx, group: Group | None, now: float = NOW, subject: str = "s") -> int:
-    return notices.add(tx, kind="test", group_id=group and group.id, subject=subject, about="About.", now=now).id
+    return core_notices.add(tx, kind="test", group_id=group and group.id, subject=subject, about="About.", now=now).id
 
 
 def claim(tx: Tx, now: float = NOW, running: Any = (), server: str = "a") -> list[Delivery]:
@@ -95,7 +96,7 @@ def test_notices_are_listed(tx: Tx, site: Site) -> None:
     ids = [tell(tx, group) for group in (add_group(tx, "one"), add_group(tx, "two"), None)]
     site_group = groups.by_name(tx, "site")
     assert site_group is not None
-    told = notices.add(tx, kind="ready", group_id=site_group.id, vcluster_id=web, subject="s", about="a", now=NOW)
+    told = core_notices.add(tx, kind="ready", group_id=site_group.id, vcluster_id=web, subject="s", about="a", now=NOW)
     ids.append(told.id)
 
     def listed(**kwargs: Any) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import insert
 
+from cod.core import transitions
 from cod.states import NodeEvent
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -44,7 +45,8 @@ def test_at_a_glance(tx: Tx) -> None:
         nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:0{number}", now=NOW, cause="seen", actor="x")
     nodes.change(tx, nodes.by_name(tx, "n1"), vcluster_id=vcluster, progress_done=1, progress_total=4)
     tx.execute(t.nodes.update().where(t.nodes.c.name == "n1").values(state="prime"))
-    nodes.move(tx, nodes.by_name(tx, "n2"), NodeEvent.QUARANTINED, now=NOW + 5, cause="odd", actor="x", reason="odd")
+    transitions.move(tx, nodes.by_name(tx, "n2"), NodeEvent.QUARANTINED, now=NOW + 5, cause="odd", actor="x",
+                     reason="odd")
     assert overview.pool(tx) == {"prime": 1, "quarantined": 1, "new": 1}
     assert overview.set_aside(tx, "quarantined", 5) == [{"name": "n2", "since": NOW + 5, "reason": "odd"}]
     for groups_ in (None, frozenset({group})):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from cod.core import transitions
 from cod.flows import pruning
 from cod.flows.people import people, signin
 from cod.model import Refused, Role
@@ -103,7 +104,7 @@ def test_a_machine_that_reports_just_now_is_not_forgotten(two: Engine) -> None:
     with two.begin() as tx:
         node = nodes.add(tx, name="node-525400000001", boot_mac="52:54:00:00:00:01", now=1.0, cause="x", actor="x")
     assert at_once(
-        two, lambda tx: nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="its first report", actor="x"),
+        two, lambda tx: transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="its first report", actor="x"),
         lambda tx: pruning.forget_machines(tx, NOW)) == ""
     with two.begin() as tx:
         assert nodes.named(tx, "node-525400000001").state == "registering"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.core import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow
@@ -209,7 +210,7 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
         node = nodes.by_name(tx, "node1")
         assert node is not None
         if trouble == "asked":
-            nodes.move(tx, node, NodeEvent.ASKED, now=3.0, cause="reset", actor="dhcp")
+            transitions.move(tx, node, NodeEvent.ASKED, now=3.0, cause="reset", actor="dhcp")
         elif trouble == "quarantined":
             node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=3.0, actor=OWNER)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, func, select
 
+from cod.core import transitions
 from cod.flows.nodes import power as flows
 from cod.flows.nodes.power import PowerTask
 from cod.model import Node
@@ -74,7 +75,7 @@ def test_nothing_is_wished_of_a_machine_without_power_control(tx: Tx) -> None:
 
 def test_a_late_power_off_never_hits_a_new_holder(tx: Tx) -> None:
     node = wish(tx, machine(tx), "off")
-    taken = nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager")
+    taken = transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager")
     assert claim(tx, 2.0) == []
     assert rows(tx) == [("off", True, "dropped: the node has moved on")]
     assert again(tx, taken).reason == ""
@@ -83,7 +84,7 @@ def test_a_late_power_off_never_hits_a_new_holder(tx: Tx) -> None:
 def test_a_retry_is_dropped_too_when_the_node_has_moved_on(tx: Tx) -> None:
     node = wish(tx, machine(tx), "off")
     (task,) = claim(tx, 1.0)
-    nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
+    transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
     due = flows.failed(tx, task, "no answer", 3.0)
     assert due is not None
     assert claim(tx, due) == []
@@ -102,8 +103,8 @@ def test_a_newer_wish_waits_until_the_older_command_has_ended(tx: Tx) -> None:
     """Two commands to one switch at once would end in whichever order they like."""
     node = wish(tx, machine(tx), "off")
     (off,) = claim(tx, 1.0)
-    woken = nodes.move(tx, node, NodeEvent.POWERED_DOWN, now=2.0, cause="idle", actor="manager")
-    woken = nodes.move(tx, woken, NodeEvent.WOKEN, now=3.0, cause="wanted", actor="manager")
+    woken = transitions.move(tx, node, NodeEvent.POWERED_DOWN, now=2.0, cause="idle", actor="manager")
+    woken = transitions.move(tx, woken, NodeEvent.WOKEN, now=3.0, cause="wanted", actor="manager")
     wish(tx, woken, "on", 3.0)
     assert claim(tx, 4.0) == [], "the off is still being carried out"
     flows.succeeded(tx, off, "off", 5.0)
@@ -190,13 +191,13 @@ def test_the_wish_that_wrote_the_trouble_is_of_the_nodes_generation(tx: Tx) -> N
     (task,) = claim(tx, 0.0)
     flows.failed(tx, task, "no answer", 1.0)
     assert store.trouble(tx, again(tx, node)) == "no answer"
-    moved = nodes.move(tx, again(tx, node), NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
+    moved = transitions.move(tx, again(tx, node), NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
     assert store.trouble(tx, moved) == ""
 
 
 def test_whether_an_agent_was_told_and_which_account_travel_with_the_task(tx: Tx) -> None:
     node = nodes.change(tx, machine(tx), power_account="rack")
-    node = nodes.move(tx, node, NodeEvent.POWERED_DOWN, now=0.0, cause="idle", actor="manager")
+    node = transitions.move(tx, node, NodeEvent.POWERED_DOWN, now=0.0, cause="idle", actor="manager")
     wish(tx, node, "off")
     wish(tx, machine(tx, "n2"), "off")
     first, second = claim(tx, 1.0)
@@ -264,7 +265,7 @@ def test_what_cannot_succeed_is_not_tried_again(tx: Tx) -> None:
 def test_a_given_up_wish_of_a_past_generation_does_not_touch_the_new_reason(tx: Tx) -> None:
     node = wish(tx, machine(tx), "off")
     (task,) = claim(tx, 0.0)
-    moved = nodes.move(tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager")
+    moved = transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager")
     flows.failed(tx, task, "no such machine", 2.0, lasting=True)
     assert again(tx, moved).reason == ""
 

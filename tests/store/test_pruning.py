@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, func, insert, select, text
 
+from cod.core import notices as core_notices
 from cod.flows.pruning import TABLES, prune
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
@@ -50,7 +51,7 @@ def reclaim(tx: Tx, world: dict[str, int], request_id: int, ended_at: float | No
 
 
 def notice(tx: Tx, world: dict[str, int], at: float, *done: float | None) -> int:
-    number = notices.add(tx, kind="ready", group_id=world["group_id"], subject="s", about="a", now=at).id
+    number = core_notices.add(tx, kind="ready", group_id=world["group_id"], subject="s", about="a", now=at).id
     for done_at in done:
         add(tx, t.notice_sends, notice_id=number, channel="email", target="x", next_at=at, done_at=done_at)
     return number

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.core import preemption
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import reclaims as flow
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Reclaim, Refused, Site
-from cod.policy.scheduler.leases import victims
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -355,9 +355,9 @@ def test_what_has_been_answered_in_part_is_not_eased_by_an_old_plan(tx: Tx, quie
     one = contended(tx, quiet, 3)
     answer(tx, quiet, one.id, "node3")
     with pytest.raises(nodes.Stale):
-        reclaims.ease(tx, one.id, 2, 1, victims, 106.0)
-    assert reclaims.ease(tx, one.id, 1, 1, victims, 106.0) == 1
-    assert reclaims.ease(tx, one.id, 1, 1, victims, 106.0) == 0, "it was done before"
+        preemption.ease(tx, one.id, 2, 1, 106.0)
+    assert preemption.ease(tx, one.id, 1, 1, 106.0) == 1
+    assert preemption.ease(tx, one.id, 1, 1, 106.0) == 0, "it was done before"
     assert (reclaim(tx, one.id), len(kept(tx))) == (("open", 2, 1), 2)
     check_world(tx)
 

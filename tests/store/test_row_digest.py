@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine, Select, insert, select, update
 
 from cod.flows.scheduler import plan as flow
+from cod.policy.scheduler.preemption import assigned_by
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.scheduler import node_counts, pass_rows, reservations, vclusters
@@ -18,8 +19,9 @@ from tests.bench.pass_world import NOW, SITE, Size, fill
 from tests.store.manager_world import in_tx
 
 SIZE = Size(200, 30)
+BY = node_counts.AssignedBy(*assigned_by(SITE.policy, NOW))
 ROWS = {"live": vclusters.live_rows(), "pending": request_rows.pending_rows(),
-        "held": node_counts.held_rows(SITE.policy, NOW)}
+        "held": node_counts.held_rows(BY)}
 CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
     *(("live", t.vclusters, {column: value}) for column, value in {
         "name": "another", "group_id": 7, "state": "draining", "creation_size": 99, "subnet": None,
@@ -105,7 +107,7 @@ def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
         assert after is not before, values
         assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
         before = after
-    read = in_tx(engine, pass_rows.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=before.scene)
+    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=NOW, before=before.scene)
     same = read.live is before.scene.live, read.pending is before.scene.pending, read.held is before.scene.held
     assert same == (engine.dialect.name != "sqlite",) * 3
 
@@ -118,7 +120,7 @@ def test_what_came_and_went_while_rows_were_read_is_not_taken_for_the_same(engin
     with engine.begin() as tx:
         tx.execute(insert(t.node_requests).values(id=1_000_000, vcluster_id=1, kind="grow", state="withdrawn",
                                                   priority=1, submitted_at=NOW))
-    read = in_tx(engine, pass_rows.read, SITE.policy, many=False, idle_since=NOW, now=NOW, before=gone)
+    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=NOW, before=gone)
     assert 1_000_000 not in {one.id for one in read.pending}
 
 
@@ -128,7 +130,7 @@ def test_every_few_minutes_all_is_read_whatever_digests_say(engine: Engine) -> N
     stale = before._replace(live=before.live[1:], pending=before.pending[1:], held=before.held[1:])
 
     def read(now: float) -> pass_rows.Scene:
-        found: pass_rows.Scene = in_tx(engine, pass_rows.read, SITE.policy, many=False, idle_since=NOW, now=now,
+        found: pass_rows.Scene = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=now,
                                    before=stale)
         return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
-from cod.core import transitions
+from cod.core import requests as core_requests
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import explain, plan
 from cod.flows.scheduler import requests as request_flows
@@ -108,7 +108,7 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     assert members(tx, made.id) == ["node0", "node50"]
     before = nodes.by_name(tx, lost)
     assert before is not None
-    wanted = transitions.wanted(tx, before)
+    wanted = holding.assignment(tx, before)
     assert wanted is not None
     assert wanted.requires == (attributes,), "what it is held against when its hardware changes"
     node_flows.quarantine(tx, name=lost, reason="broken", site=site, now=4.0, actor=OWNER)
@@ -300,8 +300,8 @@ def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, s
     for name in ("node0", "node1"):
         node = nodes.by_name(tx, name)
         assert node is not None
-        requests.replace(tx, node, 4.0)
-        requests.replace(tx, node, 4.0)
+        core_requests.replace(tx, node, 4.0)
+        core_requests.replace(tx, node, 4.0)
         holding.give_back(tx, node)
     assert pending(tx) == [("replace", 1), ("replace", 1)]
     flows.resize(tx, name="one", size=2, site=site, now=5.0, actor=OWNER)

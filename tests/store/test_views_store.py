@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
+from cod.core import transitions
 from cod.flows import views
 from cod.flows.people import groups as group_flows
 from cod.flows.people import tokens
@@ -56,7 +57,7 @@ def test_a_node_has_its_names_macs_and_present_address(tx: Tx) -> None:
     view = views.node(tx, "n01")
     assert view.macs == ("52:54:00:00:00:01", "52:54:00:00:01:01")
     assert (view.vcluster, view.template, view.address, view.type) == ("blue", "web@1", "10.77.1.5", None)
-    nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="", actor="test", state=NodeState.ACTIVE)
+    transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="", actor="test", state=NodeState.ACTIVE)
     assert views.node(tx, "n01").address == "10.77.128.0"
     _, bound, history, _ = views.node_in_full(tx, "n01")
     assert [row.kind for row in bound] == ["boot", "vcluster"]
@@ -139,7 +140,7 @@ def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     assert views.last_event(tx) == 0
     node = add_node(tx, 1)
     first, _, _ = views.happened(tx, 0, 0)
-    nodes.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
+    transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
     second, progress, _ = views.happened(tx, first[-1]["id"], 0)
     assert [(row["node"], row["from_state"], row["to_state"]) for row in second] == [("n01", "new", "registering")]
     assert second[-1]["id"] == views.last_event(tx)

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from sqlalchemy import Engine, update
 
 from cod import consolefiles
+from cod.core import transitions
 from cod.flows.people.signin import digest
 from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction
@@ -68,7 +69,7 @@ def follows(page: Any, url: str) -> None:
 
 def _boots(tx: Tx, name: str) -> None:
     node = nodes.by_name(tx, name)
-    nodes.move(tx, node, NodeEvent.PRIMED, now=time.time(), cause="primed", actor="agent")
+    transitions.move(tx, node, NodeEvent.PRIMED, now=time.time(), cause="primed", actor="agent")
 
 
 def _is_at(tx: Tx, name: str, done: int) -> None:

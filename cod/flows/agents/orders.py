@@ -29,7 +29,7 @@ from cod.policy.people import sshkeys as policy
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store.engine import Tx
 from cod.store.images import images, templates
-from cod.store.nodes import captures, sessions
+from cod.store.nodes import captures, holding, sessions
 from cod.store.notices import vcms
 from cod.store.people import sshkeys
 from cod.store.scheduler import vclusters
@@ -60,7 +60,7 @@ def current(
         return replace(order, keep=spared)
     if action != "prime":
         return Order(order_id, action, keep=spared)
-    wanted = transitions.wanted(tx, node)
+    wanted = holding.assignment(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)

@@ -15,7 +15,7 @@ from cod.model import Node, Peer, Refused, Result, Site
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, nodes, sessions
+from cod.store.nodes import captures, holding, nodes, sessions
 
 _DONE = {
     NodeState.WIPE: Step(NodeEvent.WIPED, "its disks are erased",
@@ -87,5 +87,5 @@ def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
 def _settled(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, site.policy, now):
         return node
-    step = lifecycle.settle(node, transitions.wanted(tx, node), captures.is_wanted(tx, node.id))
+    step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
     return _apply(tx, node, step, site, now)

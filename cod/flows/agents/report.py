@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from cod import notice_texts
-from cod.core import transitions
+from cod.core import notices, transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle
 from cod.policy.nodes.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, conflicts, nodes, sessions, types
-from cod.store.notices import notices
+from cod.store.nodes import captures, conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
@@ -73,7 +72,7 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
         return
     conflicts.add(tx, "hardware", about, now, subnet=after.subnet, mac=after.boot_mac)
     holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
-    wanted = transitions.wanted(tx, after)
+    wanted = holding.assignment(tx, after)
     told = notice_texts.hardware_changed(
         after.name, types.get(tx, before.type_id).name, kind.name, holder.name if holder else None,
         lifecycle.lacks(wanted) if wanted else "", equal.sentence(changes))
@@ -125,6 +124,6 @@ def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
     if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, site.policy, now):
-        step = lifecycle.settle(node, transitions.wanted(tx, node), captures.is_wanted(tx, node.id))
+        step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
         node = _apply(tx, node, step, site, now)
     return node

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
-from cod.core import transitions
+from cod.core import notices, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.hardware import identity
 from cod.policy.nodes import boot, lifecycle, power, template
@@ -31,7 +31,6 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, nodes
 from cod.store.nodes.dhcp_batch import FIRST_LOOK, BindingBatch, probes
-from cod.store.notices import notices
 from cod.store.scheduler import vclusters
 
 OFFER_TIME = 60.0  # seconds that an offered address is kept for its client

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from cod import notice_texts
-from cod.core import transitions
+from cod.core import notices, transitions
 from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
 from cod.policy.nodes import capture, lifecycle, template
 from cod.policy.people import names
@@ -22,8 +22,7 @@ from cod.policy.people.uploads import check_quota
 from cod.states import CaptureState, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.images import images, templates, uploads
-from cod.store.nodes import captures, nodes, sessions
-from cod.store.notices import notices
+from cod.store.nodes import captures, holding, nodes, sessions
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
 
@@ -91,7 +90,7 @@ def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[C
         moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
         session = sessions.get(tx, node.id)
         if session is not None and session.reported:
-            on = lifecycle.settle(moved, transitions.wanted(tx, moved))
+            on = lifecycle.settle(moved, holding.assignment(tx, moved))
             moved = transitions.apply(tx, moved, on, now=now, actor=actor, policy=site.policy)
     else:  # on its way: it is settled when it reports
         captures.end(tx, node.id, CaptureState.CANCELLED, f"cancelled by {actor}", now)

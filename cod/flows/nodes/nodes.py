@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cod.core import transitions
+from cod.core import preemption, transitions
 from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
@@ -200,4 +200,4 @@ def _done(tx: Tx, before: Node, after: Node, policy: Policy) -> Result[NodeView]
 def _view(tx: Tx, node_id: int, policy: Policy) -> NodeView:
     node = nodes.get(tx, node_id)
     assert node is not None
-    return views.nodes(tx, name=node.name, policy=policy)[0]
+    return preemption.protected(views.nodes(tx, name=node.name), policy)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cod.core import preemption
 from cod.model import Effect, Energy, NodeType, NodeView, Refused, Result, Site, TypeView
 from cod.policy.hardware import equal
 from cod.policy.people import names
@@ -43,7 +44,8 @@ def show(
 ) -> tuple[TypeView, list[NodeView]]:
     """One type, with the first of its nodes that these groups hold (None: of all)."""
     found = _type(tx, name)
-    return _view(tx, found), views.nodes(tx, type=name, limit=SHOWN, policy=site.policy, groups=groups)
+    return _view(tx, found), preemption.protected(
+        views.nodes(tx, type=name, limit=SHOWN, groups=groups), site.policy)
 
 
 def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any) -> Result[TypeView]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from cod import notice_texts
+from cod.core import notices
 from cod.model import Refused
 from cod.policy.people import certificates as policy
 from cod.store import watermarks
 from cod.store.engine import Tx
-from cod.store.notices import notices, vcms
+from cod.store.notices import vcms
 from cod.store.people import audit
 from cod.store.scheduler import vclusters
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cod import notice_texts
+from cod.core import notices
 from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
 from cod.policy.people import delivery as policy
 from cod.policy.people.delivery import Target, addresses, host, may_reach
@@ -132,5 +133,5 @@ def test(tx: Tx, group: str, actor: str, now: float) -> Result[NoticeView]:
     if not (found.email or found.webhook):
         raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: say in its settings "
                       "how it is told things", "group")
-    notice = store.add(tx, **notice_texts.test(group, actor), group_id=found.id, now=now)
+    notice = notices.add(tx, **notice_texts.test(group, actor), group_id=found.id, now=now)
     return Result(one(tx, notice.id), (Effect("wake", "notices"),))

@@ -12,6 +12,7 @@ from cod.core import vcm_outbox
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
+from cod.policy.scheduler import preemption
 from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
 from cod.store import views
 from cod.store.engine import Tx
@@ -49,7 +50,7 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A vcluster as its VCM sees it; `members` as in `store.notices.vcm_outbox.members`, `keys` of its requests by
+    """A vcluster as its VCM sees it; `members` as in `store.notices.vcms.members`, `keys` of its requests by
     their ids, `would_do` for its open reclaims the host names of all that would do, by the reclaims' ids."""
 
     vcluster: Vcluster
@@ -122,7 +123,7 @@ def admit(
     node = nodes.get(tx, given.node_id)
     if node is None or node.vcluster_id != found.id or node.hostname != known.head:
         raise Refused("forbidden", f"the node that was invited is not {known.head} of {vcluster} any more")
-    if vcm_outbox.addresses(tx, [node.id]).get(node.id) != address:
+    if vcms.addresses(tx, [node.id]).get(node.id) != address:
         raise Refused("forbidden", f"{known.head} of {vcluster} is invited, and that is not at {address}")
     if given.taken_by not in (None, key):
         raise Refused("forbidden", "somebody else has used the invitation: enrol the VCM anew")
@@ -279,15 +280,15 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
     held = nodes.every(tx, vcluster_id=vcluster_id)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
     taking = reclaims.open_(tx, vcluster_id)
-    would_do = {one.id: [node.hostname or node.name for node in held if reclaims.fits(one, node)] for one in taking}
-    return Picture(found, vcm_outbox.members(tx, [node.id for node in held]), pending,
+    would_do = {one.id: [node.hostname or node.name for node in held if preemption.fits(one, node)] for one in taking}
+    return Picture(found, vcms.members(tx, [node.id for node in held]), pending,
                    requests.keys(tx, [one.id for one in pending]), taking, would_do)
 
 
 def _address(tx: Tx, vcluster_id: int, hostname: str) -> str:
     """Return the address of the vcluster's node of that name; 'nowhere' where there is none."""
     there = [node.id for node in nodes.every(tx, vcluster_id=vcluster_id) if node.hostname == hostname]
-    return next(iter(vcm_outbox.addresses(tx, there).values()), "nowhere")
+    return next(iter(vcms.addresses(tx, there).values()), "nowhere")
 
 
 def _vcluster(tx: Tx, name: str) -> Vcluster:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cod import notice_texts
+from cod.core import assignment, notices, preemption, transitions, vcm_outbox
 from cod.core import leases as core_leases
-from cod.core import transitions, vcm_outbox
+from cod.core import requests as core_requests
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy, leases
@@ -22,7 +23,6 @@ from cod.policy.scheduler.snapshot import (
     WARM,
     FreeNodes,
     Grant,
-    Kind,
     Plan,
     PowerChange,
     Preempt,
@@ -34,8 +34,6 @@ from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, V
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import holding, nodes
-from cod.store.notices import notices
-from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 
 ACTOR = "manager"
@@ -96,7 +94,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     if vcluster is None or not _gets_nodes(vcluster):
         raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
     seats = _seats(tx, granted.shares, site)
-    requests.decide(tx, request.id, RequestState.GRANTED, "", now)
+    core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
     _admit(tx, vcluster, request, site, now)
     hostnames = vclusters.free_hostnames(tx, vcluster.id)
     effects: set[Effect] = set()
@@ -133,7 +131,7 @@ def _set_going(
     tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
 ) -> tuple[Effect, ...]:
     """Have the holder's software primed or booted on a node that is awake; wake a node that is off."""
-    wanted = transitions.wanted(tx, held)
+    wanted = holding.assignment(tx, held)
     assert wanted is not None
     if node.state == NodeState.OFF:
         step = Step(NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", {"deadline": slow}, "on")
@@ -159,7 +157,7 @@ def tell(tx: Tx, *, noes: Sequence[Refusal], claim: Claim, now: float) -> Result
         if not no.final:
             requests.explain(tx, no.request_id, no.sentence)
         else:
-            requests.reject(tx, no.request_id, no.sentence, now)
+            core_requests.reject(tx, no.request_id, no.sentence, now)
     return Result(len(noes))
 
 
@@ -181,9 +179,10 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
         return Result(0)
     if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
         return Result(0)
-    if reclaims.to_spare(tx, vcluster, request, 0) < taken.count:
+    if preemption.takeable(tx, vcluster, request, taken.count, now) < taken.count:
         raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
-    chosen = _victims(tx, vcluster, kind, taken.count, site, now)
+    key, many = node_counts.Kind(*kind), len(site.subnets) > 1
+    chosen = preemption.victims(tx, vcluster, key, taken.count, many, site.policy, now)
     if len(chosen) < taken.count:
         raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any more")
     attributes = {one.attributes for one in request.tuples}
@@ -193,23 +192,15 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
         deadline=now + site.policy.reclaim_grace, now=now)
     notices.tell(tx, vcluster, notice_texts.reclaim(vcluster, [node.name for node in chosen], made.count,
                                                     made.deadline), now)
-    would_do = node_counts.pick_held(tx, vcluster.id, node_counts.Kind(*kind), len(site.subnets) > 1, now)
+    would_do = node_counts.pick_held(tx, vcluster.id, key, many, now)
     vcm_outbox.reclaimed(tx, made, f"request {request.id} has priority {request.priority}", [*chosen, *would_do], now)
     return Result(made.count)
-
-
-def _victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, site: Site, now: float) -> list[Node]:
-    """The nodes that go, of those of the kind that are outside their inertia and not leaving already; locked."""
-    priority = groups.get(tx, vcluster.group_id).priority
-    by = now - site.policy.inertia_by_priority.get(priority, site.policy.inertia)
-    held = node_counts.pick_held(tx, vcluster.id, node_counts.Kind(*kind), len(site.subnets) > 1, by)
-    return leases.victims(held, count)
 
 
 def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]:
     """Not all that is open in a reclaim is wanted any more: of the nodes that were chosen the last may stay."""
     claims.confirm(tx, claim, now)
-    return Result(reclaims.ease(tx, eased.reclaim_id, eased.count, eased.left, leases.victims, now))
+    return Result(preemption.ease(tx, eased.reclaim_id, eased.count, eased.left, now))
 
 
 def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
@@ -221,12 +212,12 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
     if vcluster is None or reclaim is None or reclaim.state != ReclaimState.OPEN or reclaim.deadline > now:
         return Result(0)
     leaving = _seized(tx, reclaim, vcluster, site, now)
-    answered = reclaims.answer(tx, reclaim, leaving, now)
+    answered = preemption.answer(tx, reclaim, leaving, now)
     if answered.state == ReclaimState.OPEN:
-        reclaims.close(tx, answered, now)
-        reclaims.spared(tx, answered, now)
+        preemption.close(tx, answered, now)
+        preemption.spared(tx, answered, now)
     cause = f"taken for request {reclaim.request_id}, of higher priority"
-    effects = transitions.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=ACTOR, policy=site.policy)
+    effects = assignment.release(tx, leaving, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:
         smaller = vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
         notices.tell(tx, smaller, notice_texts.reclaimed(smaller, [node.name for node in leaving]), now)
@@ -238,11 +229,11 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
-    count = min(left, reclaims.to_spare(tx, vcluster, request, left))
+    count = preemption.takeable(tx, vcluster, request, left, now, open_=left)
     goes = leases.victims(reclaims.chosen(tx, reclaim), count)
     if len(goes) < count:
-        kind = Kind(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
-        goes += _victims(tx, vcluster, kind, count - len(goes), site, now)
+        kind = node_counts.Kind(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
+        goes += preemption.victims(tx, vcluster, kind, count - len(goes), len(site.subnets) > 1, site.policy, now)
     return goes
 
 
@@ -264,7 +255,7 @@ def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> 
 def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """The grace after its lease is over: its nodes are taken back by power."""
     claims.confirm(tx, claim, now)
-    effects = core_leases.expire(tx, vcluster_id, lifecycle.may_keep_disk, now=now, actor=ACTOR, policy=site.policy)
+    effects = core_leases.expire(tx, vcluster_id, now=now, actor=ACTOR, policy=site.policy)
     return Result(0) if effects is None else Result(1, effects)
 
 
@@ -297,7 +288,8 @@ def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: fl
         step = Step(NodeEvent.WOKEN, f"woken: {part.why}", {"deadline": until}, "on")
     effects: set[Effect] = set()
     for node in picked:
-        effects.update(transitions.wakes(node, transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy)))
+        moved = transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy)
+        effects.update(transitions.wakes(node, moved))
     return Result(len(picked), tuple(effects))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from cod import notice_texts
 from cod.model import Energy, Policy, Reclaim, Site
 from cod.policy.scheduler import plan as policy
-from cod.policy.scheduler import reasons
+from cod.policy.scheduler import preemption, reasons
 from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,
@@ -58,20 +58,22 @@ def pulse(tx: Tx) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a pass has read, as rows and as the planner sees it."""
+    """What a pass has read, as rows and, by the rules of that moment, as the planner sees it."""
 
     scene: Scene
     site: Snapshot
+    rules: Policy
 
 
 def look(tx: Tx, site: Site, now: float, before: Seen | None = None) -> Seen:
     """The site now. `before`: what was seen last; what has not changed since is the same object."""
     many = len(site.subnets) > 1
-    read = pass_rows.read(tx, site.policy, many=many, idle_since=now - site.energy.idle_time, now=now,
-                      before=before.scene if before else None)
-    if before is None or before.scene._replace(digests=read.digests) != read:
-        return Seen(read, _snapshot(read, many))
-    return before if before.scene.digests == read.digests else Seen(read, before.site)
+    by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
+    read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time, now=now,
+                          before=before.scene if before else None)
+    if before is None or before.rules != site.policy or before.scene._replace(digests=read.digests) != read:
+        return Seen(read, _snapshot(read, many, site.policy), site.policy)
+    return before if before.scene.digests == read.digests else Seen(read, before.site, site.policy)
 
 
 def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
@@ -79,13 +81,15 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
     return look(tx, site, now).site
 
 
-def _snapshot(read: Scene, many: bool) -> Snapshot:
+def _snapshot(read: Scene, many: bool, rules: Policy) -> Snapshot:
+    inertia = {each.id: preemption.inertia(read.priorities[each.group_id], rules) for each in read.live}
     return Snapshot(
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
         coming=[IncomingNodes(Kind(*kind), count, request_id, waking)
                 for (kind, request_id, waking), count in read.coming.items()],
-        holdings=[Allocation(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile, one.immune_until)
+        holdings=[Allocation(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile,
+                             None if one.first_later is None else one.first_later + inertia[one.vcluster_id])
                   for one in read.held],
         holders=_holders(read),
         reclaims=[_open(one) for one in read.reclaims],

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cod.core import transitions
+from cod.core import assignment, preemption
 from cod.model import ALL, Effect, Listed, Node, Page, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
-from cod.policy.nodes import lifecycle
+from cod.policy.scheduler.preemption import fits
 from cod.states import ReclaimState
 from cod.store import lists, views
 from cod.store.engine import Tx
@@ -59,7 +59,7 @@ def answer(
         held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
         end = reclaim.deadline  # then they are taken, whatever was promised
         promised = {held[name].id: (held[name], min(at, end)) for name, at in later.items() if name in held}
-        reclaims.promise(tx, reclaim, list(promised.values()), now)
+        preemption.promise(tx, reclaim, list(promised.values()), now)
     return Result(show(tx, reclaim_id, groups), effects)
 
 
@@ -67,10 +67,10 @@ def _give(
     tx: Tx, reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node], site: Site, now: float, actor: str
 ) -> tuple[Effect, ...]:
     _check(reclaim, vcluster, leaving)
-    reclaims.answer(tx, reclaim, leaving, now)
+    preemption.answer(tx, reclaim, leaving, now)
     vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
-    return transitions.release(tx, leaving, lifecycle.may_keep_disk, cause=f"given back for reclaim {reclaim.id}", now=now,
-                         actor=actor, policy=site.policy)
+    return assignment.release(tx, leaving, cause=f"given back for reclaim {reclaim.id}", now=now, actor=actor,
+                              policy=site.policy)
 
 
 def _named(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, names: Sequence[str]) -> list[Node]:
@@ -98,6 +98,6 @@ def _check(reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node]) -> Non
     if vcluster.size <= len(leaving):
         raise Refused("conflict", f"vcluster {vcluster.name} would have no node left", "nodes")
     for node in leaving:
-        if not reclaims.fits(reclaim, node):
+        if not fits(reclaim, node):
             raise Refused("conflict", f"node {node.name} is not of the type and block that reclaim {reclaim.id} is for",
                           "nodes")

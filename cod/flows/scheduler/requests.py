@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cod.core import requests as core_requests
 from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, TypeRules, Vcluster
 from cod.policy.hardware import match
 from cod.policy.scheduler import leases
@@ -66,7 +67,7 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result[Requ
         raise Refused("not_found", f"there is no request {request_id}", "id")
     if request.kind == "create":
         raise Refused("conflict", "this request made its vcluster: delete the vcluster instead", "id")
-    if not requests.take_back(tx, request, reason, now):
+    if not core_requests.take_back(tx, request, reason, now):
         raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     if vcluster is not None and request.kind == "replace":  # it does without the node that it lost

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cod import notice_texts
-from cod.core import transitions, vcm_outbox
+from cod.core import assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import requests as core_requests
 from cod.model import (
     Effect,
     Node,
@@ -27,7 +28,6 @@ from cod.model import (
     VclusterView,
 )
 from cod.policy.hardware import match
-from cod.policy.nodes import lifecycle
 from cod.policy.people import names
 from cod.policy.scheduler import leases
 from cod.states import RequestState, VclusterState
@@ -35,7 +35,7 @@ from cod.store import views
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes
-from cod.store.notices import notices, vcms
+from cod.store.notices import vcms
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
 
@@ -96,7 +96,7 @@ def resize(
         return Result(_repeated(tx, before, name, site))
     vcluster = _active(tx, name)
     _check_size(size, leases.room(vcluster.first_address or 0, vcluster.last_address or 0))
-    requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
+    core_requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
     if size > vcluster.size:
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
@@ -152,7 +152,7 @@ def extend(
     if until > (vcluster.expires_at or now):
         vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
                                     warned=leases.begun(until - now, site.policy))
-        notices.add(tx, **notice_texts.extended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+        notices.tell(tx, vcluster, notice_texts.extended(vcluster), now)
         vcm_outbox.leased(tx, vcluster, "extended", now)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
@@ -163,14 +163,12 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[t
     Deleting it again changes nothing.
     """
     vcluster = _live(tx, name)
-    requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
+    core_requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    reclaims.deserted(tx, vcluster.id, held, now)
-    effects = transitions.release(tx, held, lifecycle.may_keep_disk, cause="its vcluster was deleted", now=now, actor=actor,
-                            policy=site.policy)
+    preemption.deserted(tx, vcluster.id, held, now)
+    effects = assignment.release(tx, held, cause="its vcluster was deleted", now=now, actor=actor, policy=site.policy)
     if vcluster.state != VclusterState.RELEASING:
-        notices.add(tx, **notice_texts.deleted(vcluster, actor), group_id=vcluster.group_id, vcluster_id=vcluster.id,
-                    now=now)
+        notices.tell(tx, vcluster, notice_texts.deleted(vcluster, actor), now)
     if vcluster.state == VclusterState.PENDING:
         vcluster = vclusters.end(tx, vcluster, now)
     else:
@@ -203,22 +201,21 @@ def _shrink(
 
     What goes back counts as an answer to what is being taken from it.
     """
-    reclaims.answer_all(tx, vcluster.id, leaving, now)
-    effects = transitions.release(tx, leaving, lifecycle.may_keep_disk, cause=cause, now=now, actor=actor, policy=site.policy)
+    preemption.answer_all(tx, vcluster.id, leaving, now)
+    effects = assignment.release(tx, leaving, cause=cause, now=now, actor=actor, policy=site.policy)
     lacking = max(size - vclusters.held(tx, vcluster.id), 0)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
     for request in [one for one in pending if one.kind == "replace"][lacking:]:
-        requests.take_back(tx, request, cause, now)
+        core_requests.take_back(tx, request, cause, now)
     smaller = vclusters.change(tx, vcluster, now, size=size)
-    if ready := vclusters.first_ready(tx, vcluster.id, now):  # without the nodes that were not active yet
-        notices.add(tx, **notice_texts.vcluster_ready(ready, size), group_id=ready.group_id, vcluster_id=ready.id,
-                    now=now)
+    transitions.tell_if_ready(tx, vcluster.id, now)  # without the nodes that were not active yet
     return Result(_shown(tx, smaller, site), effects)
 
 
 def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[NodeView]]:
     newest = views.vclusters(tx, name=vcluster.name, ended=True)[-1]
-    return newest, views.nodes(tx, vcluster=vcluster.name, limit=100_000, policy=site.policy)
+    return newest, preemption.protected(
+        views.nodes(tx, vcluster=vcluster.name, limit=100_000), site.policy)
 
 
 def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterView, list[NodeView]]:

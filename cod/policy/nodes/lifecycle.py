@@ -1,4 +1,4 @@
-"""Where a node goes next. Pure: rows and rules in, an event with its cause out. `store.nodes.steps.apply` carries it
+"""Where a node goes next. Pure: rows and rules in, an event with its cause out. `core.transitions.apply` carries it
 out.
 
 `settle` is asked whenever a node stands at the crossroads (state *trampoline*, its agent reporting): after a report, a

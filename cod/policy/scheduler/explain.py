@@ -15,6 +15,7 @@ from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Fitting
 from cod.policy.scheduler.holdings import Sum, sums
 from cod.policy.scheduler.leases import over
+from cod.policy.scheduler.preemption import outranks, takeable
 from cod.policy.scheduler.priority import ordered
 from cod.policy.scheduler.reasons import held, in_, nodes
 from cod.policy.scheduler.snapshot import (
@@ -198,25 +199,25 @@ def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[
 def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[Kind], now: float) -> Iterator[Held]:
     for one in sums(snapshot, wish, kinds):
         holder = one.holder
-        takeable = min(one.mobile, holder.surplus)
+        may_lose = takeable(holder, one.mobile, wish.priority, wish.vcluster_id, now)
         if over(holder, now):
-            takeable, why, until = 0, "draining", holder.drain_until or holder.expires_at
-        elif holder.priority >= wish.priority:
-            takeable, why, until = 0, "priority", holder.expires_at
-        elif takeable == one.count:
+            why, until = "draining", holder.drain_until or holder.expires_at
+        elif not outranks(wish.priority, holder.priority):
+            why, until = "priority", holder.expires_at
+        elif may_lose == one.count:
             why, until = "", None
-        elif holder.surplus < one.mobile:
+        elif may_lose < one.mobile:
             why, until = "floor", holder.expires_at
         elif one.immune > 0:
             why, until = "inertia", one.immune_until
         else:
             why, until = "leaving", one.back_by
-        yield Held(holder.id, holder.name, holder.priority, one.count, takeable, why, until,
-                   f"{holder.name} holds {one.count}{_keeps(why, holder, takeable, until, now)}")
+        yield Held(holder.id, holder.name, holder.priority, one.count, may_lose, why, until,
+                   f"{holder.name} holds {one.count}{_keeps(why, holder, may_lose, until, now)}")
 
 
-def _keeps(why: str, holder: Holder, takeable: int, until: float | None, now: float) -> str:
-    some = f", of which {takeable} may be taken; " if takeable else "; "
+def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: float) -> str:
+    some = f", of which {may_lose} may be taken; " if may_lose else "; "
     when = "" if until is None else f" {in_(until, now)}"
     return {
         "": ", which may be taken",
@@ -264,8 +265,9 @@ def _from_holder(one: Sum, policy: Policy, wish: PendingRequest, now: float) -> 
     elif left > 0 and holder.expires_at is not None:
         ends = max(now, holder.expires_at) + policy.drain_grace
         yield Chance(ends, left, f"the lease of {holder.name} ends, with its grace, {in_(ends, now)}")
-    more = min(one.immune, holder.surplus - one.mobile)
-    if more > 0 and holder.priority < wish.priority and one.immune_until is not None and not over(holder, now):
+    more = (takeable(holder, one.mobile + one.immune, wish.priority, wish.vcluster_id, now)
+            - takeable(holder, one.mobile, wish.priority, wish.vcluster_id, now))
+    if more > 0 and one.immune_until is not None:
         yield Chance(one.immune_until, more,
                      f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on")
 

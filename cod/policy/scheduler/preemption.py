@@ -1,9 +1,8 @@
-"""From whom nodes may be taken, and who loses them first. Pure.
+"""The rule that protects an owner's nodes, and the nodes that the planner may take by it. Pure.
 
-For contention nodes are taken from vclusters of strictly lower priority only, the lowest first; never nodes inside
-their inertia, never below a vcluster's creation size, never from the vcluster that wants them. Of vclusters of one
-priority the one that can spare most of a kind loses first, so that few are disturbed. A vcluster whose lease has run
-out loses nothing to contention: its nodes come back anyway.
+The rule stands in `takeable`, and the part of it that concerns single nodes in `inertia`. The planner (`Candidates`),
+the flows that carry a plan out (`core.preemption`), the simulator and the explanations for people all ask these two.
+Of vclusters of one priority the one that can spare most of a kind loses first, so that few are disturbed.
 """
 
 from __future__ import annotations
@@ -12,8 +11,55 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from cod.model import Node, Policy, Reclaim
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import Kind, Snapshot
+from cod.policy.scheduler.snapshot import Holder, Kind, Snapshot
+
+
+def takeable(
+    holder: Holder, mobile: int, priority: int, vcluster_id: int, now: float, *, open_: int = 0
+) -> int:
+    """Return how many of `mobile` nodes, which are outside their inertia, a request may take from `holder`.
+
+    priority, vcluster_id   of the request
+    open_   nodes of `holder.leaving` that leave for this request: a reclaim is carried out by the same rule
+
+    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, and never falls below its
+    creation size. A vcluster whose lease has run out loses nothing more: its nodes come back anyway. A reclaim that
+    was open before is carried out all the same.
+    """
+    if holder.id == vcluster_id or not outranks(priority, holder.priority):
+        return 0
+    return min(mobile, spare(holder, now, open_=open_))
+
+
+def spare(holder: Holder, now: float, *, open_: int = 0) -> int:
+    """Return how many nodes a vcluster may lose to any request; `open_` as in `takeable`."""
+    if over(holder, now) and not open_:
+        return 0
+    return max(0, holder.held - holder.leaving + open_ - holder.floor)
+
+
+def outranks(priority: int, other: int) -> bool:
+    """Return whether a request of `priority` may take from a vcluster of priority `other`."""
+    return other < priority
+
+
+def inertia(priority: int, policy: Policy) -> float:
+    """Return the seconds for which a newly assigned node stays with a holder of that priority, whoever wants it."""
+    return policy.inertia_by_priority.get(priority, policy.inertia)
+
+
+def assigned_by(policy: Policy, now: float) -> tuple[float, dict[int, float]]:
+    """Return the latest assignment that no longer protects a node at `now`, and those that hold instead for holders of
+    certain priorities."""
+    return now - policy.inertia, {one: now - inertia(one, policy) for one in policy.inertia_by_priority}
+
+
+def fits(reclaim: Reclaim, node: Node) -> bool:
+    """Is the node of the kind that is taken? Nodes of one type have equal attributes: what one satisfies, all do."""
+    return (node.type_id == reclaim.type_id and node.block_id == reclaim.block_id
+            and reclaim.subnet in ("", node.subnet or ""))
 
 
 class Loan(NamedTuple):
@@ -28,14 +74,13 @@ class Candidates:
     """What vclusters can still lose; shrinks while it is taken."""
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
-        holders = {holder.id: holder for holder in snapshot.holders.values()
-                   if holder.surplus and not over(holder, now)}
-        self._surplus = {holder.id: holder.surplus for holder in holders.values()}
-        self._priority = {holder.id: holder.priority for holder in holders.values()}
+        able = {holder.id: spare(holder, now) for holder in snapshot.holders.values()}
+        self._surplus = {holder: count for holder, count in able.items() if count}
+        self._priority = {holder: snapshot.holders[holder].priority for holder in self._surplus}
         self._mobile: dict[Kind, dict[int, int]] = defaultdict(dict)
         self._kinds: dict[int, set[Kind]] = defaultdict(set)
         for holding in snapshot.holdings:
-            if holding.mobile and holding.vcluster_id in holders:
+            if holding.mobile and holding.vcluster_id in self._surplus:
                 own = self._mobile[holding.kind]
                 own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
                 self._kinds[holding.vcluster_id].add(holding.kind)
@@ -44,11 +89,11 @@ class Candidates:
 
     def levels(self, below: int) -> list[int]:
         """Priorities lower than `below` that somebody has who can lose nodes, lowest first."""
-        return [level for level in self._levels if level < below]
+        return [level for level in self._levels if outranks(below, level)]
 
     def lends(self, vcluster_id: int, below: int) -> bool:
         """Can that vcluster itself lose nodes to requests of priority `below`?"""
-        return vcluster_id in self._kinds and self._priority[vcluster_id] < below
+        return vcluster_id in self._kinds and outranks(below, self._priority[vcluster_id])
 
     def most(self, kind: Kind, level: int, but: int) -> int:
         """How many nodes of `kind` all of priority `level` or lower can lose, except the vcluster `but`."""

@@ -98,11 +98,6 @@ class Holder:
     expires_at: float | None = None
     drain_until: float | None = None
 
-    @property
-    def surplus(self) -> int:
-        """How many nodes contention may still take: never below its creation size."""
-        return max(0, self.held - self.leaving - self.floor)
-
 
 @dataclass(frozen=True, slots=True)
 class OpenReclaim:

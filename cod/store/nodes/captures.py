@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Select, delete, insert, select, update
 
 from cod.model import Capture, Node
-from cod.states import CaptureState, NodeEvent, NodeState, Step
+from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -17,8 +17,6 @@ from cod.store.people.access import theirs
 OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _c = t.captures.c
 COLUMNS = [_c[f.name] for f in fields(Capture)]
-# What a node's disk does not survive, or is not COD's to read any more.
-_ENDS = frozenset({NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED})
 
 
 def get(tx: Tx, node_id: int) -> Capture | None:
@@ -66,27 +64,6 @@ def end(tx: Tx, node_id: int, state: CaptureState, reason: str, now: float) -> N
     the answer; else from now on."""
     secret = {} if state is CaptureState.DONE else {"secret": ""}
     change(tx, node_id, state=state, reason=reason, ended_at=now, **secret)
-
-
-def note(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> Capture | None:
-    """What a step of its node means for its capture; returns the capture if that ends it without an image."""
-    if not (NodeState.CAPTURE in (node.state, target) or target in _ENDS):
-        return None
-    capture = get(tx, node.id)
-    if capture is not None and capture.state == CaptureState.DONE:
-        change(tx, node.id, secret="")
-    if capture is None or capture.state not in OPEN:
-        return None
-    if target is NodeState.CAPTURE:
-        change(tx, node.id, state=CaptureState.RUNNING, generation=node.generation + 1, digest="")
-    elif step.event is NodeEvent.CANCELLED:
-        end(tx, node.id, CaptureState.CANCELLED, step.cause, now)
-    elif target in _ENDS or step.event in (NodeEvent.EXHAUSTED, NodeEvent.CAPTURED):
-        end(tx, node.id, CaptureState.FAILED, step.cause, now)
-        return get(tx, node.id)
-    else:
-        change(tx, node.id, state=CaptureState.WANTED, reason=step.cause)
-    return None
 
 
 def _one(tx: Tx, query: Select[Any]) -> Capture | None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
-from cod.model import Node, Vcluster
+from cod.model import Assignment, Node, Vcluster
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.images import templates
 from cod.store.nodes import bindings
 from cod.store.nodes.nodes import Stale
 from cod.store.scheduler import reservations
@@ -70,6 +71,26 @@ def give_back(tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: b
     bindings.release(tx, node.id, up_until)
     _clear_rights(tx, node.id)
     return replace(node, **columns)
+
+
+def assignment(tx: Tx, node: Node) -> Assignment | None:
+    """What the node is to run for its holder; None when nobody holds it."""
+    if node.vcluster_id is None or node.template_id is None:
+        return None
+    c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
+    hardware = func.coalesce(select(k.attributes).where(k.id == node.type_id).scalar_subquery(), "")
+    query = (select(c.id, c.document, v.group_id, hardware, c.name)
+             .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
+    of_it = r.template_id == node.template_id if node.position is None else r.position == node.position
+    asked = select(r.attributes).where(r.request_id == node.request_id, of_it)
+    found = Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
+    return replace(found, document=templates.with_known(tx, {0: (found.name, found.document)})[0])
+
+
+def set_installation(tx: Tx, node_id: int, state: str, reason: str, now: float, **columns: int) -> None:
+    """Note how far the installation is that the node is in."""
+    i = t.install_images
+    tx.execute(update(i).where(i.c.node_id == node_id).values(state=state, reason=reason, at=now, **columns))
 
 
 def _group(tx: Tx, node: Node) -> int | None:

@@ -1,15 +1,14 @@
-"""Nodes and their NICs: reading them, and `move`, the one way in which a node changes its state."""
+"""Nodes and their NICs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import Select, and_, delete, exists, func, insert, literal, select, update
 
 from cod import states
-from cod.core import vcm_outbox
 from cod.model import Node, PowerAction, Refused
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import tables as t
@@ -215,49 +214,22 @@ def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
                .values(deadline=deadline))
 
 
-def move(
-    tx: Tx, node: Node, event: NodeEvent, *, now: float, cause: str, actor: str, patience: float = 1.0, **columns: Any
+def set_state(
+    tx: Tx, node: Node, values: Mapping[str, Any], *, event: NodeEvent, cause: str, actor: str
 ) -> Node:
-    """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
-
-    Writes the transition to the history, sets the new state's deadline (times `patience`), gives the retry budget back
-    on arrival, and adds one to the generation, which fences every effect and order of the state that was left. In wipe
-    and prime the column `disk` tells what the order found; however they end, the disks are dirty then, unless `columns`
-    knows better.
-    Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since it was read.
+    """Write a transition with all that it changes, and a row of the history; returns the node as it is now. For
+    `core.transitions.move`, which knows what goes with a transition. Raises `Stale` when the row has moved on.
     """
-    target = states.after(NodeState(node.state), event)
-    rule = states.NODE_RULES[target]
-    values: dict[str, Any] = dict(
-        state=target,
-        since=now,
-        generation=node.generation + 1,
-        deadline=None if rule.deadline is None else now + rule.deadline * patience,
-        attempts=0 if target in states.ARRIVED else node.attempts,
-        progress_done=0,
-        progress_total=0,
-        progress_rate=0.0,
-        progress_phase="",
-        boot_served_at=None,
-    )
-    if node.state in (NodeState.WIPE, NodeState.PRIME):
-        values.update(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None)
-    values |= columns
     done = tx.execute(
         update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation).values(**values))
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    if node.state in states.OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
-        asked = event is NodeEvent.ASKED  # or so it seems: should its agent be there all the same, it must come back
-        tx.execute(update(t.sessions).where(t.sessions.c.node_id == node.id)
-                   .values(reported=False, epoch=t.sessions.c.epoch + int(asked)))
     moved = replace(node, **values)
-    vcm_outbox.moved(tx, moved, moved.vcluster_id, target, cause, now)
     written = node.progress_done if node.state in states.WORKING else None
     tx.execute(insert(t.node_history).values(
-        node_id=node.id, at=now, event=event, from_state=node.state, to_state=target, generation=moved.generation,
-        vcluster_id=moved.vcluster_id, cause=cause, actor=actor, bytes_written=written,
-        rate=node.progress_rate or written / max(now - node.since, 0.001) if written else None))
+        node_id=node.id, at=moved.since, event=event, from_state=node.state, to_state=moved.state,
+        generation=moved.generation, vcluster_id=moved.vcluster_id, cause=cause, actor=actor, bytes_written=written,
+        rate=node.progress_rate or written / max(moved.since - node.since, 0.001) if written else None))
     return moved
 
 

@@ -73,9 +73,10 @@ def forget(tx: Tx, node_id: int) -> None:
     tx.execute(delete(t.sessions).where(_s.node_id == node_id))
 
 
-def forget_report(tx: Tx, node_id: int) -> None:
-    """The node is about to lose its power: whoever is connected gets no more orders, and must report again."""
-    tx.execute(update(t.sessions).where(_s.node_id == node_id).values(reported=False))
+def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
+    """The node is about to lose its power: whoever is connected gets no more orders, and must report again; on a newer
+    connection, if `newer`."""
+    tx.execute(update(t.sessions).where(_s.node_id == node_id).values(reported=False, epoch=_s.epoch + int(newer)))
 
 
 def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:

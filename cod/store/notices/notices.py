@@ -6,17 +6,15 @@ counts one attempt, so a server that comes back late cannot write over what anot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Select, delete, exists, func, insert, or_, select, update
 
-from cod import notice_texts
-from cod.model import Group, Notice, NoticeView, Send, Vcluster
+from cod.model import Group, Notice, NoticeView, Send
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
-from cod.store.people import groups
 from cod.store.people.access import theirs
 
 _n = t.notices.c
@@ -31,16 +29,9 @@ ADMINISTRATORS = ""
 """The target of mail for whom the site file names as administrators when it is delivered."""
 
 
-def add(
-    tx: Tx, *, kind: str, group_id: int | None, vcluster_id: int | None = None, subject: str, about: str,
-    link: str = "", now: float,
-) -> Notice:
-    """Tell a group (None: the site's administrators) something, by each channel that it has. For texts see
-    `cod.notice_texts`; delivery follows the commit (`flows.notices.notices`)."""
-    values = dict(at=now, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject, about=about,
-                  link=link)
-    notice_id = new_id(tx.execute(insert(t.notices).values(values)))
-    targets = _targets(groups.get(tx, group_id), kind) if group_id is not None else [(EMAIL, ADMINISTRATORS)]
+def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: Any) -> Notice:
+    """A new notice, and a delivery of it to each target: (channel, address). `columns` as in the table."""
+    notice_id = new_id(tx.execute(insert(t.notices).values(at=now, **columns)))
     for channel, target in targets:
         send(tx, notice_id, channel, target, now)
     return get(tx, notice_id)
@@ -57,16 +48,6 @@ def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
     """A new delivery of the notice; returns its id."""
     return new_id(tx.execute(insert(t.notice_sends).values(
         notice_id=notice_id, channel=channel, target=target, next_at=now)))
-
-
-def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.News, now: float) -> Notice:
-    """Tell the vcluster's group something about it."""
-    return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
-
-
-def _targets(group: Group, kind: str) -> Sequence[tuple[str, str]]:
-    webhook = group.webhook if "notices" in group.events or kind == "test" else ""
-    return [(channel, target) for channel, target in ((WEBHOOK, webhook), (EMAIL, group.email)) if target]
 
 
 def get(tx: Tx, notice_id: int) -> Notice:

@@ -8,15 +8,15 @@ of it is forgotten, and it learns from `welcome` that it has to ask how things a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import and_, delete, insert, or_, select, update
 
-from cod.model import Owed, Vcm, VcmInvitation
+from cod.model import Owed, Vcm, VcmInvitation, dotted
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 
 MOST_OWED = 5000  # messages for one VCM
 
@@ -181,3 +181,38 @@ def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
     tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.acked < sequence, _v.sequence >= sequence)
                .values(acked=sequence))
     tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id, _o.sequence <= sequence))
+
+
+# ---------------------------------------------------------------- what VCMs are told of
+
+
+def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> list[dict[str, Any]]:
+    """Nodes as their VCM sees them, by hostname; the first of each type with the type's `attributes`, if those are
+    wanted: a grant of thousands has to fit into a message."""
+    n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
+    found: list[dict[str, Any]] = []
+    for part in slices(node_ids):
+        there = addresses(tx, part)
+        query = (
+            select(n.id, n.name, n.hostname, n.state, c.name, c.revision, y.name, y.attributes)
+            .outerjoin_from(t.nodes, t.config_templates, c.id == n.template_id)
+            .outerjoin(t.node_types, y.id == n.type_id).where(n.id.in_(part)))
+        found += [{
+            "node": name, "hostname": hostname or name, "address": there.get(node_id, ""), "state": state,
+            "template": f"{template}@{revision}" if template else "", "type": kind or "",
+            "attributes": canonical or ""}
+            for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(query)]
+    found.sort(key=lambda member: str(member["hostname"]))
+    shown = set[str]() if attributes else {member["type"] for member in found}
+    for member in found:
+        if member["type"] in shown:
+            member["attributes"] = ""
+        shown.add(member["type"])
+    return found
+
+
+def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
+    """Where the systems of those nodes are, by node: their own addresses in their vclusters."""
+    b = t.bindings.c
+    query = select(b.node_id, b.address).where(and_(b.node_id.in_(node_ids), b.kind == "vcluster"))
+    return {row[0]: dotted(row[1]) for row in tx.execute(query)}

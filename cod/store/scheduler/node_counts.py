@@ -11,13 +11,13 @@ its row says: they are all on the one. A block of 0 is no block.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from cod.model import Node, Policy
+from cod.model import Node
 from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -70,15 +70,22 @@ class Free(NamedTuple):
 class Held(NamedTuple):
     """So many nodes of one kind are held by a vcluster.
 
-    mobile        how many of them are outside their inertia and not chosen by a reclaim
-    immune_until  when the first of those inside leaves it
+    mobile        how many of them were assigned by a given time (`AssignedBy`) and are not chosen by a reclaim
+    first_later   when the first of those was assigned that were assigned later; None: there are none
     """
 
     vcluster_id: int
     kind: Kind
     nodes: int
     mobile: int
-    immune_until: float | None
+    first_later: float | None
+
+
+class AssignedBy(NamedTuple):
+    """A time, and those that hold instead for nodes of holders of certain priorities."""
+
+    time: float
+    by_priority: Mapping[int, float]
 
 
 def _kind(row: Sequence[Any], many: bool) -> Kind:
@@ -183,22 +190,25 @@ def waking(tx: Tx) -> int:
 # ---------------------------------------------------------------- nodes that vclusters hold
 
 
-def held_rows(policy: Policy, now: float) -> Select[Any]:
+def held_rows(by: AssignedBy) -> Select[Any]:
     """What `held` reads."""
-    start = _immune_since(policy, now)
-    immune = _n.assigned_at > start
+    time = case(by.by_priority, value=t.groups.c.priority, else_=by.time) if by.by_priority else by.time
+    later = _n.assigned_at > time
     query = (select(_n.vcluster_id, *_KIND, func.count().label("nodes"),
-                    func.sum(case((immune, 0), else_=1)).label("mobile"),
-                    func.min(case((immune, _n.assigned_at + (now - start)))).label("until"))
+                    func.sum(case((later, 0), else_=1)).label("mobile"),
+                    func.min(case((later, _n.assigned_at))).label("first_later"))
              .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
              .group_by(_n.vcluster_id, _n.released, _n.state, *_KIND))  # the index's order: nothing is sorted
-    return _with_priority(query) if policy.inertia_by_priority else query
+    if not by.by_priority:
+        return query
+    return (query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
+            .join(t.groups, t.groups.c.id == t.vclusters.c.group_id))
 
 
-def held(tx: Tx, kept: Sequence[Kept], many: bool, policy: Policy, now: float) -> list[Held]:
+def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy) -> list[Held]:
     """What vclusters hold, by kind."""
     found: dict[tuple[int, Kind], Held] = {}
-    for row in tx.execute(held_rows(policy, now)).all():
+    for row in tx.execute(held_rows(by)).all():
         key = row[0], _kind(row[1:4], many)
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
     chosen: Counter[tuple[int, Kind]] = Counter()
@@ -214,21 +224,8 @@ def held(tx: Tx, kept: Sequence[Kept], many: bool, policy: Policy, now: float) -
 def _sum(one: Held | None, other: Held) -> Held:
     if one is None:
         return other
-    ends = [each.immune_until for each in (one, other) if each.immune_until is not None]
-    return Held(one.vcluster_id, one.kind, one.nodes + other.nodes, one.mobile + other.mobile, min(ends, default=None))
-
-
-def _immune_since(policy: Policy, now: float) -> Any:
-    """A node that was assigned later than that is immune: a number, or a CASE over its holder's priority."""
-    if not policy.inertia_by_priority:
-        return now - policy.inertia
-    starts = {priority: now - seconds for priority, seconds in policy.inertia_by_priority.items()}
-    return case(starts, value=t.groups.c.priority, else_=now - policy.inertia)
-
-
-def _with_priority(query: Select[Any]) -> Select[Any]:
-    return (query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
-            .join(t.groups, t.groups.c.id == t.vclusters.c.group_id))
+    later = [each.first_later for each in (one, other) if each.first_later is not None]
+    return Held(one.vcluster_id, one.kind, one.nodes + other.nodes, one.mobile + other.mobile, min(later, default=None))
 
 
 def by_type(tx: Tx) -> dict[int, int]:

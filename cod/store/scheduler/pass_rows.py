@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, select
 
-from cod.model import NodeType, Policy, Reclaim
+from cod.model import NodeType, Reclaim
 from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -40,7 +40,7 @@ class Scene(NamedTuple):
     """The site at one moment.
 
     priorities  of groups, by id
-    coming      see `census.coming`; `site`: nodes of each type; `pending`: of vclusters that have not ended
+    coming      see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that have not ended
     templates   documents by id, of those that pending requests name
     deserted    ids of vclusters that can end
     """
@@ -60,12 +60,12 @@ class Scene(NamedTuple):
 
 
 def read(
-    tx: Tx, policy: Policy, *, many: bool, idle_since: float, now: float, before: Scene | None = None
+    tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, now: float, before: Scene | None = None
 ) -> Scene:
-    """What is there now. `many`, `idle_since`: see `census`; `before`: an earlier scene: what is known to be the same
-    is not read again, nor are requests' tuples."""
+    """What is there now. `by`, `many`, `idle_since`: see `node_counts`; `before`: an earlier scene: what is known to be
+    the same is not read again, nor are requests' tuples."""
     kept = node_counts.kept(tx, idle_since)
-    digests = _digests(tx, kept, many, policy, now, before)
+    digests = _digests(tx, kept, many, by, now, before)
     live, pending, named = _requests(tx, digests, before)
     same = before is not None and digests.held is not None and digests.held == before.digests.held
     return Scene(
@@ -73,7 +73,7 @@ def read(
         priorities={group.id: group.priority for group in groups.every(tx)},
         free=node_counts.free(tx, kept, many, idle_since),
         coming=node_counts.coming(tx, kept, many),
-        held=before.held if before and same else node_counts.held(tx, kept, many, policy, now),
+        held=before.held if before and same else node_counts.held(tx, kept, many, by),
         site=node_counts.by_type(tx),
         live=live,
         pending=pending,
@@ -85,14 +85,15 @@ def read(
 
 
 def _digests(
-    tx: Tx, kept: Iterable[node_counts.Kept], many: bool, policy: Policy, now: float, before: Scene | None
+    tx: Tx, kept: Iterable[node_counts.Kept], many: bool, by: node_counts.AssignedBy, now: float,
+    before: Scene | None,
 ) -> Digests:
     """Taken before the rows are read, and only where nothing seems to have happened since the last time: in busy times
     they would be taken in vain. What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds they count
     for nothing: rows and digest are not read at one moment, and a change undone in between would stay unseen."""
     ids = (select(func.max(table.c.id)).scalar_subquery() for table in (t.node_history, t.node_requests, t.vclusters))
     latest = (now // ANEW, *tx.execute(select(*ids)).one())
-    held = digest(tx, node_counts.held_rows(policy, now)) if before and before.digests.latest == latest else None
+    held = digest(tx, node_counts.held_rows(by)) if before and before.digests.latest == latest else None
     if held is None:
         return Digests(latest)
     return Digests(latest, (held, many, frozenset(kept)),

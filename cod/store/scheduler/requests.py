@@ -8,14 +8,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, insert, select, update
 
-from cod import notice_texts
-from cod.core import vcm_outbox
-from cod.model import Node, Request, RequestTuple
-from cod.states import RequestState, VclusterState
+from cod.model import Request, RequestTuple
+from cod.states import RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
-from cod.store.notices import notices
-from cod.store.scheduler import reclaims, reservations, vclusters
 
 _COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.name != "tuples"]
 
@@ -37,27 +33,6 @@ def add(
     request = get(tx, request_id)
     assert request is not None
     return request
-
-
-def replace(tx: Tx, node: Node, now: float) -> Request | None:
-    """Ask for a node in the place of `node`, which its vcluster is losing; call it before `holding.give_back`.
-
-    None when nobody holds the node. Repeated for the same generation, it is the same request.
-    """
-    if node.vcluster_id is None or node.template_id is None:
-        return None
-    key = f"replace {node.id}.{node.generation}"
-    there = by_key(tx, key)
-    if there is not None:
-        return there
-    v, g = t.vclusters.c, t.groups.c
-    attributes, priority = tx.execute(
-        select(v.attributes, g.priority).join_from(t.vclusters, t.groups).where(v.id == node.vcluster_id)).one()
-    granted = get(tx, node.request_id) if node.request_id is not None else None
-    asked = [one.attributes for place, one in enumerate(granted.tuples if granted else ())
-             if place == node.position or (node.position is None and one.template_id == node.template_id)]
-    wanted = RequestTuple(1, asked[0] if asked else attributes, node.template_id)
-    return add(tx, vcluster_id=node.vcluster_id, kind="replace", priority=priority, tuples=[wanted], now=now, key=key)
 
 
 def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
@@ -135,41 +110,12 @@ def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
     return found
 
 
-def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
-    """End a pending request's wait, and what was being done for it. False when it was not pending any more: nothing was
-    changed.
-    """
+def end(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
+    """End a pending request's wait. False when it was not pending any more: nothing was changed."""
     r = t.node_requests
     done = tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING)
                       .values(state=state, reason=reason, decided_at=now))
-    if done.rowcount == 1:
-        _over(tx, [request_id], now)
     return done.rowcount == 1
-
-
-def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
-    """End its wait for good, and tell its group. A vcluster whose first request is rejected ends; one that is refused a
-    replacement does without. False when it was not pending any more.
-    """
-    if not decide(tx, request_id, RequestState.REJECTED, reason, now):
-        return False
-    request = get(tx, request_id)
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request else None
-    assert request is not None
-    assert vcluster is not None
-    notices.tell(tx, vcluster, notice_texts.request_rejected(vcluster, request.id, reason), now)
-    vcm_outbox.refused(tx, request, reason, now)
-    if vcluster.state == VclusterState.PENDING:
-        vclusters.end(tx, vcluster, now)
-    elif request.kind == "replace":
-        vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
-    return True
-
-
-def _over(tx: Tx, ids: Sequence[int], now: float) -> None:
-    """However requests end: nodes are kept for them no longer, and none are taken for them any more."""
-    reclaims.cancel(tx, ids, now)
-    reservations.clear(tx, ids)
 
 
 def explain(tx: Tx, request_id: int, reason: str) -> None:
@@ -183,25 +129,6 @@ def rank(tx: Tx, group_id: int, priority: int) -> None:
     r, v = t.node_requests, t.vclusters.c
     own = select(v.id).where(v.group_id == group_id)
     tx.execute(update(r).where(r.c.state == RequestState.PENDING, r.c.vcluster_id.in_(own)).values(priority=priority))
-
-
-def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> int:
-    """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given); returns how many."""
-    pending = every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
-    return sum(take_back(tx, one, reason, now) for one in pending if kind in (None, one.kind))
-
-
-def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
-    """Withdraw a request, and tell the vcluster's VCM, which counts on it. False: it was not pending any more."""
-    done = decide(tx, request.id, RequestState.WITHDRAWN, reason, now)
-    if done:
-        vcm_outbox.refused(tx, request, reason, now)
-    return done
-
-
-def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
-    """The vcluster gets nothing for the time being: what it asked for waits, and nothing is kept or taken for it."""
-    _over(tx, [one.id for one in every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)], now)
 
 
 def _one(tx: Tx, condition: Any, lock: bool = False) -> Request | None:

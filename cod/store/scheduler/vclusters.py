@@ -164,18 +164,10 @@ def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
     return filterfalse(taken.__contains__, (f"n{number}" for number in count(1)))
 
 
-def first_ready(tx: Tx, vcluster_id: int | None, now: float) -> Vcluster | None:
-    """The vcluster, if all its nodes are active and have never been so before: from now on they have.
-
-    To be asked whenever a node has become active. Its row is locked, so that of two servers that see its last two nodes
-    come up, the second sees both.
-    """
-    vcluster = None if vcluster_id is None else get(tx, vcluster_id, lock=True)
-    if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
-        return None
+def active_nodes(tx: Tx, vcluster_id: int) -> int:
+    """How many of its nodes are active."""
     n = t.nodes.c
-    active = tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE))
-    return change(tx, vcluster, now, ready_at=now) if active == vcluster.size else None
+    return tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE)) or 0
 
 
 def held(tx: Tx, vcluster_id: int) -> int:

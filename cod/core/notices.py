@@ -1,0 +1,30 @@
+"""Telling groups and the site's administrators what happened, by each channel that they have."""
+
+from __future__ import annotations
+
+from cod import notice_texts
+from cod.model import Notice, Vcluster
+from cod.store.engine import Tx
+from cod.store.notices import notices
+from cod.store.notices.notices import ADMINISTRATORS, EMAIL, WEBHOOK
+from cod.store.people import groups
+
+
+def add(
+    tx: Tx, *, kind: str, group_id: int | None, vcluster_id: int | None = None, subject: str, about: str,
+    link: str = "", now: float,
+) -> Notice:
+    """Tell a group (None: the site's administrators) something. For texts see `cod.notice_texts`; delivery follows the
+    commit (`flows.notices.notices`)."""
+    targets = [(EMAIL, ADMINISTRATORS)]
+    if group_id is not None:
+        group = groups.get(tx, group_id)
+        webhook = group.webhook if "notices" in group.events or kind == "test" else ""
+        targets = [(channel, target) for channel, target in ((WEBHOOK, webhook), (EMAIL, group.email)) if target]
+    return notices.add(tx, targets, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject,
+                       about=about, link=link, now=now)
+
+
+def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.News, now: float) -> Notice:
+    """Tell the vcluster's group something about it."""
+    return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)

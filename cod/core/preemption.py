@@ -1,0 +1,165 @@
+"""Carrying reclaims out: nodes are being taken from a vcluster for a request of higher priority.
+
+Which nodes may be taken is `policy.scheduler.preemption`'s to say; here that rule meets the rows of the moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cod import notice_texts
+from cod.core import notices, vcm_outbox
+from cod.model import Node, NodeView, Policy, Reclaim, Request, Vcluster
+from cod.policy.scheduler import leases, preemption
+from cod.policy.scheduler.snapshot import Holder
+from cod.states import ReclaimState, VclusterState
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.people import groups
+from cod.store.scheduler import node_counts, reclaims, reservations, vclusters
+from cod.store.scheduler.node_counts import Kind
+
+
+def takeable(tx: Tx, vcluster: Vcluster, request: Request, count: int, now: float, *, open_: int = 0) -> int:
+    """Return how many of `count` nodes the request may take from the vcluster now, by the planner's own rule.
+
+    open_   nodes that leave the vcluster for this request already
+    """
+    if vcluster.state != VclusterState.ACTIVE:
+        return 0
+    holder = Holder(
+        vcluster.id, vcluster.name, groups.get(tx, vcluster.group_id).priority, vclusters.held(tx, vcluster.id),
+        vcluster.creation_size, reclaims.leaving(tx, vcluster.id), vcluster.expires_at, vcluster.drain_until)
+    return preemption.takeable(holder, count, request.priority, request.vcluster_id, now, open_=open_)
+
+
+def victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, many: bool, policy: Policy, now: float) -> list[Node]:
+    """Return the nodes that go, locked: of those of the kind that are outside their inertia and not leaving already.
+
+    many  the site has more than one subnet
+    """
+    priority = groups.get(tx, vcluster.group_id).priority
+    by = now - preemption.inertia(priority, policy)
+    return leases.victims(node_counts.pick_held(tx, vcluster.id, kind, many, by), count)
+
+
+def protected(found: Sequence[NodeView], policy: Policy | None) -> list[NodeView]:
+    """Return nodes for people with the times until which their inertia protects them; without, if `policy` is None."""
+    return [view if policy is None or view.priority is None or view.node.assigned_at is None else
+            replace(view, immune_until=view.node.assigned_at + preemption.inertia(view.priority, policy))
+            for view in found]
+
+
+def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Reclaim:
+    """`given`, which fit and are no more than it wants, leave their vcluster for it; the reclaim as it is now.
+
+    Nodes that were chosen and are not needed now may stay: as many as others were given instead, of those that are
+    promised the last.
+    """
+    chosen = reclaims.chosen_ids(tx, reclaim)
+    instead = [node.id for node in given if node.id not in chosen]
+    promised = reservations.promises(tx, reclaim.id)
+    staying = set(reclaims.held_ids(tx, reclaim)) - {node.id for node in given}
+    spared = sorted(staying, key=lambda one: (one in promised, one))[:len(instead)]
+    reservations.drop(tx, [*spared, *instead])
+    reservations.add(tx, instead, reclaim.request_id, reclaim.id, now)
+    answered = reclaims.change(tx, reclaim, given=reclaim.given + len(given))
+    if answered.given < answered.count:
+        return answered
+    vcm_outbox.over(tx, reclaim, ReclaimState.DONE, now)
+    return reclaims.change(tx, answered, state=ReclaimState.DONE, ended_at=now)
+
+
+def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) -> None:
+    """Those nodes leave the vcluster whatever for: they count as answers to its open reclaims. Call it before
+    `holding.give_back`.
+    """
+    there = reclaims.open_(tx, vcluster_id, lock=True)
+    if not there:
+        return
+    chosen = reservations.of_reclaims(tx, [reclaim.id for reclaim in there])
+    left = list(leaving)
+    for reclaim in there:
+        own = [node for node in left if chosen.get(node.id) == reclaim.id]
+        others = [node for node in left if node.id not in chosen and preemption.fits(reclaim, node)]
+        given = (own + others)[:reclaim.count - reclaim.given]
+        left = [node for node in left if node not in given]
+        answer(tx, reclaim, given, now)
+
+
+def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None:
+    """All nodes of the vcluster leave it: they answer its open reclaims, and nothing more can be taken."""
+    answer_all(tx, vcluster_id, held, now)
+    for reclaim in reclaims.open_(tx, vcluster_id):
+        close(tx, reclaim, now)
+
+
+def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now: float) -> None:
+    """Nodes that its vcluster holds will be given, each by a time: at the deadline they go in place of others that were
+    chosen. What was promised before and is not now is no promise any more."""
+    there = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
+    left = reclaim.count - reclaim.given
+    able = [node.id for node, _ in nodes_
+            if preemption.fits(reclaim, node) and there.get(node.id, reclaim.id) == reclaim.id]
+    promised = able[:left]
+    others = sorted(node.id for node in reclaims.chosen(tx, reclaim) if node.id not in promised)
+    reservations.drop(tx, others[left - len(promised):])
+    reservations.add(tx, [one for one in promised if one not in there], reclaim.request_id, reclaim.id, now)
+    reservations.promise(tx, reclaim.id, {node.id: at for node, at in nodes_ if node.id in promised})
+
+
+def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
+    """`count` of what is open in it is not wanted any more, only `left`; returns how many, 0 if it was done before.
+
+    Of the nodes that were chosen those may stay that are last by `leases.victims`, of those that are promised the last.
+    Where nothing is left the reclaim is over. Raises `Stale` when something else is open than both.
+    """
+    there = reclaims.get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    reclaim = reclaims.get(tx, reclaim_id, lock=True)
+    if vcluster is None or reclaim is None or reclaim.state != ReclaimState.OPEN:
+        return 0
+    open_now = reclaim.count - reclaim.given
+    if open_now == left:
+        return 0
+    if open_now != left + count:
+        raise nodes.Changed(f"{open_now} nodes are open in reclaim {reclaim.id}, not {left + count}")
+    eased = reclaims.change(tx, reclaim, count=reclaim.count - count)
+    _tell_spared(tx, reclaim, count, now)
+    if not left:
+        close(tx, eased, now)
+        return count
+    held, promised = reclaims.chosen(tx, reclaim), reservations.promises(tx, reclaim.id)
+    first = sorted(leases.victims(held, len(held)), key=lambda node: node.id not in promised)
+    reservations.drop(tx, [node.id for node in first[left:]])
+    would_do = [node for node in nodes.every(tx, vcluster_id=vcluster.id) if preemption.fits(reclaim, node)]
+    vcm_outbox.reclaimed(tx, eased, f"request {reclaim.request_id} is short of fewer", would_do, now)
+    return count
+
+
+def close(tx: Tx, reclaim: Reclaim, now: float) -> None:
+    """Take no more by it: nodes that were chosen and are still held may stay."""
+    reservations.drop(tx, reclaims.held_ids(tx, reclaim))
+    vcm_outbox.over(tx, reclaim, ReclaimState.CANCELLED, now)  # whatever was given: what was not may be used again
+    state = ReclaimState.DONE if reclaim.given else ReclaimState.CANCELLED
+    reclaims.change(tx, reclaim, state=state, ended_at=now)
+
+
+def cancel(tx: Tx, request_ids: Sequence[int], now: float) -> None:
+    """Take nothing more for those requests, which have ended."""
+    for reclaim in reclaims.open_for(tx, request_ids):
+        vcm_outbox.over(tx, reclaim, ReclaimState.CANCELLED, now)
+        spared(tx, reclaim, now)
+        reclaims.change(tx, reclaim, state=ReclaimState.CANCELLED, ended_at=now)
+
+
+def spared(tx: Tx, reclaim: Reclaim, now: float) -> None:
+    """Tell the vcluster's group that what the reclaim still wanted may stay."""
+    _tell_spared(tx, reclaim, reclaim.count - reclaim.given, now)
+
+
+def _tell_spared(tx: Tx, reclaim: Reclaim, left: int, now: float) -> None:
+    vcluster = vclusters.get(tx, reclaim.vcluster_id)
+    if vcluster is not None and vcluster.state == VclusterState.ACTIVE and left > 0:
+        notices.tell(tx, vcluster, notice_texts.reclaim_dropped(vcluster, left), now)

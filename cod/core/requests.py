@@ -1,0 +1,92 @@
+"""Ends of requests for nodes, and requests that COD itself makes: whatever follows from them, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cod import notice_texts
+from cod.core import notices, preemption, vcm_outbox
+from cod.model import Node, Request, RequestTuple
+from cod.states import RequestState, VclusterState
+from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.scheduler import requests, reservations, vclusters
+
+
+def replace(tx: Tx, node: Node, now: float) -> Request | None:
+    """Ask for a node in the place of `node`, which its vcluster is losing; call it before `holding.give_back`.
+
+    None when nobody holds the node. Repeated for the same generation, it is the same request.
+    """
+    vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+    if vcluster is None or node.template_id is None:
+        return None
+    key = f"replace {node.id}.{node.generation}"
+    there = requests.by_key(tx, key)
+    if there is not None:
+        return there
+    granted = requests.get(tx, node.request_id) if node.request_id is not None else None
+    asked = [one.attributes for place, one in enumerate(granted.tuples if granted else ())
+             if place == node.position or (node.position is None and one.template_id == node.template_id)]
+    wanted = RequestTuple(1, asked[0] if asked else vcluster.attributes, node.template_id)
+    return requests.add(tx, vcluster_id=vcluster.id, kind="replace", tuples=[wanted], now=now, key=key,
+                        priority=groups.get(tx, vcluster.group_id).priority)
+
+
+def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
+    """End a pending request's wait, and what was being done for it. False when it was not pending any more: nothing was
+    changed.
+    """
+    done = requests.end(tx, request_id, state, reason, now)
+    if done:
+        _drop(tx, [request_id], now)
+    return done
+
+
+def _drop(tx: Tx, ids: Sequence[int], now: float) -> None:
+    """Keep no nodes for those requests any longer, and take none for them any more."""
+    preemption.cancel(tx, ids, now)
+    reservations.clear(tx, ids)
+
+
+def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
+    """End its wait for good, and tell its group. A vcluster whose first request is rejected ends; one that is refused a
+    replacement does without. False when it was not pending any more.
+    """
+    if not decide(tx, request_id, RequestState.REJECTED, reason, now):
+        return False
+    request = requests.get(tx, request_id)
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request else None
+    assert request is not None
+    assert vcluster is not None
+    notices.tell(tx, vcluster, notice_texts.request_rejected(vcluster, request.id, reason), now)
+    vcm_outbox.refused(tx, request, reason, now)
+    if vcluster.state == VclusterState.PENDING:
+        vclusters.end(tx, vcluster, now)
+    elif request.kind == "replace":
+        vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
+    return True
+
+
+def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> None:
+    """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given)."""
+    for one in _pending(tx, vcluster_id):
+        if kind in (None, one.kind):
+            take_back(tx, one, reason, now)
+
+
+def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
+    """Withdraw a request, and tell the vcluster's VCM, which counts on it. False: it was not pending any more."""
+    done = decide(tx, request.id, RequestState.WITHDRAWN, reason, now)
+    if done:
+        vcm_outbox.refused(tx, request, reason, now)
+    return done
+
+
+def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
+    """Let a vcluster get nothing for the time being: its requests wait, and nothing is kept or taken for them."""
+    _drop(tx, [one.id for one in _pending(tx, vcluster_id)], now)
+
+
+def _pending(tx: Tx, vcluster_id: int) -> list[Request]:
+    return requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
