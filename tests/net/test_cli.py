@@ -19,11 +19,11 @@ from cod.cli import events, wait
 from cod.cli.root import COMMANDS, cod
 from cod.cli.show import SPAN, ago, size
 from cod.client import ApiError, Client, Unreachable, _Unix, find_server, path
+from cod.core import requests as core_requests
 from cod.model import ipv4
 from cod.store import tables as t
 from cod.store.images import templates
 from cod.store.nodes import conflicts
-from cod.store.scheduler import requests
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -148,7 +148,7 @@ def test_nodes_of_several_kinds(served: Served, tmp_path: Path) -> None:
     request, = as_json(served, "request", "list", "--vcluster", "mixed")
     assert [(one["count"], one["template"], one["attributes"]) for one in request["tuples"]] == [
         (1, "web@1", ""), (8, "web@1", ""), (2, "web@1", large.read_text())]
-    served.tx(requests.decide, request["id"], "granted", "", NOW)
+    served.tx(core_requests.decide, request["id"], "granted", "", NOW)
     served.tx(lambda tx: tx.execute(update(t.vclusters).values(state="active")))
     asked = ("request", "submit", "mixed", "3", f"2::{large}", "--spread", "--no-wait", "--key", "k1")
     more = as_json(served, *asked)
@@ -168,7 +168,7 @@ def test_waiting_ends_when_the_request_is_rejected(served: Served) -> None:
     web(served)
     made = as_json(served, "vcluster", "create", "big", "--size", "2", "--template", "web")
     number = as_json(served, "request", "list", "--vcluster", made["name"])[0]["id"]
-    served.tx(requests.decide, number, "rejected", "no such hardware", NOW)
+    served.tx(core_requests.decide, number, "rejected", "no such hardware", NOW)
     with pytest.raises(ApiError, match="no such hardware"):
         wait.wait_until(served.local, "big", lambda v: False, 60.0, quiet=True)
 

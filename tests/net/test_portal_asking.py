@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from sqlalchemy import update
 
+from cod.core import requests as core_requests
 from cod.store import tables as t
 from cod.store.scheduler import requests
 from tests.net.apiserver import NOW, Served
@@ -136,7 +137,7 @@ def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None
     browser = browse(there)
     browser.get(NEW).send(SENT, name="fresh", template="debian", size=20, lease="36h", memory="16384 MiB", wait=None)
     request = asked(there, "fresh")[0]
-    there.tx(requests.reject, request.id, "20 nodes wanted in one block, the largest that matches has 12.", NOW)
+    there.tx(core_requests.reject, request.id, "20 nodes wanted in one block, the largest that matches has 12.", NOW)
     assert vcluster(there, "fresh") is None, "it has ended"
     page = browser.get(f"/requests/{request.id}")
     ways = dict(zip(page.tree.xpath("//p[@class='actions']/a/text()"),
