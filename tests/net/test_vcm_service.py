@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from cod.core import requests as core_requests
 from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.pool import in_transaction
@@ -203,7 +204,7 @@ def test_an_administrator_s_withdrawal_is_told(pool: Lab) -> None:
 
 
 def _withdraw_all(tx: Tx, now: float) -> None:
-    requests.withdraw(tx, 1, "not today", now)
+    core_requests.withdraw(tx, 1, "not today", now)
 
 
 def test_the_network_is_cut_and_nobody_is_told(pool: Lab) -> None:
