@@ -117,7 +117,7 @@ def _take(world: World, take: Preempt) -> None:
     inertia = preemption.inertia(cluster.group.priority, policy)
     mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
               and (one.assigned_at or 0.0) + inertia <= now]
-    wish = request.as_wish()
+    wish = request.as_pending()
     may_lose = preemption.takeable(cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now)
     reclaim = Reclaim(world.new_id(), cluster, request, take.kind, now + policy.reclaim_grace, take.count)
     chosen = cluster.owner.choose(reclaim, mobile)

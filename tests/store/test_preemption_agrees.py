@@ -18,7 +18,7 @@ from cod.policy.scheduler import leases
 from cod.policy.scheduler.preemption import Candidates, inertia
 from cod.policy.scheduler.snapshot import Kind, Preempt, Snapshot
 from cod.sim import apply_plan as sim_plan
-from cod.sim.cluster import Ask, Cluster, Machine
+from cod.sim.cluster import Cluster, ClusterRequest, Machine
 from cod.sim.cluster import Reclaim as SimReclaim
 from cod.states import VclusterState
 from cod.store import tables
@@ -140,13 +140,13 @@ def taken(site: Site, number: int, kind: Kind, count: int) -> list[str] | None:
 
 def simulated(site: Site, number: int, kind: Kind, count: int) -> list[str] | None:
     """The same in the simulator."""
-    ask = Ask(1, site.sim[site.own], "grow", 1, NOW)
-    ask.wish = replace(ask.as_wish(), priority=site.request.priority)
+    request = ClusterRequest(1, site.sim[site.own], "grow", 1, NOW)
+    request.wish = replace(request.as_pending(), priority=site.request.priority)
     made: dict[int, SimReclaim] = {}
     world: Any = SimpleNamespace(
-        pending={1: ask}, clusters={site.sim[number].id: site.sim[number]}, clock=SimpleNamespace(now=NOW),
-        policy=POLICY, new_id=lambda: 10**6, hall=SimpleNamespace(reserve=lambda *_: None), reclaims=made,
-        tally=SimpleNamespace(taken=0, reclaims=0))
+        pending={1: request}, clusters={site.sim[number].id: site.sim[number]}, clock=SimpleNamespace(now=NOW),
+        policy=POLICY, new_id=lambda: 10**6, pool=SimpleNamespace(reserve=lambda *_: None), reclaims=made,
+        stats=SimpleNamespace(taken=0, reclaims=0))
     try:
         sim_plan._take(world, Preempt(1, site.sim[number].id, kind, count))
     except sim_plan.Impossible:
