@@ -12,7 +12,7 @@ from cod.cli.show import as_json, client, size
 
 
 @click.command()
-@click.option("--after", type=click.IntRange(0), help="Begin after the event with this id; 0: from the beginning.")
+@click.option("--after", type=click.IntRange(0), help="Start after the event with this id; 0: at the beginning.")
 @as_json
 @click.pass_context
 def events(ctx: click.Context, after: int | None, as_json: bool) -> None:

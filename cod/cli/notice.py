@@ -15,7 +15,7 @@ TEST_TIME = 30.0  # seconds that a test notice is waited for
 
 @click.group()
 def notice() -> None:
-    """What groups and the site's administrators were told, and whether it reached them.
+    """Notices to groups and to the site's administrators, and their delivery.
 
     \b
     Example:
@@ -42,9 +42,10 @@ def delivery_table(value: Any) -> Any:
 
 
 @notice.command("list")
-@click.option("--group", help="To this group only.")
-@click.option("--vcluster", help="About this vcluster only.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="The newest so many.")
+@click.option("--group", help="Only notices to this group.")
+@click.option("--vcluster", help="Only notices about this vcluster.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Number of newest "
+              "entries.")
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: int, as_json: bool) -> None:
@@ -62,7 +63,7 @@ def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: in
 @as_json
 @click.pass_context
 def show(ctx: click.Context, number: int, as_json: bool) -> None:
-    """Show a notice and how its deliveries stand.
+    """Show a notice and the state of its deliveries.
 
     \b
     Example:
@@ -85,7 +86,7 @@ def _show(value: Any, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def test(ctx: click.Context, group: str, as_json: bool) -> None:
-    """Send the group a test notice and see what comes of the first attempts. Exit code 1 unless all arrive.
+    """Send a group a test notice, and wait for the first attempts. Exit code 1 unless all succeed.
 
     \b
     Example:

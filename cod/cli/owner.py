@@ -8,7 +8,7 @@ import click
 from cod.client import Client
 
 group_option = click.option(
-    "--group", help="Whose it is; left out: the one group that one works in, or, for administrators, the site.")
+    "--group", help="Owner. [default: your group if you have only one; for administrators, the site]")
 
 
 def owner(api: Client, group: str | None, site: str = "") -> str:

@@ -15,9 +15,9 @@ from cod.client import ApiError, Unreachable
 
 # Name: (module, attribute, what it is for). Modules are loaded when their command is used: start-up time matters.
 COMMANDS = {
-    "init": ("cod.cli.server.serve", "init", "Make a new site: site file, folders, database."),
+    "init": ("cod.cli.server.serve", "init", "Create a new site: site file, folders, database."),
     "serve": ("cod.cli.server.serve", "serve", "Run the server."),
-    "doctor": ("cod.cli.server.doctor", "doctor", "Say what is in the way of this server, and what to do about it."),
+    "doctor": ("cod.cli.server.doctor", "doctor", "Check this server, and say how to fix what is wrong."),
     "backup": ("cod.cli.server.backup", "backup", "Back up the whole site into a folder."),
     "restore": ("cod.cli.server.backup", "restore", "Restore a site from its backups."),
     "db": ("cod.cli.server.db", "db", "Upgrade, back up, restore and check the database."),
@@ -25,28 +25,28 @@ COMMANDS = {
     "trampoline": ("cod.cli.server.trampoline", "trampoline", "Build the Linux that machines boot into memory."),
     "states": ("cod.cli.server.serve", "states", "Show the nodes' lifecycle."),
     "node": ("cod.cli.nodes.node", "node", "Machines: list, approve, power, take out of service."),
-    "type": ("cod.cli.nodes.type", "type_", "Node types: kinds of machines, their cost and marks."),
+    "type": ("cod.cli.nodes.type", "type_", "Node types: kinds of machines, their cost and power settings."),
     "block": ("cod.cli.nodes.block", "block", "Blocks: nodes that share a rack or a switch."),
     "image": ("cod.cli.images.image", "image", "Disk and partition images."),
     "template": ("cod.cli.images.template", "template", "Configuration templates."),
     "vcluster": ("cod.cli.scheduler.vcluster", "vcluster", "Virtual clusters: create, watch, resize, release."),
     "request": ("cod.cli.scheduler.request", "request", "Requests for nodes, and why they wait."),
     "plan": ("cod.cli.scheduler.plan", "plan", "What the resource manager's next pass would do."),
-    "reclaim": ("cod.cli.scheduler.reclaim", "reclaim", "Nodes that are taken for requests of higher priority."),
+    "reclaim": ("cod.cli.scheduler.reclaim", "reclaim", "Nodes taken for requests of higher priority."),
     "vcm": ("cod.cli.server.vcm", "vcm", "Virtual cluster managers: enrol them, run one."),
     "group": ("cod.cli.people.group", "group", "Groups: owners of vclusters, with their priorities."),
-    "user": ("cod.cli.people.user", "user", "People: who they are, whether they may sign in."),
+    "user": ("cod.cli.people.user", "user", "Users: people who may sign in."),
     "member": ("cod.cli.people.member", "member", "Members of groups: owners, members, viewers."),
-    "invite": ("cod.cli.people.member", "invite", "Links that bring people in."),
-    "key": ("cod.cli.people.account", "key", "One's SSH keys, which reach the nodes."),
-    "session": ("cod.cli.people.account", "session", "Where one is signed in; a token for name and password."),
-    "audit": ("cod.cli.people.account", "audit", "Who changed what."),
-    "notice": ("cod.cli.notice", "notice", "What groups were told, and whether it reached them."),
-    "energy": ("cod.cli.nodes.energy", "energy", "What nodes used, and what the reserve's sleep has saved."),
-    "timeline": ("cod.cli.scheduler.timeline", "timeline", "Who held how many nodes when; the pool by state."),
-    "conflict": ("cod.cli.nodes.conflict", "conflict", "Address and identity trouble."),
-    "events": ("cod.cli.events", "events", "Follow what happens, live."),
-    "simulate": ("cod.cli.server.simulate", "simulate", "Replay a site's demand on a virtual clock."),
+    "invite": ("cod.cli.people.member", "invite", "Invitation links."),
+    "key": ("cod.cli.people.account", "key", "Your SSH keys, which nodes let in."),
+    "session": ("cod.cli.people.account", "session", "Your browser sessions; a token for name and password."),
+    "audit": ("cod.cli.people.account", "audit", "Log of changes: who changed what, and when."),
+    "notice": ("cod.cli.notice", "notice", "Notices to groups, and their delivery."),
+    "energy": ("cod.cli.nodes.energy", "energy", "Energy that nodes used, and energy saved by sleeping nodes."),
+    "timeline": ("cod.cli.scheduler.timeline", "timeline", "Nodes held over time, by vcluster, group, type or state."),
+    "conflict": ("cod.cli.nodes.conflict", "conflict", "Conflicts of addresses and of machines' identities."),
+    "events": ("cod.cli.events", "events", "Follow events, live."),
+    "simulate": ("cod.cli.server.simulate", "simulate", "Simulate a site's demand under a policy, on a virtual clock."),
     "lab": ("cod.lab.commands", "lab", "Virtual bare metal to try COD on."),
 }
 
@@ -131,12 +131,14 @@ def _problem(error: click.ClickException) -> dict[str, Any]:
 
 @click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
                epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no server answers, 4 timed out.")
-@click.option("--site", metavar="FILE", envvar="COD_SITE", help="Site file; also tells where the server's socket is.")
-@click.option("--server", metavar="URL", help="UNIX socket or http(s)://HOST:PORT; else $COD_SERVER, else "
-              "the site file's.")
-@click.option("--token", metavar="TOKEN", envvar="COD_TOKEN", help="Bearer token; better given as $COD_TOKEN.")
-@click.option("--ca-file", metavar="FILE", envvar="COD_CA_FILE", help="Who signs the server's certificate (PEM).")
-@click.option("--pin", metavar="SHA256", envvar="COD_PIN", help="The server's certificate itself, by its SHA-256.")
+@click.option("--site", metavar="FILE", envvar="COD_SITE", help="Site file. It also names the server's socket.")
+@click.option("--server", metavar="URL", help="UNIX socket or http(s)://HOST:PORT. [default: $COD_SERVER, else the "
+              "site file's socket]")
+@click.option("--token", metavar="TOKEN", envvar="COD_TOKEN", help="Bearer token. $COD_TOKEN is safer: it does not "
+              "show in the list of processes.")
+@click.option("--ca-file", metavar="FILE", envvar="COD_CA_FILE", help="Certificate of the authority that signs the "
+              "server's certificate (PEM).")
+@click.option("--pin", metavar="SHA256", envvar="COD_PIN", help="SHA-256 fingerprint of the server's certificate.")
 @click.version_option(None, "-V", "--version", package_name="cod", message="%(prog)s %(version)s")
 @click.pass_context
 def cod(

@@ -41,7 +41,7 @@ def password_option(*, confirm: bool = False) -> Callable[[Option], Option]:
             return str(click.prompt("Password", hide_input=True, confirmation_prompt=confirm))
         return sys.stdin.readline().rstrip("\r\n")
 
-    return click.option("--password", callback=ask, help="Better left out: it is asked for, or read from a pipe.")
+    return click.option("--password", callback=ask, help="Password. [default: asked for, or read from a pipe]")
 
 
 def count(number: int, one: str) -> str:

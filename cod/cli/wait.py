@@ -25,7 +25,7 @@ class TimedOut(click.ClickException):
 def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--wait` and `--timeout`."""
     command = click.option("--timeout", type=SPAN, default=1800.0, show_default="30m", help="For --wait.")(command)
-    return click.option("--wait", is_flag=True, help="Wait until it is done; exit code 4 if it takes long.")(command)
+    return click.option("--wait", is_flag=True, help="Wait until it is done. Exit code 4 after --timeout.")(command)
 
 
 def wait_until(

@@ -20,7 +20,7 @@ name_argument = click.argument("name", metavar="[GROUP/]NAME")
 
 @click.group()
 def image() -> None:
-    """Disk and partition images: raw, qcow2, gzip or zstd; taken in once, served in chunks.
+    """Disk and partition images: raw, qcow2, gzip or zstd.
 
     \b
     Example:
@@ -71,14 +71,13 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @image.command()
 @name_argument
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--sha256", help="What the file's sha256 must be.")
-@click.option("--upload/--no-upload", default=None, help="Send the file, or name it to a server on this host. "
-              "[default: send it unless the server is reached through its UNIX socket]")
+@click.option("--sha256", help="Expected SHA-256 of the file.")
+@click.option("--upload/--no-upload", default=None, help="Send the file, or let a server on this host read it. "
+              "[default: send it, unless over the UNIX socket]")
 @group_option
-@click.option("--plain", is_flag=True, help="Serve it as it is: a kernel or ramdisk for a diskless template.")
-@click.option("--raw", is_flag=True, help="Take it in although it holds neither a partition table nor a known file "
-              "system.")
-@click.option("--wait", is_flag=True, help="Wait until it can be served; exit code 1 if it cannot.")
+@click.option("--plain", is_flag=True, help="Serve the file unchanged: for kernels and ramdisks of diskless templates.")
+@click.option("--raw", is_flag=True, help="Accept a file with neither a partition table nor a known file system.")
+@click.option("--wait", is_flag=True, help="Wait until the image is ready. Exit code 1 if it is refused.")
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
 @as_json
 @click.pass_context
@@ -86,8 +85,8 @@ def add(
     ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, group: str | None, plain: bool,
     raw: bool, wait: bool, timeout: float, as_json: bool,
 ) -> None:
-    """Add FILE as the image NAME: a group's is called GROUP/NAME, the site's NAME. What was broken off goes on where it
-    was when the same command is given again.
+    """Add FILE as the image NAME (a group's image: GROUP/NAME). Repeat the command to resume an upload that was
+    interrupted.
 
     \b
     Example:
@@ -152,7 +151,7 @@ def uploads(ctx: click.Context, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Give up the upload that was to be the image NAME.
+    """Cancel the upload of the image NAME.
 
     \b
     Example:
@@ -171,7 +170,7 @@ def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def verify(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Read an image again and compare every chunk with its digest; exit code 1 if one is damaged.
+    """Verify an image: compare every chunk with its digest. Exit code 1 if a chunk is damaged.
 
     \b
     Example:
@@ -192,7 +191,7 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Delete an image that no template names.
+    """Delete an image that no template uses.
 
     \b
     Example:

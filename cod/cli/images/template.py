@@ -69,8 +69,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
-    """Add the template in FILE; its name is in the document, and a group's is called GROUP/NAME. A changed one becomes
-    a new revision.
+    """Add the template in FILE. The document holds its name; a changed document becomes a new revision.
 
     \b
     Example:
@@ -87,7 +86,7 @@ def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> Non
 @as_json
 @click.pass_context
 def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
-    """Say what is wrong with the template in FILE, by line; exit code 1 if anything is. Nothing is stored.
+    """Check the template in FILE, and list its errors by line. Exit code 1 if there are any. Nothing is stored.
 
     \b
     Example:
@@ -109,7 +108,7 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
 @as_json
 @click.pass_context
 def retire(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Retire a revision, or all of a template's, that nothing uses.
+    """Retire a template, or one revision, that nothing uses.
 
     \b
     Example:

@@ -12,7 +12,7 @@ from cod.client import path
 
 @click.group()
 def block() -> None:
-    """Blocks: nodes that are near each other on the network. A request is served from one block if it can be.
+    """Blocks: nodes that share a rack or a switch. A request is granted from one block where possible.
 
     \b
     Example:
@@ -94,7 +94,7 @@ def _change(ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...], as
 @as_json
 @click.pass_context
 def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
-    """Put nodes into a block, by names or patterns; all of them, or none.
+    """Add nodes to a block, by names or patterns: all of them, or none.
 
     \b
     Example:
@@ -109,7 +109,7 @@ def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) ->
 @as_json
 @click.pass_context
 def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
-    """Take nodes out of a block, by names or patterns.
+    """Remove nodes from a block, by names or patterns.
 
     \b
     Example:
@@ -119,12 +119,12 @@ def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool)
 
 
 @block.command()
-@click.option("--apply", "apply_", is_flag=True, help="Make the blocks, all or those that are named.")
+@click.option("--apply", "apply_", is_flag=True, help="Create the blocks: all, or the named ones.")
 @click.argument("names", nargs=-1, metavar="[BLOCK]...")
 @as_json
 @click.pass_context
 def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: bool) -> None:
-    """Show which blocks the network suggests for nodes that are in none, and why; with --apply, make them.
+    """Propose blocks for nodes without one, from what their switches report (LLDP). With --apply, create them.
 
     \b
     Example:

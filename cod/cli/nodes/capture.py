@@ -22,10 +22,10 @@ class NotCaptured(click.ClickException):
 
 @click.command()
 @click.argument("name")
-@click.option("--image", help="What the image shall be called; a group's is GROUP/NAME.")
-@click.option("--template", help="What its template shall be called; as the image, if left out; '' for none.")
-@click.option("--group", help="Whose both shall be; the group's that holds the node, if left out; '' for the site's.")
-@click.option("--cancel", is_flag=True, help="Give it up; the node goes back to where it was.")
+@click.option("--image", help="Name of the image; a group's is GROUP/NAME.")
+@click.option("--template", help="Name of the template; '' for none. [default: the image's name]")
+@click.option("--group", help="Owner of both; '' for the site. [default: the group that holds the node]")
+@click.option("--cancel", is_flag=True, help="Cancel the capture; the node returns to its previous state.")
 @wait_option
 @as_json
 @click.pass_context
@@ -33,10 +33,12 @@ def capture(
     ctx: click.Context, name: str, image: str | None, template: str | None, group: str | None, cancel: bool, wait: bool,
     timeout: float, as_json: bool,
 ) -> None:
-    """Save a node's disk as an image and a template that writes it to other nodes. Without --image: show how far it is.
+    """Save a node's disk as an image, and make a template that writes it to other nodes. Without --image: show
+    progress.
 
-    An active node reboots for it (or waits until somebody reboots it, if no power driver can), and then goes on as it
-    was. Nothing on its disk is changed. Seeds (names, keys, passwords of this one node) are left out.
+    An active node reboots for the capture, and then continues as before. A node without a power driver waits until
+    somebody reboots it. The capture changes nothing on the disk, and leaves out the node's seed (its name, keys and
+    passwords).
 
     \b
     Example:

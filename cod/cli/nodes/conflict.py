@@ -11,7 +11,7 @@ from cod.cli.show import as_json, client, shown, table, when
 
 @click.group()
 def conflict() -> None:
-    """Addresses that were declined, pools that ran empty, machines that claim to be others or cannot be booted.
+    """Conflicts: declined addresses, exhausted pools, machines with another's identity or that cannot be booted.
 
     \b
     Example:
@@ -26,11 +26,12 @@ def conflict_table(values: list[Any]) -> Any:
 
 
 @conflict.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="The newest so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True,
+              help="Number of newest entries.")
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, limit: int, as_json: bool) -> None:
-    """List the newest conflicts, newest first.
+    """List conflicts, newest first.
 
     \b
     Example:

@@ -18,14 +18,15 @@ NEXT = 2**20  # bytes that are asked for at a time while it is followed
 
 @click.command()
 @click.argument("name")
-@click.option("--bytes", "count", type=SIZE, default="64K", show_default=True, help="So much of its end, 1K to 4M.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--bytes", "count", type=SIZE, default="64K", show_default=True, help="Length of the end to show, 1K "
+              "to 4M.")
+@click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C.")
 @as_json
 @click.pass_context
 def console(ctx: click.Context, name: str, count: int, follow: bool, as_json: bool) -> None:
-    """Show what a node wrote on its serial console, without what a terminal would obey.
+    """Show a node's serial console, without control sequences.
 
-    Holders of a node see what was recorded since they got it, administrators all that is kept.
+    Holders of a node see what was recorded since they got the node; administrators see all that is kept.
 
     \b
     Example:

@@ -16,13 +16,14 @@ WIDTH = 40  # columns of the picture
 
 @click.command()
 @click.option("--by", type=click.Choice(("group", "type", "day")), default="group", show_default=True,
-              help="Whose energy: each group's, each node type's, each day's.")
-@click.option("--since", type=SPAN, default="30d", show_default=True, help="How far back, such as 7d; whole days, UTC.")
-@click.option("--group", help="Of this group alone.")
+              help="Sum by group, by node type or by day.")
+@click.option("--since", type=SPAN, default="30d", show_default=True, help="Start of the report, such as 7d ago; "
+              "whole days, UTC.")
+@click.option("--group", help="Only this group.")
 @as_json
 @click.pass_context
 def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json: bool) -> None:
-    """Show what nodes used, and what it would have been more had none slept: of all groups, or of those you are in.
+    """Show the energy that nodes used, and the energy saved by sleep: of your groups; for administrators, of all.
 
     \b
     Example:

@@ -160,7 +160,7 @@ def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @as_json
 @click.pass_context
 def power(ctx: click.Context, desired: str, names: tuple[str, ...], as_json: bool) -> None:
-    """Wish nodes on, off, soft (off, but their systems are asked first) or power-cycled; the power edge sees to it.
+    """Power nodes on, off, soft (their systems shut down first), or cycle them. The server carries it out.
 
     \b
     Example:
@@ -171,11 +171,11 @@ def power(ctx: click.Context, desired: str, names: tuple[str, ...], as_json: boo
 
 @node.command()
 @names_argument
-@click.option("--reason", required=True, help="Shown with the node.")
+@click.option("--reason", required=True, help="Reason, shown with the node.")
 @as_json
 @click.pass_context
 def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str, as_json: bool) -> None:
-    """Set nodes aside.
+    """Take nodes out of service (quarantine).
 
     \b
     Example:
@@ -189,7 +189,7 @@ def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str, as_json:
 @as_json
 @click.pass_context
 def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
-    """Bring nodes back from quarantine or retirement; they are wiped before they serve again.
+    """Return nodes from quarantine or retirement to service. Their disks are erased first.
 
     \b
     Example:
@@ -203,7 +203,7 @@ def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @as_json
 @click.pass_context
 def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
-    """Take nodes out of the site.
+    """Retire nodes: take them out of the site.
 
     \b
     Example:
@@ -215,12 +215,12 @@ def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @node.command()
 @name_argument
 @click.argument("marks", nargs=-1, metavar="[MARK...]")
-@click.option("--remove", is_flag=True, help="Take these marks away; a disk that is kept no longer is wiped before "
-              "anybody gets the node.")
+@click.option("--remove", is_flag=True, help="Remove these marks. The disks are erased before another group gets the "
+              "node.")
 @as_json
 @click.pass_context
 def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as_json: bool) -> None:
-    """Mark disks of a node that are never written nor erased, or list them.
+    """Mark disks of a node as kept, or list the marks. Kept disks are never written nor erased.
 
     MARK is serial:SERIAL, path:/dev/NAME or model:PATTERN. Marks of the site file ([[keep]]) count as well.
 
@@ -250,14 +250,14 @@ def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as
 @node.command("set")
 @name_argument
 @click.option("--name", "new_name", help="Its new name.")
-@click.option("--block", help="The block of nodes that are near it; '' for none.")
+@click.option("--block", help="Block (rack) of the node; '' for none.")
 @click.option("--power-driver", type=click.Choice(["none", "lab", "ipmi", "redfish", "wol", "pdu"]))
 @click.option("--power-address", help="The driver's address of the node.")
 @click.option("--power-account", help="The site file's [[account]] to sign in with; '' for none.")
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: str | None) -> None:
-    """Rename a node, or say in which block it is and how it is switched on and off.
+    """Change a node's name, block or power driver.
 
     \b
     Example:

@@ -15,7 +15,7 @@ MARKS = ("warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
 
 @click.group("type")
 def type_() -> None:
-    """Node types: machines that are equal. Discovered; to be named, priced and given marks.
+    """Node types: groups of equal machines. COD discovers them; name them, and set their costs and power settings.
 
     \b
     Example:
@@ -105,17 +105,17 @@ class _OrSites(click.ParamType[float]):
 @type_.command("set")
 @click.argument("name")
 @click.option("--name", "new_name", help="Its new name.")
-@click.option("--cost", type=float, help="Cheaper types are given out first.")
-@click.option("--warm-low", type=_OrSites(), help="Fewer free nodes than this awake: some are woken. 'site': as the "
-              "site has it.")
-@click.option("--warm-high", type=_OrSites(), help="More than this awake and idle: some are put to sleep.")
-@click.option("--watts-off", type=_OrSites(), help="Of one node, asleep.")
-@click.option("--watts-idle", type=_OrSites(), help="Awake, in the trampoline.")
+@click.option("--cost", type=float, help="Cost of a node; cheaper types are granted first.")
+@click.option("--warm-low", type=_OrSites(), help="Wake nodes while fewer free nodes than this are awake. 'site': "
+              "the site's value.")
+@click.option("--warm-high", type=_OrSites(), help="Put idle nodes to sleep while more free nodes than this are awake.")
+@click.option("--watts-off", type=_OrSites(), help="Watts of one node that sleeps.")
+@click.option("--watts-idle", type=_OrSites(), help="Watts of one node that idles, awake.")
 @click.option("--watts-busy", type=_OrSites(), help="In use.")
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: Any) -> None:
-    """Rename a node type, or change its cost, its marks or its watts.
+    """Change a node type's name, cost, power settings or watts.
 
     \b
     Example:
@@ -133,7 +133,7 @@ def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, 
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Forget a node type that no node is of any more.
+    """Delete a node type without nodes.
 
     \b
     Example:
@@ -147,7 +147,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def refresh(ctx: click.Context, as_json: bool) -> None:
-    """Work out all nodes' types anew, after a change of [types] in the site file.
+    """Recompute the types of all nodes after a change of [types] in the site file.
 
     \b
     Example:

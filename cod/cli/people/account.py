@@ -30,7 +30,7 @@ from cod.client import path
 
 @click.group()
 def key() -> None:
-    """One's SSH keys. Nodes of one's groups' vclusters that are primed from then on let them in as root.
+    """Your SSH keys. Nodes of your groups' vclusters let them in as root from their next installation on.
 
     \b
     Example:
@@ -47,7 +47,7 @@ def _keys(values: list[Any]) -> Any:
 @as_json
 @click.pass_context
 def list_keys(ctx: click.Context, as_json: bool) -> None:
-    """List one's keys.
+    """List your keys.
 
     \b
     Example:
@@ -58,11 +58,11 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
 
 @key.command("add")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--name", default="", help="In place of the key's comment.")
+@click.option("--name", default="", help="Name of the key. [default: its comment]")
 @as_json
 @click.pass_context
 def add_key(ctx: click.Context, file: Path, name: str, as_json: bool) -> None:
-    """Add the public key in FILE.
+    """Add the public key in FILE to your keys.
 
     \b
     Example:
@@ -77,7 +77,7 @@ def add_key(ctx: click.Context, file: Path, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def remove_key(ctx: click.Context, number: int, as_json: bool) -> None:
-    """Remove a key. Nodes that let it in do so until they are primed anew.
+    """Remove a key. Running nodes keep the key until they are installed again.
 
     \b
     Example:
@@ -92,7 +92,7 @@ def remove_key(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @click.group()
 def session() -> None:
-    """Where one is signed in.
+    """Your browser sessions, and tokens for the command line.
 
     \b
     Example:
@@ -104,7 +104,7 @@ def session() -> None:
 @as_json
 @click.pass_context
 def whoami(ctx: click.Context, as_json: bool) -> None:
-    """Show who the server takes one for.
+    """Show your account as the server sees it.
 
     \b
     Example:
@@ -118,13 +118,13 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
 
 @session.command()
 @click.argument("name")
-@click.option("--token", "token", default="cli", show_default=True, help="What to call the token.")
+@click.option("--token", "token", default="cli", show_default=True, help="Name of the token.")
 @click.option("--expires", type=SPAN, default=43_200.0, metavar="TIME", help="Such as 8h or 90d.  [default: 12h]")
 @password_option()
 @as_json
 @click.pass_context
 def start(ctx: click.Context, name: str, token: str, expires: float, password: str, as_json: bool) -> None:
-    """Sign in by name and password, and print a token for $COD_TOKEN.
+    """Sign in with name and password, and print a token for $COD_TOKEN.
 
     \b
     Example:
@@ -139,7 +139,7 @@ def start(ctx: click.Context, name: str, token: str, expires: float, password: s
 @as_json
 @click.pass_context
 def list_sessions(ctx: click.Context, as_json: bool) -> None:
-    """List the browsers that one is signed in with.
+    """List your browser sessions.
 
     \b
     Example:
@@ -153,11 +153,11 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
 
 @session.command()
 @click.argument("number", type=int, required=False)
-@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--all", "every", is_flag=True, help="End all sessions.")
 @as_json
 @click.pass_context
 def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> None:
-    """Sign a browser out, or all.
+    """End a browser session, or all.
 
     \b
     Example:
@@ -176,15 +176,15 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
 
 
 @click.command()
-@click.option("--group", help="Changes of this group's things.")
-@click.option("--actor", help="By whom: user:ann, token:ci.")
-@click.option("--action", help="Beginning of what was done: vcluster, 'sign-in failed'.")
-@click.option("--thing", help="To what.")
+@click.option("--group", help="Only changes of this group's things.")
+@click.option("--actor", help="Only changes by this actor: user:ann, token:ci.")
+@click.option("--action", help="Only actions that begin with this text: vcluster, 'sign-in failed'.")
+@click.option("--thing", help="Only changes of this thing.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows.")
 @as_json
 @click.pass_context
 def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | None) -> None:
-    """Show who changed what, the newest last: in groups that one owns, or all for administrators.
+    """Show changes, the newest last: those of groups that you own; for administrators, all.
 
     \b
     Example:

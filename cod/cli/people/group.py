@@ -56,7 +56,7 @@ class Words(click.ParamType[Any]):
 
 
 WORDS = Words()
-POSTED = "What is posted to the webhook, with commas between: notices, vclusters, nodes."
+POSTED = "Kinds of events to post, separated by commas: notices, vclusters, nodes."
 
 
 @group.command("list")
@@ -88,12 +88,13 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @group.command()
 @click.argument("name")
-@click.option("--priority", type=int, default=0, show_default=True, help="Larger goes first.")
-@click.option("--default-lease", type=SPAN, help="Such as 8h or 7d; else the site's.")
-@click.option("--max-lease", type=SPAN, help="Such as 14d; else no limit.")
-@click.option("--image-quota", type=SIZE, help="What its images may take, such as 200G; else as the site has it.")
-@click.option("--email", default="", help="Whom to tell: addresses, separated by commas.")
-@click.option("--webhook", default="", metavar="URL", help="Where to post notices.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Priority of its requests; a higher one "
+              "goes first.")
+@click.option("--default-lease", type=SPAN, help="Length, such as 8h or 7d. [default: the site's]")
+@click.option("--max-lease", type=SPAN, help="Length, such as 14d. [default: no limit]")
+@click.option("--image-quota", type=SIZE, help="Space for its images, such as 200G. [default: the site's]")
+@click.option("--email", default="", help="Addresses for notices, separated by commas.")
+@click.option("--webhook", default="", metavar="URL", help="URL that notices are posted to.")
 @click.option("--events", type=WORDS, default="notices", show_default=True, help=POSTED)
 @as_json
 @click.pass_context
@@ -109,17 +110,17 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 
 @group.command("set")
 @click.argument("name")
-@click.option("--priority", type=int, help="Larger goes first.")
+@click.option("--priority", type=int, help="Priority of its requests; a higher one goes first.")
 @click.option("--default-lease", type=OrNone(SPAN), help="Such as 8h or 7d; none: the site's.")
 @click.option("--max-lease", type=OrNone(SPAN), help="Such as 14d; none: no limit.")
 @click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
-@click.option("--email", help="Whom to tell: addresses, separated by commas; '' for nobody.")
-@click.option("--webhook", metavar="URL", help="Where to post notices; '' for nowhere.")
+@click.option("--email", help="Addresses for notices, separated by commas; '' for none.")
+@click.option("--webhook", metavar="URL", help="URL that notices are posted to; '' for none.")
 @click.option("--events", type=WORDS, help=POSTED)
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
-    """Change a group. What runs and what waits keeps its lease and priority.
+    """Change a group. Existing vclusters and requests keep their leases and priorities.
 
     \b
     Example:
@@ -138,7 +139,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Remove a group whose vclusters have ended and that has no images, templates or uploads any more.
+    """Delete a group without running vclusters, images, templates and uploads.
 
     \b
     Example:
@@ -150,11 +151,11 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @group.command("webhook-secret")
 @click.argument("name")
-@click.option("--new", is_flag=True, help="Make another first, by which all that follows is signed.")
+@click.option("--new", is_flag=True, help="Create a new secret first; later deliveries are signed with it.")
 @as_json
 @click.pass_context
 def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> None:
-    """Print what the signature of the group's webhook is checked with (docs/notices.md).
+    """Print the secret that signs the group's webhook (docs/notices.md).
 
     \b
     Example:
@@ -170,12 +171,13 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
 
 @group.command()
 @click.argument("name")
-@click.option("--state", type=click.Choice(["waiting", "delivered", "given up"]), help="Only those.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The newest so many.")
+@click.option("--state", type=click.Choice(["waiting", "delivered", "given up"]), help="Only deliveries in this state.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True,
+              help="Number of newest entries.")
 @as_json
 @click.pass_context
 def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_json: bool) -> None:
-    """List the newest deliveries to a group, by webhook and by mail, oldest first.
+    """List a group's newest deliveries by webhook and mail, oldest first.
 
     \b
     Example:
@@ -198,7 +200,7 @@ def delivery_table(values: list[Any]) -> Any:
 @as_json
 @click.pass_context
 def resend(ctx: click.Context, name: str, number: int, as_json: bool) -> None:
-    """Deliver something once more, to where the group's webhook or mail leads now.
+    """Repeat a delivery, to the group's present webhook or addresses.
 
     \b
     Example:

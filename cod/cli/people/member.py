@@ -12,12 +12,13 @@ from cod.client import path
 
 ROLES = click.Choice(["owner", "member", "viewer"])
 _MAIL = click.option("--mail", is_flag=True, help="Send the link to --email.")
-_EXPIRES = click.option("--expires", type=SPAN, metavar="TIME", help="Such as 8h or 3d; else the site's.")
+_EXPIRES = click.option("--expires", type=SPAN, metavar="TIME", help="Lifetime of the link, such as 8h or 3d. "
+                        "[default: the site's]")
 
 
 @click.group()
 def member() -> None:
-    """Members of groups: owners, who say who else is in; members, who work; viewers, who look.
+    """Members of groups. Owners manage members, members use vclusters, viewers only look.
 
     \b
     Example:
@@ -48,12 +49,12 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
 @click.argument("group")
 @click.argument("user")
 @click.argument("role", type=ROLES)
-@click.option("--force", is_flag=True, help="Even if the group then has no owner: for administrators.")
+@click.option("--force", is_flag=True, help="Allow a group without an owner: for administrators.")
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_json: bool) -> None:
-    """Make somebody who is in a group its owner, member or viewer. Others are invited: `cod invite group`;
-    administrators can put anybody who has an account into a group.
+    """Set a member's role: owner, member or viewer. Invite other people with `cod invite group`; administrators can add
+    any user.
 
     \b
     Example:
@@ -70,7 +71,7 @@ def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_j
 @as_json
 @click.pass_context
 def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
-    """Take somebody out of a group. Nodes that let in their SSH keys do so until they are primed anew.
+    """Remove a person from a group. Running nodes keep that person's SSH keys until they are installed again.
 
     \b
     Example:
@@ -82,12 +83,12 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
 
 @member.command()
 @click.argument("group")
-@click.option("--lines", is_flag=True, help="As lines of an authorized_keys file, and nothing else.")
+@click.option("--lines", is_flag=True, help="Print lines of an authorized_keys file only.")
 @as_json
 @click.pass_context
 def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
-    """List the SSH keys that nodes of the group's vclusters let in. A node has those of when it was primed; one that
-    runs is told of others by somebody who is in.
+    """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time when it was
+    installed; the second example updates a node that runs.
 
     \b
     Example:
@@ -108,7 +109,7 @@ def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
 
 @click.group()
 def invite() -> None:
-    """Links that bring people in: each works once, for a while.
+    """Invitation links. Each works once, for a limited time.
 
     \b
     Example:
@@ -119,14 +120,14 @@ def invite() -> None:
 @invite.command()
 @click.argument("name")
 @click.option("--role", type=ROLES, default="member", show_default=True)
-@click.option("--email", default="", help="For whom.")
+@click.option("--email", default="", help="Address of the person.")
 @_EXPIRES
 @_MAIL
 @as_json
 @click.pass_context
 def group(ctx: click.Context, name: str, role: str, email: str, expires: float | None, mail: bool, as_json: bool
           ) -> None:
-    """Invite somebody into a group.
+    """Invite a person into a group.
 
     \b
     Example:
@@ -137,13 +138,13 @@ def group(ctx: click.Context, name: str, role: str, email: str, expires: float |
 
 
 @invite.command()
-@click.option("--email", default="", help="For whom.")
+@click.option("--email", default="", help="Address of the person.")
 @_EXPIRES
 @_MAIL
 @as_json
 @click.pass_context
 def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_json: bool) -> None:
-    """Invite somebody to the site, into no group yet.
+    """Invite a person to the site, without a group.
 
     \b
     Example:
@@ -156,7 +157,7 @@ def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_j
 @as_json
 @click.pass_context
 def list_links(ctx: click.Context, as_json: bool) -> None:
-    """List links that can still be used. Their secrets are not kept.
+    """List valid links. Their secrets are not stored.
 
     \b
     Example:
@@ -173,7 +174,7 @@ def list_links(ctx: click.Context, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
-    """Make a link worthless.
+    """Revoke a link.
 
     \b
     Example:
@@ -185,13 +186,13 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @invite.command()
 @click.argument("link", metavar="LINK-OR-SECRET")
-@click.option("--name", default="", help="Sign-in name of the new account; not for a new password.")
-@click.option("--full-name", default="", help="As people know you.")
+@click.option("--name", default="", help="Sign-in name of the new account.")
+@click.option("--full-name", default="", help="Your full name.")
 @password_option(confirm=True)
 @as_json
 @click.pass_context
 def accept(ctx: click.Context, link: str, name: str, full_name: str, password: str, as_json: bool) -> None:
-    """Do what a link is for: make the account, or set the new password.
+    """Use a link: create the account, or set the new password.
 
     \b
     Example:

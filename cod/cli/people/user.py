@@ -14,7 +14,7 @@ from cod.client import path
 
 @click.group()
 def user() -> None:
-    """People: who they are, whether they may sign in, who is an administrator.
+    """Users: people who may sign in, and administrators.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def _one(value: Any) -> Any:
 
 
 @user.command("list")
-@click.option("--search", metavar="TEXT", help="Only those who have it in a name or address.")
+@click.option("--search", metavar="TEXT", help="Only users with this text in their name or address.")
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, search: str | None, as_json: bool) -> None:
@@ -68,15 +68,15 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("--admin", is_flag=True, help="A site administrator.")
-@click.option("--full-name", default="", help="As people know them.")
-@click.option("--email", default="", help="Their address.")
-@click.option("--mail", is_flag=True, help="Send the link there.")
+@click.option("--admin", is_flag=True, help="Make the user a site administrator.")
+@click.option("--full-name", default="", help="Full name.")
+@click.option("--email", default="", help="E-mail address.")
+@click.option("--mail", is_flag=True, help="Send the link to --email.")
 @as_json
 @click.pass_context
 def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
-    """Make a user and print the link by which they set their password. On the server itself this needs no token, so
-    that a site's first administrator comes in.
+    """Create a user, and print the link for setting a password. On the server itself the command needs no token, so it
+    creates a site's first administrator.
 
     \b
     Example:
@@ -87,9 +87,9 @@ def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
 
 @user.command("set")
 @click.argument("name")
-@click.option("--full-name", help="As people know them.")
-@click.option("--email", help="Their address; '' for none.")
-@click.option("--admin/--no-admin", default=None, help="A site administrator, or not.")
+@click.option("--full-name", help="Full name.")
+@click.option("--email", help="E-mail address; '' for none.")
+@click.option("--admin/--no-admin", default=None, help="Make the user a site administrator, or not.")
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -110,7 +110,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
 @as_json
 @click.pass_context
 def disable(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Sign a user out everywhere, at once, and let them in no more. Their tokens are worth nothing meanwhile.
+    """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user enable`.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def disable(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def enable(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Let a user in again.
+    """Enable a user that was disabled.
 
     \b
     Example:
@@ -138,8 +138,8 @@ def enable(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Delete a user for good, with their sessions, tokens, keys and roles in groups. What they did stays in the audit
-    and in histories, under their name. To keep somebody out who may come back, disable them.
+    """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and histories keep the name.
+    To bar a person for a while, use `cod user disable`.
 
     \b
     Example:
@@ -151,12 +151,13 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @user.command("password-link")
 @click.argument("name")
-@click.option("--expires", type=SPAN, metavar="TIME", help="Such as 8h or 3d; else the site's.")
-@click.option("--mail", is_flag=True, help="Send it to their address.")
+@click.option("--expires", type=SPAN, metavar="TIME", help="Lifetime of the link, such as 8h or 3d. [default: the "
+              "site's]")
+@click.option("--mail", is_flag=True, help="Send the link to the user's address.")
 @as_json
 @click.pass_context
 def password_link(ctx: click.Context, name: str, expires: float | None, mail: bool, as_json: bool) -> None:
-    """Make a link by which a user sets a new password. Earlier ones are worth nothing from then on.
+    """Create a link for setting a new password. Earlier links stop working.
 
     \b
     Example:
@@ -170,7 +171,7 @@ def password_link(ctx: click.Context, name: str, expires: float | None, mail: bo
 @as_json
 @click.pass_context
 def sign_out(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Sign a user out of all browsers.
+    """End all browser sessions of a user.
 
     \b
     Example:

@@ -14,11 +14,11 @@ COLORS = {"grant": "green", "take": "yellow", "seize": "yellow", "expire": "yell
 
 
 @click.command()
-@click.option("--waits/--no-waits", default=True, help="Also list requests that would go on waiting (the default).")
+@click.option("--waits/--no-waits", default=True, help="List requests that would still wait.")
 @as_json
 @click.pass_context
 def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
-    """Show what the resource manager's next pass would do; nothing is done.
+    """Show what the resource manager would do in its next pass, without doing it.
 
     \b
     Example:

@@ -15,7 +15,7 @@ number_argument = click.argument("number", type=click.IntRange(1))
 
 @click.group()
 def reclaim() -> None:
-    """Nodes that are taken from vclusters for requests of higher priority.
+    """Reclaims: nodes taken from vclusters for requests of higher priority.
 
     \b
     Example:
@@ -40,9 +40,10 @@ def _chosen(name: str, promised: float | None) -> str:
 
 
 @reclaim.command("list")
-@click.option("--vcluster", help="Only those that take nodes from it.")
+@click.option("--vcluster", help="Only reclaims from this vcluster.")
 @click.option("--state", help="open, done or cancelled.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="The newest so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True,
+              help="Number of newest entries.")
 @as_json
 @watching
 @click.pass_context
@@ -79,7 +80,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def answer(ctx: click.Context, number: int, nodes: tuple[str, ...], as_json: bool) -> None:
-    """Give nodes of the kind that is taken, in place of those that were chosen. Their disks are erased.
+    """Release these nodes in place of the chosen ones. Their disks are erased.
 
     \b
     Example:

@@ -35,7 +35,8 @@ def request_table(values: list[Any]) -> Any:
 @request.command("list")
 @click.option("--vcluster", help="Only this vcluster's.")
 @click.option("--state", help="pending, granted, rejected or withdrawn.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="The newest so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True,
+              help="Number of newest entries.")
 @as_json
 @watching
 @click.pass_context
@@ -68,11 +69,11 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
-@click.option("--all", "everything", is_flag=True, help="All lines of each part, not only the first 20.")
+@click.option("--all", "everything", is_flag=True, help="Print all lines of each part, not only the first 20.")
 @as_json
 @click.pass_context
 def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) -> None:
-    """Say why a request waits: what each type lacks, who is ahead, who holds what it needs, what would free it.
+    """Explain why a request waits: mismatches by type, requests ahead, holders of matching nodes, remedies.
 
     \b
     Example:
@@ -88,16 +89,16 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
 @request.command()
 @click.argument("vcluster")
 @click.argument("nodes", type=KIND, nargs=-1, required=True, metavar="COUNT[:TEMPLATE[:FILE]]...")
-@click.option("--spread", is_flag=True, help="The nodes of one kind may be of several types and blocks.")
-@click.option("--no-wait", "now", is_flag=True, help="Reject it if it cannot be had at once.")
-@click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
+@click.option("--spread", is_flag=True, help="Allow nodes of one kind to be of several types and blocks.")
+@click.option("--no-wait", "now", is_flag=True, help="Reject the request unless it can be granted now.")
+@click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @as_json
 @click.pass_context
 def submit(
     ctx: click.Context, vcluster: str, nodes: tuple[Any, ...], spread: bool, now: bool, key: str | None, as_json: bool
 ) -> None:
-    """Ask for more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a number, a template
-    and a file of requirements (XML); what is left out is as the vcluster was created.
+    """Request more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a count, a template
+    and a file of requirements (XML). Parts left out are those that the vcluster was created with.
 
     \b
     Example:
@@ -124,16 +125,16 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.option("--count", type=click.IntRange(1, 100_000), required=True, help="How many nodes.")
-@click.option("--group", help="For a new vcluster of this group; left out: as for `cod vcluster create`.")
-@click.option("--vcluster", help="For this one, beside the nodes that it has.")
-@click.option("--template", help="NAME or NAME@REVISION; any, if it is left out.")
+@click.option("--group", help="For a new vcluster of this group. [default: as for `cod vcluster create`]")
+@click.option("--vcluster", help="For this vcluster, in addition to its nodes.")
+@click.option("--template", help="NAME or NAME@REVISION. [default: any]")
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="Requirements (XML).")
-@click.option("--spread", is_flag=True, help="They may be of several types and blocks.")
+@click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
 @as_json
 @click.pass_context
 def match(ctx: click.Context, /, group: str | None, attributes: Path | None, as_json: bool, **asked: Any) -> None:
-    """Say what would come of a request, without making it. Exit code 1 unless it would be granted now.
+    """Forecast a request without making it. Exit code 1 unless the nodes are available now.
 
     \b
     Example:

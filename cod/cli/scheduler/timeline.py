@@ -15,16 +15,16 @@ SHOWN = 8  # columns; what else there is comes together
 
 @click.command()
 @click.option("--by", type=click.Choice(("vcluster", "group", "type", "state")), default="vcluster", show_default=True,
-              help="Who held them; or all of the site's nodes by their state.")
-@click.option("--since", type=SPAN, default="1d", show_default=True, help="How far back, such as 12h or 30d.")
-@click.option("--group", help="Of this group alone.")
-@click.option("--vcluster", help="Of this vcluster alone.")
+              help="Count nodes by holder, by type, or by state.")
+@click.option("--since", type=SPAN, default="1d", show_default=True, help="Start of the chart, such as 12h or 30d ago.")
+@click.option("--group", help="Only this group.")
+@click.option("--vcluster", help="Only this vcluster.")
 @as_json
 @click.pass_context
 def timeline(
     ctx: click.Context, by: str, since: float, group: str | None, vcluster: str | None, as_json: bool,
 ) -> None:
-    """Show how many nodes were held when, on the average of five minutes, an hour or a day.
+    """Show how many nodes were held over time, averaged over five minutes, an hour or a day.
 
     \b
     Example:

@@ -27,8 +27,8 @@ from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
 
 name_argument = click.argument("name")
-spread_option = click.option("--spread", is_flag=True, help="Its nodes may be of several types and blocks.")
-now_option = click.option("--no-wait", "now", is_flag=True, help="Reject it if it cannot be had at once.")
+spread_option = click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
+now_option = click.option("--no-wait", "now", is_flag=True, help="Reject the request unless it can be granted now.")
 
 
 @click.group()
@@ -60,7 +60,7 @@ def in_full(value: Any) -> Any:
 
 
 @vcluster.command("list")
-@click.option("--ended", is_flag=True, help="Also those that have ended.")
+@click.option("--ended", is_flag=True, help="Include vclusters that have ended.")
 @as_json
 @watching
 @click.pass_context
@@ -99,15 +99,16 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 @click.option("--template", required=True, help="NAME or NAME@REVISION: the group's own, or else the site's; site/NAME "
               "is the site's.")
 @group_option
-@click.option("--lease", type=SPAN, help="Such as 8h or 7d; else the group's default.")
+@click.option("--lease", type=SPAN, help="Length of the lease, such as 8h or 7d. [default: the group's]")
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="What its nodes must have (XML).")
-@click.option("--also", type=KIND, multiple=True, help="Nodes of another kind, granted with the others or not at all; "
-              "what is left out is as for the others. May be repeated.")
+              help="Requirements of its nodes (XML).")
+@click.option("--also", type=KIND, multiple=True, help="Nodes of another kind, granted together with the others. "
+              "Parts left out are as for the others. May be repeated.")
 @spread_option
 @now_option
-@click.option("--vcm-inside", is_flag=True, help="Its manager runs on its first node: as `cod vcm enroll --inside`.")
-@click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
+@click.option("--vcm-inside", is_flag=True, help="Run the autoscaler (VCM) on the first node, as `cod vcm enroll "
+              "--inside` does.")
+@click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @wait_option
 @as_json
 @click.pass_context
@@ -115,7 +116,7 @@ def create(
     ctx: click.Context, /, name: str, group: str | None, attributes: Path | None, also: tuple[Any, ...], now: bool,
     key: str | None, wait: bool, timeout: float, as_json: bool, **asked: Any,
 ) -> None:
-    """Create a vcluster. Its nodes are granted, written and booted; --wait shows how far they are.
+    """Create a virtual cluster (vcluster). Its nodes are granted, installed and booted; --wait shows progress.
 
     \b
     Example:
@@ -138,7 +139,7 @@ def create(
 @click.argument("size", type=click.IntRange(1))
 @spread_option
 @now_option
-@click.option("--key", help="A name for this request: repeating it with the same key is harmless.")
+@click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @wait_option
 @as_json
 @click.pass_context
@@ -146,7 +147,7 @@ def resize(
     ctx: click.Context, name: str, size: int, spread: bool, now: bool, key: str | None, wait: bool, timeout: float,
     as_json: bool,
 ) -> None:
-    """Ask for more nodes, or give some back.
+    """Request more nodes, or release some.
 
     \b
     Example:
@@ -165,7 +166,7 @@ def resize(
 @as_json
 @click.pass_context
 def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
-    """Let the lease last LEASE from now.
+    """Extend the lease to LEASE from now.
 
     \b
     Example:
@@ -184,7 +185,7 @@ def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
 def release(
     ctx: click.Context, name: str, nodes: tuple[str, ...], wait: bool, timeout: float, as_json: bool
 ) -> None:
-    """Give back nodes, by host name or by the site's name. Their disks are erased.
+    """Release nodes, by host name or by the site's name. Their disks are erased.
 
     \b
     Example:
@@ -205,7 +206,7 @@ def release(
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, wait: bool, timeout: float, as_json: bool) -> None:
-    """Give back all nodes and end the vcluster. Their disks are erased.
+    """Release all nodes and end the vcluster. Their disks are erased.
 
     \b
     Example:

@@ -18,15 +18,16 @@ FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pat
 
 @click.command()
 @FOLDER
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the N newest sets, and remove older ones; "
-              "else all are kept.")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the N newest sets and remove older ones. "
+              "[default: all are kept]")
 @as_json
 @click.pass_context
 def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) -> None:
     """Add a set to the backups in FOLDER: database, site file, keys, certificates, loaders, images.
 
-    Consistent while the server runs. An image is copied once, so later sets take the room of what is new. FOLDER holds
-    secrets: it is for its owner alone. Exit code 1 where an image of the site is lost or damaged; the rest is saved.
+    The backup is consistent while the server runs. Each image is copied once, so later sets need room only for new
+    images. FOLDER holds secrets, and only its owner can read it. Exit code 1 if an image of the site is lost or
+    damaged; everything else is saved.
 
     \b
     Example:
@@ -49,9 +50,9 @@ def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) ->
 
 @click.command()
 @FOLDER
-@click.option("--set", "name", metavar="NAME", default="", help="The set to restore; else the newest.")
+@click.option("--set", "name", metavar="NAME", default="", help="Set to restore. [default: the newest]")
 @click.option("--replace", is_flag=True, help="Replace what the database and the data folder hold.")
-@click.option("--check", "check_only", is_flag=True, help="Read the set, compare it with its digests, write nothing.")
+@click.option("--check", "check_only", is_flag=True, help="Compare the set with its digests; write nothing.")
 @click.option("--list", "list_only", is_flag=True, help="List the sets.")
 @as_json
 @click.pass_context
@@ -60,9 +61,9 @@ def restore(
 ) -> None:
     """Restore a site from the backups in FOLDER; stop the server first.
 
-    A site file that is there already is kept, and says where the data folder and the database are; else the backup's is
-    written to where it was, or to where --site says. Every digest is checked before anything is written. Every node
-    then counts as dirty until it reports; nodes that were active stay so.
+    An existing site file is kept, and names the data folder and the database. Otherwise the backup's site file is
+    written to its old place, or to --site. Every digest is checked before anything is written. After a restore every
+    node counts as dirty until it reports; active nodes stay active.
 
     \b
     Example:

@@ -25,7 +25,7 @@ def db() -> None:
 @as_json
 @click.pass_context
 def upgrade(ctx: click.Context, as_json: bool) -> None:
-    """Bring the schema up to this program's. Stop all servers and make a backup first.
+    """Upgrade the schema to this program's. Stop all servers and make a backup first.
 
     \b
     Example:
@@ -45,7 +45,7 @@ def upgrade(ctx: click.Context, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def check(ctx: click.Context, as_json: bool) -> None:
-    """Say whether the schema is this program's; exit code 1 if not.
+    """Check whether the schema is this program's. Exit code 1 if it is not.
 
     \b
     Example:

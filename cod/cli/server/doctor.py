@@ -16,15 +16,16 @@ STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "
 
 
 @click.command()
-@click.option("--only", metavar="CHECK[,CHECK]", default="", help="Run these checks alone: names as in the "
-              "second column.")
+@click.option("--only", metavar="CHECK[,CHECK]", default="", help="Run only these checks, named as in the second "
+              "column.")
 @as_json
 @click.pass_context
 def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
-    """Say what is in the way of this server, and what to do about it. Exit code 1 where something is bad.
+    """Check this server, and say how to fix what is wrong. Exit code 1 if a check fails.
 
-    The server may be up or down. Nothing is changed: other DHCP servers are looked for by DISCOVERs that no request
-    follows, and BMCs are asked once whether their machine is on. As root it sees most; what it cannot look at, it says.
+    The server may be up or down. The checks change nothing: they look for other DHCP servers by DISCOVERs that no
+    request follows, and ask each BMC once whether its machine is on. Run the command as root: checks that need more
+    rights are reported as not seen.
 
     \b
     Example:

@@ -17,14 +17,14 @@ NAMES = ("debian", "execd", "hello-a", "hello-b", "opaque")
 @click.command()
 @click.argument("name", type=click.Choice(NAMES))
 @click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path("."), show_default=True,
-              help="Folder for NAME.img, NAME.json (facts), NAME.xml (a template) and what was fetched for them.")
+              help="Folder for NAME.img, NAME.json (facts), NAME.xml (a template) and downloads.")
 @as_json
 def make(name: str, into: Path, as_json: bool) -> None:
-    """Make an image from the distribution's packages, on this computer.
+    """Build an image from the distribution's packages, on this computer.
 
     NAME is debian (a stock Debian 12; takes root and the package mmdebstrap), hello-a or hello-b (small systems with a
-    page on port 80), opaque (no system, to try COD with) or execd (an execution host of Grid Engine). What is up to
-    date is not made again. Nothing is sent to the server: `cod image add` does that.
+    page on port 80), opaque (no system, to try COD with) or execd (an execution host of Grid Engine). Images that are
+    up to date are not built again. The command sends nothing to the server: `cod image add` does.
 
     \b
     Example:

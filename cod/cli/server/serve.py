@@ -20,26 +20,28 @@ PARTS = ("edge", "images", "manager", "web")
 @click.option("--dir", "folder", metavar="DIR", help=f"Keep everything, the site file too, in DIR. "
               f"[default: {SITE_FILE} and {DATA}]")
 @click.option("--interface", help="The server's interface on the nodes' network.")
-@click.option("--network", help="The nodes' network, ADDRESS/BITS; else the interface's.")
-@click.option("--address", "server", help="The server's own address on it; else the interface's.")
-@click.option("--relay", metavar="ADDRESS", help="For a network behind a DHCP relay, in place of --interface: the "
-              "address by which the relay names it (giaddr), usually the router's.")
-@click.option("--router", metavar="ADDRESS", help="The nodes' default router; behind a relay else the relay.")
-@click.option("--name", help="The network's name in listings; else the interface's.")
-@click.option("--boot-pool", nargs=2, metavar="FIRST LAST", help="Addresses for firmware and trampoline, else chosen.")
-@click.option("--block-pool", nargs=2, metavar="FIRST LAST", help="Addresses for vclusters, else the upper half.")
-@click.option("--listen", multiple=True, metavar="ADDRESS:PORT", help="Where the portal and the REST API are open, "
-              "over TLS; may be repeated. Without it only the server itself can ask.")
-@click.option("--no-check", is_flag=True, help="Take interface and addresses as they are given: the site file is for "
-              "another host, or its network is yet to be set up.")
+@click.option("--network", help="Network of the nodes, ADDRESS/BITS. [default: the interface's]")
+@click.option("--address", "server", help="Address of the server on that network. [default: the interface's]")
+@click.option("--relay", metavar="ADDRESS", help="Network behind a DHCP relay, in place of --interface: the address "
+              "that the relay sends as giaddr, usually the router's.")
+@click.option("--router", metavar="ADDRESS", help="Default router of the nodes. [default behind a relay: the relay]")
+@click.option("--name", help="Name of the network in listings. [default: the interface's]")
+@click.option("--boot-pool", nargs=2, metavar="FIRST LAST", help="Addresses for firmware and trampoline. [default: "
+              "chosen]")
+@click.option("--block-pool", nargs=2, metavar="FIRST LAST", help="Addresses for vclusters. [default: the upper half]")
+@click.option("--listen", multiple=True, metavar="ADDRESS:PORT", help="Address of the portal and the REST API, over "
+              "TLS; may be repeated. Without it only this host can use them.")
+@click.option("--no-check", is_flag=True, help="Skip the checks of interface and addresses: for another host, or for "
+              "a network that is not set up yet.")
 @as_json
 @click.pass_context
 def init(
     ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], no_check: bool, as_json: bool, **subnet: Any,
 ) -> None:
-    """Make a new site: annotated site file, folders, boot loaders, database.
+    """Create a new site: annotated site file, folders, boot loaders, database.
 
-    Interface and addresses must be this host's. Nothing that is there already is replaced, so it may be repeated.
+
+    Interface and addresses must be this host's. Existing files are kept, so the command can be repeated.
 
     \b
     Example:

@@ -33,7 +33,7 @@ QUIET = 2.0  # seconds before progress is shown
 @click.option("--by", type=click.Choice(["queue", "user", "group", "job"]), default="queue", show_default=True,
               help="With --swf: a batch queue in one growing and shrinking vcluster for each queue, user or group of "
               "the trace, or a vcluster for each job.")
-@click.option("--seed", metavar="N", type=int, help="Of all random numbers. [default: the scenario's]")
+@click.option("--seed", metavar="N", type=int, help="Seed of all random numbers. [default: the scenario's]")
 @click.option("--days", metavar="D", type=click.FloatRange(0.001), help="Simulated days. [default: the scenario's, or "
               "the trace's]")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a key of the scenario: "
@@ -45,8 +45,9 @@ QUIET = 2.0  # seconds before progress is shown
 @click.option("--curve", metavar="FIGURE,FIGURE", help="With --sweep: what to draw, such as "
               "reallocation.taken,waiting.ready.top.p95 (names as in --json; top: the highest priority).")
 @click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Write charts (SVG) and result.json.")
-@click.option("--check", is_flag=True, help="Hold every plan against the policy's promises; exit 1 if one is broken.")
-@click.option("--keys", is_flag=True, help="Show all keys of a scenario file, and end.")
+@click.option("--check", is_flag=True, help="Check every plan against the policy's rules. Exit code 1 if a plan "
+              "breaks one.")
+@click.option("--keys", is_flag=True, help="List all keys of a scenario file.")
 @as_json
 def simulate(*, keys: bool, **options: Any) -> None:
     """Replay a year of a site's demand in minutes, with the resource manager's own policy.

@@ -13,12 +13,13 @@ from cod.cli.server.local import local_user, run
 from cod.cli.show import SPAN, as_json, client, print_json, print_table, said, when
 from cod.client import path
 
-mine_ = click.option("--mine", is_flag=True, help="One's own, over the API, in place of the site's.")
+mine_ = click.option("--mine", is_flag=True, help="Your own tokens, over the API, in place of the site's.")
 
 
 @click.group()
 def token() -> None:
-    """Tokens for the REST API over TCP. The site's need the site file, not the server; one's own (--mine) the server.
+    """Tokens for the REST API over TCP. Site tokens need the site file but no server; your own (--mine) need the
+    server.
 
     \b
     Example:
@@ -28,16 +29,16 @@ def token() -> None:
 
 @token.command()
 @click.argument("name")
-@click.option("--read-only", is_flag=True, help="May look, not change: for monitoring.")
-@click.option("--expires", type=SPAN, metavar="TIME", help="Such as 8h or 90d; else never.")
+@click.option("--read-only", is_flag=True, help="Allow reading only: for monitoring.")
+@click.option("--expires", type=SPAN, metavar="TIME", help="Lifetime, such as 8h or 90d. [default: unlimited]")
 @mine_
-@click.option("--group", default="", help="With --mine: only for this group's things.")
+@click.option("--group", default="", help="With --mine: limit the token to this group.")
 @as_json
 @click.pass_context
 def create(
     ctx: click.Context, name: str, read_only: bool, expires: float | None, mine: bool, group: str, as_json: bool
 ) -> None:
-    """Make a token and print it. It is shown this once and not kept.
+    """Create a token and print it. The token is shown only once.
 
     \b
     Example:
@@ -59,7 +60,7 @@ def create(
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
-    """List tokens: their names, not themselves.
+    """List tokens by name. The tokens themselves are not stored.
 
     \b
     Example:
@@ -87,7 +88,7 @@ def _of_site(ctx: click.Context) -> list[dict[str, Any]]:
 @as_json
 @click.pass_context
 def revoke(ctx: click.Context, name: str, mine: bool, as_json: bool) -> None:
-    """Make a token worthless, at once.
+    """Revoke a token, at once.
 
     \b
     Example:

@@ -18,7 +18,7 @@ FLAVOURS = ("lab", "generic")
 
 @click.group()
 def trampoline() -> None:
-    """Kernel and ramdisk that machines boot between the systems of their users.
+    """The trampoline: kernel and ramdisk that nodes boot between two vclusters.
 
     \b
     Example:
@@ -31,10 +31,11 @@ def trampoline() -> None:
 @as_json
 @click.pass_context
 def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
-    """Make the trampoline from the distribution's packages and put it below the site's boot root.
+    """Build the trampoline from the distribution's packages, and install it in the site's boot folder.
 
-    FLAVOUR is generic (drivers for servers; the default) or lab (small, for QEMU machines). Nothing is installed and
-    nothing needs root but writing into the site's folder. What is up to date is not made again.
+    FLAVOUR is generic (drivers for servers; the default) or lab (small, for QEMU machines). The build installs no
+    packages on this host and needs root only to write into the site's folder. Parts that are up to date are not built
+    again.
 
     \b
     Example:
@@ -58,7 +59,7 @@ def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def show(ctx: click.Context, as_json: bool) -> None:
-    """Show what machines boot now: its kernel, its size, and which drivers lack the firmware that they need.
+    """Show the installed trampoline: kernel, size, and drivers that lack firmware.
 
     \b
     Example:

@@ -21,7 +21,7 @@ name_argument = click.argument("vcluster")
 
 @click.group()
 def vcm() -> None:
-    """Programs that resize vclusters by what runs in them.
+    """Virtual cluster managers (VCMs): programs that resize a vcluster to its load.
 
     \b
     Example:
@@ -33,20 +33,20 @@ def vcm() -> None:
 @vcm.command()
 @name_argument
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), default=None,
-              help="Folder for vcm.toml, vcm.key, vcm.crt and ca.crt; the vcluster's name if left out.")
-@click.option("--address", help="The only address that it may come from.")
-@click.option("--plain", is_flag=True, help="It is known by its --address alone, and speaks without TLS: for closed "
-              "networks, where the site file has [nmp] plain_port.")
-@click.option("--inside", is_flag=True, help="It runs on a node of the vcluster, which finds configuration and "
-              "invitation in its seed when it is primed: nothing is written here.")
-@click.option("--head", help="Host name of that node; the vcluster's first if left out.")
+              help="Folder for vcm.toml, vcm.key, vcm.crt and ca.crt. [default: the vcluster's name]")
+@click.option("--address", help="Only address that the VCM may connect from.")
+@click.option("--plain", is_flag=True, help="Identify the VCM by --address alone, without TLS: for closed networks, "
+              "where the site file has [nmp] plain_port.")
+@click.option("--inside", is_flag=True, help="Run the VCM on a node of the vcluster. The node finds configuration "
+              "and invitation in its seed; nothing is written here.")
+@click.option("--head", help="Host name of that node. [default: the vcluster's first]")
 @as_json
 @click.pass_context
 def enroll(
     ctx: click.Context, vcluster: str, into: Path | None, address: str | None, plain: bool, inside: bool,
     head: str | None, as_json: bool,
 ) -> None:
-    """Make key, certificate and configuration for a vcluster's VCM. A VCM that was enrolled before is shut out.
+    """Create key, certificate and configuration of a vcluster's VCM. An earlier VCM loses its access.
 
     \b
     Example:
@@ -127,7 +127,7 @@ def _from(vcm: Any) -> str:
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    """List the site's VCMs, and whether they are connected.
+    """List VCMs and their connections.
 
     \b
     Example:
@@ -163,7 +163,7 @@ def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
-    """Let nobody speak for a vcluster any more. Its nodes stay as they are.
+    """Revoke the access of a vcluster's VCM. The vcluster keeps its nodes.
 
     \b
     Example:
@@ -175,9 +175,9 @@ def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
 
 @vcm.command()
 @click.argument("config", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Say what would be asked for and given back, and do neither.")
+@click.option("--dry-run", is_flag=True, help="Log what the VCM would request and release, and do neither.")
 def sge(config: Path, dry_run: bool) -> None:
-    """Run the manager of a Grid Engine pool, until SIGTERM or SIGINT.
+    """Run the VCM of a Grid Engine pool until SIGTERM or SIGINT.
 
     \b
     Example:
