@@ -94,7 +94,7 @@ def test_a_kind_without_a_number_is_none(there: Served) -> None:
 def test_who_only_looks_cannot_ask(there: Served) -> None:
     browser = browse(there, "viewer")
     assert browser.get(ASK).status == 403
-    assert "You may not ask for nodes" in browser.get(NEW).words
+    assert "You may not request nodes" in browser.get(NEW).words
 
 
 def checked(there: Served, **typed: object) -> Shown:
@@ -162,7 +162,7 @@ def test_requests_are_listed_with_why_they_wait(there: Served) -> None:
     page = browse(there).get("/requests")
     assert "2 more" in page.words
     assert "staging" not in page.words
-    assert "No request is like that" in page.browser.get("/requests", state="rejected").words
+    assert "No request matches this filter" in page.browser.get("/requests", state="rejected").words
 
 
 def test_a_request_shows_who_is_ahead(there: Served) -> None:
@@ -185,8 +185,8 @@ def test_a_cluster_that_ends_waits_for_nothing(there: Served) -> None:
         row = browser.get(path).tree.xpath("//tr[th/a/text()='staging']")[0]
         words = " ".join(row.text_content().split())
         assert "waits" not in words
-        assert "when it is granted" not in words
-        assert "over: its nodes go back" in words
+        assert "starts when granted" not in words
+        assert "ended: its nodes are released" in words
 
 
 def test_withdrawing(there: Served) -> None:
@@ -210,7 +210,7 @@ def test_notices(there: Served) -> None:
     page = browser.get("/notices")
     assert "vcluster batch is ready" in page.words
     assert "farm is wanted" not in page.words
-    assert "No notice is like that" in browser.get("/notices", kind="reclaim").words
+    assert "No notice matches this filter" in browser.get("/notices", kind="reclaim").words
     one = browser.get(page.tree.xpath("//main//li//a[contains(@href, '/notices/')]/@href")[0])
     assert "All 9 nodes of vcluster batch are active." in one.words
     assert browse(there, group="web").get(one.path).status == 404

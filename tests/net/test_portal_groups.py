@@ -45,7 +45,7 @@ def test_what_it_has_and_uses(there: Served) -> None:
 
 def test_adding_changing_and_removing_a_member(there: Served) -> None:
     there.tx(people.add, "zoe", NOW)
-    assert "Add somebody who has an account" not in browse(there).get(PHYSICS).words, "owners invite"
+    assert "Add an existing user" not in browse(there).get(PHYSICS).words, "owners invite"
     browser = signed_in(there)
     nobody = browser.get(PHYSICS).send(f"{PHYSICS}/members", user="nobody", role="viewer")
     assert nobody.status == 404
@@ -125,7 +125,7 @@ def test_a_test_notice_and_its_log(there: Served) -> None:
     assert "A test notice is on its way" in page.words
     log = page.browser.get(f"{PHYSICS}/deliveries")
     assert "waiting" in log.words
-    assert "No delivery is like that" in page.browser.get(f"{PHYSICS}/deliveries", state="delivered").words
+    assert "No delivery matches this filter" in page.browser.get(f"{PHYSICS}/deliveries", state="delivered").words
 
 
 def test_limits_are_the_administrators(there: Served) -> None:

@@ -49,7 +49,7 @@ def test_an_administrator_sees_all_nodes_and_filters_them(site_of: Served) -> No
     names = [each.text_content() for each in off.tree.xpath("//tbody//th")]
     assert len(names) == 8
     assert names == sorted(names, reverse=True)
-    assert "No node is like that" in browser.get("/nodes", state="off", type="huge", q="nothing").words
+    assert "No node matches this filter" in browser.get("/nodes", state="off", type="huge", q="nothing").words
 
 
 def test_machines_that_cannot_be_booted_are_listed_for_administrators_alone(site_of: Served) -> None:
@@ -207,7 +207,7 @@ def test_policy_and_the_next_pass(site_of: Served) -> None:
     page = signed_in(site_of).get("/policy")
     assert page.status == 200, page.words
     assert "staging" in page.words  # waits
-    assert "Immunity of nodes just given" in page.words
+    assert "Protection of newly granted nodes" in page.words
     assert signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/policy").status == 403
 
 

@@ -70,7 +70,7 @@ def test_an_administrator_sees_how_the_site_stands(served: Served, owner: Browse
     assert "managed by head1" in page.words
     served.clock.now += 60
     page = signed_in(served).get("/", part="site")
-    assert "the last one was heard of 30 s ago" in page.words
+    assert "last contact 30 s ago" in page.words
 
 
 def test_the_pools_bar_is_whole() -> None:

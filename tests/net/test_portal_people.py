@@ -22,7 +22,7 @@ def owner(served: Served, name: str = "olga") -> Who:
 def test_an_administrator_adds_a_user_who_sets_a_password(served: Served) -> None:
     page = signed_in(served).get("/people").send("/people", name="new", full_name="<b>New</b>", email="new@example.org")
     assert page.status == 200, page.words
-    assert "shown this once" in page.words
+    assert "shown only once" in page.words
     link = page.tree.xpath("//pre")[0].text_content()
     assert "/invitation#" in link
     visitor = Browser(served.server.ports[0])

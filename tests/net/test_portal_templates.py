@@ -82,7 +82,7 @@ def test_an_image_that_cannot_be_used_is_named_and_replaced_by_none(there: Serve
     kind_of_image(there, "debian-12", state="failed", reason="it is damaged")
     browser = browse(there)
     for name, words in (("debian-12", "The image debian-12 cannot be used: it is failed (it is damaged)."),
-                        ("none", "There is no image none that you may use.")):
+                        ("none", "There is no image none for you.")):
         page = browser.get(NEW, image=name)
         assert words in page.words
         fields = dict(page.fields(FORM))
@@ -162,7 +162,7 @@ def test_the_xml_is_checked_with_its_lines(there: Served) -> None:
     assert "line 3" in refused.words
     right = refused.browser.post("/templates/check?part=faults",
                                  refused.filled(XML, document=wrong.replace("  <nonsense/>\n", "")))
-    assert "It can be saved." in right.text
+    assert "The template is valid." in right.text
     assert there.tx(templates.find, "physics/mine") is None
 
 

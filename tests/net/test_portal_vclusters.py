@@ -34,7 +34,7 @@ def test_the_list_is_filtered_sorted_and_in_parts_on_the_server(there: Served) -
     browser = signed_in(there)
     assert "summer-school" in browser.get("/vclusters", ended="true").words
     assert "batch" not in browser.get("/vclusters", group="web", q="").words
-    assert "No virtual cluster is like that" in browser.get("/vclusters", q="nothing-of-that").words
+    assert "No virtual cluster matches this filter" in browser.get("/vclusters", q="nothing-of-that").words
     first = browser.get("/vclusters", sort="-size", limit="1")
     assert first.tree.xpath("//tbody/tr/th//text()") == ["batch"]
     (after,) = first.tree.xpath("//a[@rel='next']/@href")
@@ -97,7 +97,7 @@ def test_only_what_a_key_opens_has_a_login_line(there: Served) -> None:
     there.tx(_key_before)
     page = browser.get(BATCH)
     assert len(page.tree.xpath(lines)) == 9
-    assert "As root a node lets in the SSH keys of physics" in page.words
+    assert "Nodes let in as root the SSH keys of physics" in page.words
     there.tx(lambda tx: tx.execute(update(t.ssh_keys).values(created_at=NOW)))
     assert not browser.get(BATCH).tree.xpath(lines), "the key came after the nodes were installed"
     there.tx(lambda tx: tx.execute(update(t.ssh_keys).values(created_at=0.0)))
@@ -105,7 +105,7 @@ def test_only_what_a_key_opens_has_a_login_line(there: Served) -> None:
     there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=plain)))
     page = browser.get(BATCH)
     assert not page.tree.xpath(lines)
-    assert "hands no keys to its nodes" in page.words
+    assert "passes no keys to its nodes" in page.words
     own = plain.replace("/></t", "/><personalise seed='nocloud'><user-data>ssh_authorized_keys: [x]</user-data>"
                         "</personalise></t")
     there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=own)))
@@ -123,7 +123,7 @@ def test_the_forms_and_the_reclaims_alarm_are_parts_that_come_live(there: Served
     (part,) = asked_for.tree.xpath("//*[@data-part='change']")
     assert {"notice", "transition"} <= set(part.get("data-on").split())
     change = browser.get("/vclusters/staging", part="change").words
-    for words in ("Extend the lease", "Change the size", "Give back nodes", "End staging"):
+    for words in ("Extend the lease", "Resize", "Release nodes", "End staging"):
         assert words in change
     (alarm,) = browser.get("/vclusters/farm").tree.xpath("//*[@data-part='reclaims']")
     assert "notice" in alarm.get("data-on").split()
@@ -137,12 +137,12 @@ def test_a_form_that_was_wrong_is_fetched_from_its_page(there: Served) -> None:
 
 
 def test_a_page_says_whose_keys_its_nodes_know(there: Served) -> None:
-    assert "Nobody in physics has an SSH key, so its nodes let nobody in." in browse(there).get(BATCH).words
+    assert "Nobody in physics has an SSH key, so nobody can log in." in browse(there).get(BATCH).words
     ann = there.tx(people.create, "ann", now=NOW)
     there.tx(people.set_role, group="physics", user="ann", role="member")
     there.tx(sshkeys.add, who=Who("user:ann", user_id=ann.id), line=KEY, now=NOW)
     page = browse(there, name="again").get(BATCH)
-    assert "the SSH keys of physics, as they were when it was installed" in page.words
+    assert "the SSH keys of physics, as of their installation" in page.words
     assert "Nobody in physics" not in page.words
 
 
@@ -247,7 +247,7 @@ def test_who_may_not_is_refused_even_by_hand(there: Served) -> None:
 
 def test_a_reclaim_can_be_answered(there: Served) -> None:
     browser = browse(there, group="web")
-    assert "None of its nodes is of that kind any more." in browser.get("/vclusters/farm").words
+    assert "None of its nodes is of that kind now." in browser.get("/vclusters/farm").words
     there.tx(lambda tx: tx.execute(update(t.reclaims).values(block_id=3)))  # as node14 is
     page = browser.get("/vclusters/farm")
     assert "1 node will be reclaimed" in page.words
@@ -268,7 +268,7 @@ def test_when_its_manager_gives_a_node_back_is_shown(there: Served) -> None:
     there.tx(lambda tx: tx.execute(insert(t.reservations).values(
         reclaim_id=one[0], request_id=one[1], node_id=one[2], at=NOW, promised_at=NOW + 240.0)))
     words = browse(there, group="web").get("/vclusters/farm").words
-    assert f"Unless you choose others, it is {one[3]}. The autoscaler of farm gives {one[3]} back in 4 min" in words
+    assert f"Unless you release others, it is {one[3]}. The autoscaler of farm gives {one[3]} back in 4 min" in words
 
 
 def test_a_manager_is_enrolled_with_what_is_wrong_at_its_field(there: Served) -> None:

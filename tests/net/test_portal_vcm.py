@@ -49,7 +49,8 @@ def test_a_certificate_that_ends_is_warned_of(there: Served) -> None:
     browser.get(BATCH).send(f"{BATCH}/vcm/enrol")
     assert "Certificate endsin 397 d" in browser.get(BATCH).words
     v = t.vcms.c
-    for ends_at, says in ((NOW + 9 * 86400.0, "ends, and it has not renewed it"), (NOW - 1.0, "has ended: it cannot")):
+    for ends_at, says in ((NOW + 9 * 86400.0, "expires soon and was not renewed"),
+                          (NOW - 1.0, "has expired: the autoscaler cannot")):
         there.tx(lambda tx, at=ends_at: tx.execute(t.vcms.update().where(v.serial != "").values(
             ends_at=at, warned_at=NOW)))
         assert f"Its certificate {says}" in browser.get(BATCH).words
@@ -61,7 +62,7 @@ def test_one_inside_gets_what_it_needs_on_its_node(there: Served) -> None:
     assert wrong.status == 422
     assert ("head", "No Label") in wrong.fields(f"{BATCH}/vcm/enrol")
     shown = wrong.send(f"{BATCH}/vcm/enrol", head="n2")
-    assert "It runs on node n2" in shown.words, shown.words
+    assert "The autoscaler runs on node n2" in shown.words, shown.words
     assert "for node n2 to fetch its certificate" in browser.get(BATCH).words
 
 

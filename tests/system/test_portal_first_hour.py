@@ -119,7 +119,7 @@ def signs_up(page: Page, link: str) -> None:
     field(page, "Your name").fill("An Owner")
     field(page, "Password").fill("tea in the machine room")
     looked_at(page, "invitation")
-    press(page, "Make my account")
+    press(page, "Create account")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     looked_at(page, "overview-empty")
 
@@ -134,7 +134,7 @@ def adds_a_key(page: Page, key: str) -> None:
 def invites_a_member(page: Page) -> None:
     page.goto(f"{URL}/groups/physics")
     opened(page, "Invite somebody")
-    press(page, "Make a link")
+    press(page, "Create link")
     expect(page.get_by_text("/invitation#").first).to_be_visible()
 
 
@@ -153,7 +153,7 @@ def writes_a_template(page: Page) -> None:
     field(page, "Name").fill("pages")
     field(page, "What it is for").fill("A page on port 80")
     field(page, "Image of the whole disk").select_option("physics/hello")
-    page.get_by_label("Tell it its name and keys").check()
+    page.get_by_label("Pass host name and keys").check()
     field(page, "TCP port that answers").fill("80")
     field(page, "… and this page of it").fill("/identity.json")
     press(page, "Save the template")
@@ -216,9 +216,9 @@ def extends_and_shrinks(page: Page) -> None:
     field(page, "How long from now").fill("5h")
     press(page, "Extend")
     expect(page.get_by_text(re.compile("4 h 59 min|5 h")).first).to_be_visible()
-    opened(page, "Change the size")
+    opened(page, "Resize")
     field(page, "Nodes").fill("1")
-    press(page, "Change the size")
+    press(page, "Resize")
     expect(page.get_by_text("of 1 in use")).to_be_visible()
 
 

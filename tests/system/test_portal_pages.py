@@ -221,7 +221,7 @@ def test_without_scripts(portal: Portal, browser: Browser, tmp_path: Path) -> No
     page.get_by_label("Name", exact=True).fill("by-hand")
     page.get_by_label("Image of the whole disk").select_option("physics/execd")
     page.get_by_role("button", name="Check").click()
-    assert "It can be saved." in page.inner_text("[data-part=faults]")
+    assert "The template is valid." in page.inner_text("[data-part=faults]")
     page.get_by_role("button", name="Save").click()
     page.wait_for_url(f"{portal.url}/templates/physics/by-hand")
     page.goto(f"{portal.url}/vclusters/new?template=physics/by-hand")

@@ -54,7 +54,7 @@ def test_from_the_printed_link_to_a_portal_with_machines(tmp_path: Path) -> None
             page = context(browser).new_page()
             page.goto(links[0])
             page.get_by_label("Password", exact=True).first.fill("tea in the machine room")
-            page.get_by_role("button", name="Set the password").click()
+            page.get_by_role("button", name="Set password").click()
             expect(page.get_by_role("heading", name="Overview")).to_be_visible()
             page.goto(f"https://localhost:{port[1]}/nodes")
             expect(page.get_by_role("row")).to_have_count(5, timeout=900_000)  # four machines have turned up
