@@ -70,22 +70,22 @@ def test_a_notice_leads_to_the_form_that_helps() -> None:
 
 
 @pytest.mark.parametrize(("news", "words"), [
-    (notices.lease_warning(WEB, 3600.0), ["in 1 hour", "2001-09-09 01:46 UTC", "Extend the lease to keep them"]),
+    (notices.lease_warning(WEB, 3600.0), ["in 1 hour", "2001-09-09 01:46 UTC", "Extend the lease to keep the nodes"]),
     (notices.lease_ended(WEB), ["until 2001-09-09 01:51 UTC", "or extend the lease before then"]),
     (notices.extended(WEB), ["now ends 2001-09-09 01:46 UTC"]),
-    (notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9), ["2 nodes", "are taken: web-1, web-2.",
+    (notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9), ["2 nodes", "COD takes these: web-1, web-2.",
                                                         "by 2001-09-09 01:46 UTC"]),
-    (notices.reclaimed(WEB, ["web-1"]), ["priority: web-1.", "has 4 nodes now"]),
+    (notices.reclaimed(WEB, ["web-1"]), ["priority: web-1.", "now has 4 nodes"]),
     (notices.request_rejected(WEB, 9, "no type has 9 disks"), ["no type has 9 disks."]),
     (notices.hardware_changed("n7", "t1", "t2", None), ["of type t1 and is of type t2", "its last report"]),
-    (notices.quarantined("n7", "it broke!"), ["it broke! It", "brings it back"]),
+    (notices.quarantined("n7", "it broke!"), ["it broke! It", "returns it to service"]),
     (notices.deleted(WEB, "user:ann"), ["deleted by user:ann"]),
     (notices.vcluster_ready(WEB, 1), ["1 node run"]),
     (notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False),
-     ["ends in 9 days", "ends 2001-09-09 01:46 UTC", "its log says", "Enrol it anew"]),
+     ["ends in 9 days", "ends 2001-09-09 01:46 UTC", "read its log", "Enroll the VCM again"]),
     (notices.vcm_certificate(WEB, 1e9, 1e9, inside=True),
-     ["certificate has ended", "cannot connect any more", "Enrol it anew, and have its node installed anew"]),
-    (notices.authority_ends(1e9), ["ends 2001-09-09 01:46 UTC", "Start each server of the site anew soon"]),
+     ["certificate has ended", "cannot connect any more", "Enroll the VCM again, and have its node installed again"]),
+    (notices.authority_ends(1e9), ["ends 2001-09-09 01:46 UTC", "Restart each server of the site soon"]),
 ])
 def test_a_text_says_what_to_do(news: notices.News, words: list[str]) -> None:
     text = f"{news['subject']}\n{news['about']}"
