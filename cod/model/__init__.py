@@ -8,8 +8,10 @@ Import records from here: which file of the package they are in does not matter.
 """
 
 from cod.model.addresses import *
+from cod.model.field_errors import *
 from cod.model.machines import *
 from cod.model.messages import *
+from cod.model.names import *
 from cod.model.paging import *
 from cod.model.people import *
 from cod.model.results import *

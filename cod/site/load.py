@@ -141,11 +141,9 @@ def _sentence(error: Any) -> str:
         return f"{key}: no such key{_near_miss(error['loc'])}"
     if error["type"] == "missing":
         return f"{key}: is missing; give it a value"
-    if error["type"] == "string_pattern_mismatch":
-        return f"{key}: should be a DNS name in lower case (a-z, 0-9, -), not {error['input']!r}"
     if error["type"] == "value_error":
-        return f"{key}: {error['ctx']['error']}" if key else str(error["ctx"]["error"])
-    return f"{key}: {error['msg'].replace('Input ', '')}, not {error['input']!r}"
+        return f"{key}: {model.field_error(error)}" if key else model.field_error(error)
+    return f"{key}: {model.field_error(error)}, not {error['input']!r}"
 
 
 def _near_miss(loc: tuple[Any, ...]) -> str:

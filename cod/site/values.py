@@ -9,11 +9,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from cod.model import DNS_LABEL, DNS_NAME
 from cod.policy.hardware.attributes import ATTRIBUTES
 from cod.policy.people.delivery import addresses
 
-LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DOMAIN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
+LABEL = f"^{DNS_LABEL}$"
+DOMAIN = f"^{DNS_NAME}$"
 SMTP_PORTS = {"none": 25, "starttls": 587, "tls": 465}
 DIALECTS = ("sqlite", "mysql", "mariadb")
 

@@ -9,10 +9,11 @@ import json
 import tomllib
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from cod.model import DNS_LABEL, field_error
 from cod.wire.nmp import xml
 from cod.wire.nmp.bodies import RequestNodes, Wanted
 from cod.wire.nmp.frames import Fault, Message
@@ -55,7 +56,7 @@ class Table(BaseModel):
 class Settings(Table):
     """What every VCM needs to know."""
 
-    vcluster: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="for whom it speaks")
+    vcluster: str = Field(pattern=f"^{DNS_LABEL}$", description="for whom it speaks")
     servers: tuple[Server, ...] = Field(min_length=1, description="ADDRESS:PORT of the site's servers, tried in turn")
     certificate: str = Field("vcm.crt", description="its certificate")
     key: str = Field("vcm.key", description="the certificate's key")
@@ -70,7 +71,7 @@ class Settings(Table):
         "", description="requirements of its nodes (XML); empty: the vcluster's own")
     extend: float = Field(0.0, ge=0, le=1e9, description="seconds by which it extends the lease when it is warned; 0: "
                           "the lease may end")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
     metrics: Annotated[str, AfterValidator(lambda text: text and _place(text))] = Field(
         "", description="ADDRESS:PORT for Prometheus; empty: none")
 
@@ -118,4 +119,4 @@ def _sentence(path: Path, error: Any) -> str:
     key = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"{path}: {key}: no such key"
-    return f"{path}: {key}: {error['msg'].removeprefix('Value error, ')}"
+    return f"{path}: {key}: {field_error(error)}"

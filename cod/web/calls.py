@@ -15,14 +15,13 @@ from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people.access import guarded, noted
 from cod.flows.replies import Repeated
-from cod.model import Result, Who
+from cod.model import Result, Who, field_error
 from cod.web import routes
 from cod.web.audit_changes import change
 from cod.web.conditions import Conditions, Tagged
 from cod.web.context import Context
 from cod.web.errors import READS_ONLY, HttpProblem
 from cod.web.locations import tagged
-from cod.web.model_errors import sentence
 from cod.web.routes import B, Call, Flow, N, Q, Route, V
 
 P = ParamSpec("P")
@@ -47,7 +46,7 @@ def checked(model: type[M], values: Any) -> M:
         every = error.errors(include_url=False, include_input=False)
         faults: dict[str, str] = {}
         for each in every:  # of several about one field the first
-            faults.setdefault(".".join(map(str, each["loc"])), sentence(each))
+            faults.setdefault(".".join(map(str, each["loc"])), field_error(each))
         first = ".".join(map(str, every[0]["loc"]))
         raise HttpProblem(422, "invalid", faults[first], first or None, faults) from None
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, ge
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 
-from cod.model import LONGEST, Page
+from cod.model import DNS_LABEL, LONGEST, Page
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
-DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
+DnsLabel = Annotated[str, Field(pattern=f"^{DNS_LABEL}$", description="a DNS label")]
 FULL = 127  # characters of GROUP/NAME
 REVISION = FULL + 17  # characters of GROUP/NAME@REVISION
 TemplateName = Annotated[str, Field(min_length=1, max_length=REVISION, description="'name' or 'name@revision'; a bare "

@@ -37,8 +37,8 @@ WAIT = 60.0  # seconds; a busy machine takes its time to start Python
 
 
 CONTRADICTIONS = (
-    ("policy", "inertia = -1", "policy.inertia: should be greater than or equal to 0, not -1"),
-    ("policy", "inertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10: should be greater than"),
+    ("policy", "inertia = -1", "policy.inertia: should be at least 0, not -1"),
+    ("policy", "inertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10: should be at least"),
     ("energy", "warm_low = 9", "energy: warm_low 9 should not be above warm_high 4"),
     ("energy", "watts_off = 100", "energy: watts_off, watts_idle and watts_busy should not fall: 100, 80, 200"),
 )
@@ -210,7 +210,7 @@ def test_a_server_with_a_contradictory_policy_does_not_start(serving: Serving) -
     serving.site.write_text(good.replace("\n[energy]", "\n[energy]\nwarm_low = 9").replace(
         "\n[policy]", "\n[policy]\ninertia = -1"))
     refuses(serving, "energy: warm_low 9 should not be above warm_high 4")
-    assert "policy.inertia: should be greater than or equal to 0, not -1" in serving.log
+    assert "policy.inertia: should be at least 0, not -1" in serving.log
 
 
 def refuses(serving: Serving, words: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.json_schema import models_json_schema
 
-from cod.web import model_errors
+from cod.model import field_errors
 from cod.web.calls import checked
 from cod.web.errors import HttpProblem
 from cod.web.models import DnsLabel
@@ -66,7 +66,7 @@ def test_what_is_missing() -> None:
 def test_every_pattern_of_a_body_is_put_into_words() -> None:
     models = {model for route in ROUTES for model in (route.body, route.query) if model is not None}
     _, schema = models_json_schema([(model, "validation") for model in models])
-    assert _patterns(schema) <= set(model_errors.PATTERNS)
+    assert _patterns(schema) <= set(field_errors.PATTERNS)
 
 
 def _patterns(value: Any) -> set[str]:
@@ -80,7 +80,7 @@ def _patterns(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("example", ["web-2", "ann", "laptop"])
 def test_the_examples_are_possible(example: str) -> None:
-    pattern = next(each for each, said in model_errors.PATTERNS.items() if said.endswith(f"such as {example}"))
+    pattern = next(each for each, said in field_errors.PATTERNS.items() if said.endswith(f"such as {example}"))
     assert re.match(pattern, example)
 
 
@@ -93,4 +93,4 @@ def test_pydantic_still_says_what_is_translated() -> None:
     """Its types of errors are strings: one that it renames would be shown as pydantic has it."""
     with pytest.raises(ValidationError) as refused:
         Sample.model_validate({"name": "Bad", "why": "", "count": 0, "part": 1, "kind": "", "x": 1})
-    assert {each["type"] for each in refused.value.errors()} <= set(model_errors._SENTENCES)
+    assert {each["type"] for each in refused.value.errors()} <= set(field_errors._SENTENCES)

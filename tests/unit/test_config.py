@@ -108,7 +108,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "key", "words"), [
-    (("heartbeat = 7.5", "heartbeat = 0"), "policy.heartbeat", "greater than 0"),
+    (("heartbeat = 7.5", "heartbeat = 0"), "policy.heartbeat", "more than 0"),
     (("heartbeat = 7.5", "heartbeat = inf"), "policy.heartbeat", "finite"),
     (("heartbeat = 7.5", "heartbeat = 'soon'"), "policy.heartbeat", "should be a valid number"),
     (("heartbeat = 7.5", "hartbeat = 5"), "policy.hartbeat", "did you mean 'heartbeat'?"),
@@ -134,7 +134,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (('interface = "br0"', 'interface = "br0"\nblock_size = 48'), "subnet.0", "power of two"),
     (('interface = "br0"', 'interface = "br0"\nblock_size = 65536'), "subnet.0", "at least one block"),
     (("10.77.0.0/16", "10.77.0.1/16"), "subnet.0.network", "valid IPv4 network"),
-    (('name = "lab"', 'name = "Lab!"'), "subnet.0.name", "DNS name in lower case"),
+    (('name = "lab"', 'name = "Lab!"'), "subnet.0.name", "letters, digits and hyphens"),
     (('"bmc-{name}"', '"bmc-{nme}"'), "power.0.address", "may name {name} and {mac} only"),
     (('"bmc-{name}"', '"bmc-{name.__class__}"'), "power.0.address", "may name {name} and {mac} only"),
     (('driver = "lab"', 'driver = "magic"'), "power.0.driver", "'wol' or 'pdu'"),
@@ -143,15 +143,15 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (("[policy]", ACCOUNT.replace("/etc", "etc") + "[policy]"), "account.0.password_file", "an absolute path"),
     (("[policy]", ACCOUNT.replace('password_file = "/etc/cod/rack.password"', "") + "[policy]"),
      "account.0.password_file", "is missing"),
-    (("[policy]", ACCOUNT.replace('"rack"', '"Rack"') + "[policy]"), "account.0.name", "DNS name in lower case"),
+    (("[policy]", ACCOUNT.replace('"rack"', '"Rack"') + "[policy]"), "account.0.name", "letters, digits and hyphens"),
     (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
     (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
     (("[policy]", "[types]\nignore = ['disk/modle']\n[policy]"), "types.ignore.0", "did you mean 'disk/model'?"),
     (("[policy]", "[types]\nignore = ['gpu']\n[policy]"), "types.ignore.0", "'gpu' is no attribute of a node"),
     *((("[policy]", f"[types]\nignore = ['disk{each}']\n[policy]"), "types.ignore", f"disk{each} cannot be left out")
       for each in ("", "/local", "/keep", "/sector", "/bootable")),
-    (("[policy]", "[types]\nmemory_parts = 0\n[policy]"), "types.memory_parts", "greater than or equal to 1"),
-    (("[policy]", "[types]\nclock_step = -50\n[policy]"), "types.clock_step", "greater than or equal to 1"),
+    (("[policy]", "[types]\nmemory_parts = 0\n[policy]"), "types.memory_parts", "at least 1"),
+    (("[policy]", "[types]\nclock_step = -50\n[policy]"), "types.clock_step", "at least 1"),
     (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
     (("[policy]", "[smtp]\nhost = 'mx'\n[policy]"), "smtp", "sender should be set"),
     (("[policy]", "[smtp]\nsender = 'a@b, c@d'\n[policy]"), "smtp.sender", "one e-mail address"),
@@ -162,7 +162,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (("[policy]", "[smtp]\nhost = 'mx;id'\n[policy]"), "smtp.host", "mx;id"),
     (("[policy]", "[notices]\nca_file = 'ca.pem'\n[policy]"), "notices.ca_file", "absolute path"),
     (("[policy]", "[boot]\nbios_loader = '../x'\n[policy]"), "boot.bios_loader", "without '..'"),
-    (("[policy]", "[boot]\nhttp_port = 70000\n[policy]"), "boot.http_port", "less than or equal to 65535"),
+    (("[policy]", "[boot]\nhttp_port = 70000\n[policy]"), "boot.http_port", "at most 65535"),
     (("[policy]", "[boot]\nhttp_port = 80\nconfd_port = 80\n[policy]"), "boot.http_port", "should differ"),
 ])
 def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key: str, words: str) -> None:
@@ -174,31 +174,31 @@ def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key
 
 
 @pytest.mark.parametrize(("line", "key", "words"), [
-    ("[policy]\ninertia = -1", "policy.inertia", "greater than or equal to 0"),
+    ("[policy]\ninertia = -1", "policy.inertia", "at least 0"),
     ("[policy]\ninertia = inf", "policy.inertia", "finite"),
-    ("[policy]\ninertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10", "greater than or equal to 0"),
+    ("[policy]\ninertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10", "at least 0"),
     ("[policy]\ninertia_by_priority = { 99999999999999999999 = 5 }",
-     "policy.inertia_by_priority.99999999999999999999.[key]", "less than or equal to 1000000"),
+     "policy.inertia_by_priority.99999999999999999999.[key]", "at most 1000000"),
     ("[policy]\ndefault_lease = true", "policy.default_lease", "valid number"),
     ("[policy]\ndrain_grace = false", "policy.drain_grace", "valid number"),
     ("[energy]\nwarm_low = true", "energy.warm_low", "valid integer"),
     ("[policy]\ninertia_by_priority = { high = 5 }", "policy.inertia_by_priority.high.[key]", "valid integer"),
-    ("[policy]\nage_step = 0", "policy.age_step", "greater than 0"),
-    ("[policy]\nreclaim_grace = -1", "policy.reclaim_grace", "greater than or equal to 0"),
-    ("[policy]\ndrain_grace = -1", "policy.drain_grace", "greater than or equal to 0"),
-    ("[policy]\nlease_warnings = [3600, 0]", "policy.lease_warnings.1", "greater than 0"),
+    ("[policy]\nage_step = 0", "policy.age_step", "more than 0"),
+    ("[policy]\nreclaim_grace = -1", "policy.reclaim_grace", "at least 0"),
+    ("[policy]\ndrain_grace = -1", "policy.drain_grace", "at least 0"),
+    ("[policy]\nlease_warnings = [3600, 0]", "policy.lease_warnings.1", "more than 0"),
     ("[energy]\nwarm_low = 5\nwarm_high = 4", "energy", "warm_low 5 should not be above warm_high 4"),
     ("[energy]\nwarm_low = 5", "energy", "warm_low 5 should not be above warm_high 4"),
     ("[energy]\nwarm_high = 0", "energy", "warm_low 1 should not be above warm_high 0"),
-    ("[energy]\nwarm_low = -1", "energy.warm_low", "greater than or equal to 0"),
+    ("[energy]\nwarm_low = -1", "energy.warm_low", "at least 0"),
     ("[energy]\nwarm_low = 1.5", "energy.warm_low", "valid integer"),
-    ("[energy]\nidle_time = -1", "energy.idle_time", "greater than or equal to 0"),
-    ("[energy]\nwake_time = 0", "energy.wake_time", "greater than 0"),
-    ("[energy]\nwake_step = -1", "energy.wake_step", "greater than or equal to 0"),
+    ("[energy]\nidle_time = -1", "energy.idle_time", "at least 0"),
+    ("[energy]\nwake_time = 0", "energy.wake_time", "more than 0"),
+    ("[energy]\nwake_step = -1", "energy.wake_step", "at least 0"),
     ("[energy]\nwatts_off = 100", "energy", "should not fall: 100, 80, 200"),
     ("[energy]\nwatts_busy = 50", "energy", "should not fall: 5, 80, 50"),
-    ("[energy]\nwatts_off = -1", "energy.watts_off", "greater than or equal to 0"),
-    ("[server]\nkeep_history = -1", "server.keep_history", "greater than or equal to 0"),
+    ("[energy]\nwatts_off = -1", "energy.watts_off", "at least 0"),
+    ("[server]\nkeep_history = -1", "server.keep_history", "at least 0"),
 ])
 def test_a_contradictory_policy_is_refused(line: str, key: str, words: str) -> None:
     [found] = problems(f"{line}\n{SUBNET}")
@@ -290,7 +290,7 @@ def test_what_groups_may_keep_of_images(tmp_path: Path) -> None:
     given = loaded(tmp_path, GOOD + "[images]\nquota = 1000\nkeep_uploads = 0.5\nlargest = 5000\nopen = true\n")[0]
     assert given.images == model.ImageRules(1000, 43200.0, open=True, largest=5000)
     assert problems(GOOD + "[images]\nquota = -1\n") == [
-        "images.quota: should be greater than or equal to 0, not -1"]
+        "images.quota: should be at least 0, not -1"]
 
 
 @given(st.text())

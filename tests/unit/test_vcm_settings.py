@@ -42,7 +42,7 @@ def test_what_is_right_is_read_as_it_stands(tmp_path: Path) -> None:
     ("{{1}}", "{1}", "gridengine.start: "),
     ("1}}'", "1}}", "gridengine.start: "),
     ("[gridengine]", "[sge]", "sge: no such key"),
-    ("vcluster", "#", "vcluster: Field required"),
+    ("vcluster", "#", "vcluster: is missing"),
     ("=", "", "is not TOML"),
 ])
 def test_what_could_not_work_is_refused(tmp_path: Path, change: str, into: str, says: str) -> None:

@@ -31,7 +31,7 @@ from twisted.internet.threads import deferToThreadPool
 from cod.flows.nodes import captures
 from cod.images import deposit
 from cod.images.deposit import Busy, Deposit
-from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, Site
+from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, Site, field_error
 from cod.net.bootserver.connection import BodyLost, Connection
 from cod.pool import NODES, Pool
 from cod.states import CaptureState
@@ -235,7 +235,9 @@ def _last_word(body: bytes) -> LastWord:
     try:
         return LastWord.model_validate_json(body)
     except ValidationError as error:
-        raise Refused("invalid", f"the last word cannot be used: {error.errors()[0]['msg']}", "body") from None
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise Refused("invalid", f"the last word cannot be used: {field} {field_error(first)}", "body") from None
 
 
 def _json(**values: Any) -> tuple[int, bytes]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from cod.model import NoticeRules, Refused
+from cod.model import DNS_NAME, NoticeRules, Refused
 
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 3600.0
@@ -20,9 +20,9 @@ MOST_ADDRESSES = 20
 _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)  # RFC 6052: the IPv4 address is in the last four bytes
 
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
-_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_ADDRESS = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_LABEL}(\.{_LABEL})*\Z")  # RFC 5321, no quoted ones
-_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\.?\Z")
+_DOMAIN = f"(?ai:{DNS_NAME})"
+_ADDRESS = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_DOMAIN}\Z")  # RFC 5321, no quoted ones
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_DOMAIN}\.?\Z")
 
 Target = tuple[str, str]  # channel ('webhook', 'email') and target, as in `notice_sends`
 

@@ -1,12 +1,19 @@
-"""What is wrong with a value, in a sentence for whoever typed it: pydantic's own speak to programmers."""
+"""Sentences about values that pydantic refuses, for the person who typed them: pydantic's own speak to programmers.
+
+Requests, the site file, the settings of VCMs: all have their errors from here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-PATTERNS = {  # a pattern of the bodies -> what it asks for
-    r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$":
+from cod.model.names import DNS_LABEL, DNS_NAME
+
+__all__ = ["field_error"]
+
+PATTERNS = {  # a pattern -> what it asks for
+    f"^{DNS_LABEL}$":
         "should be lower-case letters, digits and hyphens between them, at most 63, such as web-2",
     r"^[a-z][a-z0-9._-]{0,31}$":
         "should be a letter, then lower-case letters, digits, dots, hyphens and underscores, at most 32, such as ann",
@@ -15,6 +22,11 @@ PATTERNS = {  # a pattern of the bodies -> what it asks for
     r"^[0-9a-f]{64}$": "should be a sha256: 64 of the digits 0-9 and a-f",
     r"^[^\x00-\x1f\x7f]*$": "should be one line of text",
     r"^/": "should be a whole path, which begins with /",
+    f"^{DNS_NAME}$": "should be a DNS name in lower case (a-z, 0-9, -)",
+    r"^[A-Za-z0-9.:-]*$": "should be a host's name or address",
+    r"^(ldaps?://[A-Za-z0-9.:\[\]-]+)?$": "should be ldaps://HOST or ldap://HOST, with :PORT where it is another",
+    r"^(https?://[^\s?#]+)?$": "should be an https:// or http:// URL without ? and #",
+    r"^@": "should begin with @",
 }
 _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda told: "is missing",
@@ -23,19 +35,19 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "string_too_short": lambda told: "is missing" if told["min_length"] == 1 else (
         f"should be at least {told['min_length']} characters long"),
     "string_too_long": lambda told: f"should be at most {told['max_length']} characters long",
-    "greater_than": lambda told: f"should be more than {told['gt']:g}",
-    "greater_than_equal": lambda told: f"should be at least {told['ge']:g}",
-    "less_than": lambda told: f"should be less than {told['lt']:g}",
-    "less_than_equal": lambda told: f"should be at most {told['le']:g}",
+    "greater_than": lambda told: f"should be more than {told['gt']:.12g}",
+    "greater_than_equal": lambda told: f"should be at least {told['ge']:.12g}",
+    "less_than": lambda told: f"should be less than {told['lt']:.12g}",
+    "less_than_equal": lambda told: f"should be at most {told['le']:.12g}",
     "literal_error": lambda told: f"should be {told['expected']}",
     "enum": lambda told: f"should be {told['expected']}",
 }
 
 
-def sentence(error: Mapping[str, Any]) -> str:
-    """Return the sentence for one of a ValidationError's `errors`, with its context."""
+def field_error(error: Mapping[str, Any]) -> str:
+    """Return the sentence for one of a ValidationError's `errors`, with its context; the field is the subject."""
     said = _SENTENCES.get(error["type"])
     try:
-        return said(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ")
+        return said(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     except KeyError:  # a pattern that is not above
         return str(error["msg"])
