@@ -87,7 +87,7 @@ def test_a_token_is_shown_once_and_never_in_an_address(served: Served, bob: Brow
     assert token not in page.text
     assert all(token not in path for _, path, _ in bob.seen)
     remove = next(each.get("action") for each in page.tree.forms if "/tokens/" in each.get("action"))
-    assert "worthless now" in page.send(remove).words
+    assert "token is revoked" in page.send(remove).words
     assert "/tokens/bob" not in bob.get("/account").text
 
 

@@ -76,7 +76,7 @@ def test_more_nodes_of_two_kinds(there: Served) -> None:
     page = browse(there).get(ASK, kinds=2)
     done = page.send(MORE, tuples__0__count=1, tuples__0__memory="131072 MiB", tuples__1__count=2,
                      tuples__1__template="debian")
-    assert "The nodes are asked for." in done.words, done.words
+    assert "The nodes are requested." in done.words, done.words
     first, second = asked(there, "batch")[0].tuples
     assert (first.count, "131072 MiB" in first.attributes, second.count, second.attributes) == (1, True, 2, "")
     assert second.template_id == 1

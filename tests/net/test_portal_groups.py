@@ -81,7 +81,7 @@ def test_a_link_for_an_invitation_is_shown_once_and_can_be_taken_back(there: Ser
     assert "for new@example.org" in page.words
     assert link.partition("#")[2] not in page.text
     (path,) = page.tree.xpath("//form[contains(@action, '/revoke')]/@action")
-    assert "That link cannot be used any more." in page.send(path).words
+    assert "The link is revoked." in page.send(path).words
 
 
 def test_owners_come_to_what_was_changed_in_their_group(there: Served) -> None:
@@ -146,8 +146,8 @@ def test_making_and_removing_a_group(there: Served) -> None:
     browser = signed_in(there)
     assert browser.get("/groups").send("/groups", name="physics").status == 409
     made = browser.get("/groups").send("/groups", name="chemistry", priority="3")
-    assert "Group chemistry is there." in made.words
-    assert "Group chemistry is removed." in made.send("/groups/chemistry/remove").words
+    assert "Group chemistry is created." in made.words
+    assert "Group chemistry is deleted." in made.send("/groups/chemistry/remove").words
     assert browser.get(PHYSICS).send(f"{PHYSICS}/remove").status == 409
 
 

@@ -53,7 +53,7 @@ def test_an_upload_by_the_script_is_seen_and_given_up(there: Served) -> None:
     shown = browser.get("/images/new")
     assert "fresh of physics, 0 B of 4.0 KiB" in shown.words
     assert browse(there, group="web").get("/images/new").words.count("fresh") == 0
-    assert "That upload is given up." in shown.send(f"/uploads/{upload['id']}/drop").words
+    assert "The upload is cancelled." in shown.send(f"/uploads/{upload['id']}/drop").words
     assert there.tx(uploads.every) == []
 
 
@@ -91,7 +91,7 @@ def test_a_node_is_made_into_an_image(there: Served) -> None:
     assert (row.image, row.template, row.group_id) == ("physics/batch-disk", "physics/batch-copy", 2)
     assert "wanted" in done.words
     assert "node01 physics/batch-disk physics" in browser.get("/captures").words
-    assert "goes back to where it was" in done.send(f"{CAPTURE}/cancel").words
+    assert "returns to its previous state" in done.send(f"{CAPTURE}/cancel").words
     assert "cancelled" in browser.get(CAPTURE).words
 
 

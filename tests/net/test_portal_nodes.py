@@ -230,13 +230,13 @@ def test_an_administrator_says_which_disks_are_kept(site_of: Served) -> None:
     browser = signed_in(site_of)
     page = browser.get("/nodes/node35")
     done = page.send("/nodes/node35/keep", keep="serial:A1\r\nmodel:INTEL SSD*")
-    assert "Which disks node35 keeps is changed." in done.words, done.words
+    assert "The kept disks of node35 are changed." in done.words, done.words
     assert node(site_of, "node35").keep == "serial:A1\nmodel:INTEL SSD*"
     refused = done.send("/nodes/node35/keep", keep="sdb")
     assert refused.status == 422
     assert "should be serial:SERIAL, path:/dev/NAME or model:PATTERN" in refused.words
     emptied = browser.get("/nodes/node35").send("/nodes/node35/keep", keep="")
-    assert "is changed" in emptied.words
+    assert "are changed" in emptied.words
     assert node(site_of, "node35").keep == ""
     assert "Disks to keep" not in signed_in(site_of, of_group(site_of, "mary", Role.MEMBER)).get("/nodes/node1").words
 
@@ -244,20 +244,20 @@ def test_an_administrator_says_which_disks_are_kept(site_of: Served) -> None:
 def test_marks_that_somebody_changed_meanwhile_are_not_replaced_unseen(site_of: Served) -> None:
     browser = signed_in(site_of)
     stale = browser.get("/nodes/node35")
-    assert "is changed" in browser.get("/nodes/node35").send("/nodes/node35/keep", keep="serial:A1\nmodel:X Y*").words
+    assert "are changed" in browser.get("/nodes/node35").send("/nodes/node35/keep", keep="serial:A1\nmodel:X Y*").words
     refused = stale.send("/nodes/node35/keep", keep="serial:B2")
     assert refused.status == 409
     assert "the present marks are: serial:A1, model:X Y*." in refused.words
     assert node(site_of, "node35").keep == "serial:A1\nmodel:X Y*"
     assert ("keep", "serial:B2") in refused.fields("/nodes/node35/keep"), "what was typed is kept"
-    assert "is changed" in refused.send("/nodes/node35/keep").words, "whoever has seen the marks may replace them"
+    assert "are changed" in refused.send("/nodes/node35/keep").words, "whoever has seen the marks may replace them"
     assert node(site_of, "node35").keep == "serial:B2"
 
 
 def test_a_form_of_disks_to_keep_that_is_sent_twice_is_one_change(site_of: Served) -> None:
     page = signed_in(site_of).get("/nodes/node35")
     for _ in range(2):
-        assert "is changed" in page.send("/nodes/node35/keep", keep="serial:B2").words
+        assert "are changed" in page.send("/nodes/node35/keep", keep="serial:B2").words
     cleared = page.send("/nodes/node35/keep", keep="")
     assert cleared.status == 409
     assert node(site_of, "node35").keep == "serial:B2"

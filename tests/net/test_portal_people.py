@@ -90,7 +90,7 @@ def test_a_link_to_the_site_can_be_taken_back(served: Served) -> None:
     page = page.browser.get("/people")
     assert "new@example.org" in page.words
     (path,) = page.tree.xpath("//form[contains(@action, '/revoke')]/@action")
-    assert "That link cannot be used any more." in page.send(path).words
+    assert "The link is revoked." in page.send(path).words
     assert Browser(served.server.ports[0]).get("/invitation").send("/invitation", code=link).status >= 400
 
 

@@ -36,4 +36,4 @@ def test_who_is_not_signed_in_is_sent_to_sign_in(served: Served) -> None:
 def test_no_such_page(served: Served) -> None:
     page = signed_in(served).get("/nowhere")
     assert page.status == 404
-    assert "no such page" in page.words
+    assert "No such page" in page.words

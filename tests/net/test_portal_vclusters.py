@@ -224,7 +224,7 @@ def test_giving_back_chosen_nodes(there: Served) -> None:
     assert none.status == 422
     assert "Choose at least one node" in none.words
     done = none.send(f"{BATCH}/release", nodes="n2")
-    assert "Given back: n2." in done.words
+    assert "Released: n2." in done.words
     assert vcluster(there, "batch").size == 8
 
 
@@ -257,7 +257,7 @@ def test_a_reclaim_can_be_answered(there: Served) -> None:
     assert refused.status == 409
     assert "not of the type and block" in refused.words
     done = refused.send("/vclusters/farm/reclaims/1/answer", nodes="n14")
-    assert "Given back for a vcluster of another group: n14." in done.words
+    assert "Released for a vcluster of another group: n14." in done.words
     assert vcluster(there, "farm").size == 4
 
 

@@ -39,7 +39,7 @@ def test_what_it_needs_is_shown_once_and_it_can_be_revoked(there: Served) -> Non
     page = browser.get(BATCH)
     assert "anywhere, by its certificate" in page.words
     assert "PRIVATE KEY" not in page.text
-    assert "Nobody speaks for batch any more." in page.send(f"{BATCH}/vcm/revoke").words
+    assert "The autoscaler of batch is revoked." in page.send(f"{BATCH}/vcm/revoke").words
     with pytest.raises(Refused, match="nobody is enrolled"):
         there.tx(vcms.show, "batch")
 

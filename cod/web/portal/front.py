@@ -73,7 +73,7 @@ class Portal:
             return await door.opened(self, asked, Fields.of(asked.query))
         page, names = self._page(asked.path)
         if page is None:
-            raise HttpProblem(404, "not_found", "There is no such page.")
+            raise HttpProblem(404, "not_found", "No such page.")
         if asked.method != "GET":
             raise HttpProblem(405, "method_not_allowed", f"{asked.method} is not possible here.")
         if asked.visit.who is None and not page.public:
@@ -90,7 +90,7 @@ class Portal:
     def _asset(self, asked: PageRequest) -> Answer:
         found = self.assets.get(asked.path.removeprefix("/assets/"))
         if found is None:
-            raise HttpProblem(404, "not_found", "There is no such file.")
+            raise HttpProblem(404, "not_found", "No such file.")
         headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found.tag}"',
                    "Vary": "Accept-Encoding"}
         if asked.header("if-none-match") == f'"{found.tag}"':
@@ -127,7 +127,7 @@ class Portal:
         """Blocks of a page alone: one as it is, several each in a `template` element. Raises `HttpProblem`."""
         found = {name: self.templates.part(page.template, name, values | {"part": name}) for name in wanted}
         if None in found.values():
-            raise HttpProblem(404, "not_found", "This page has no such part.")
+            raise HttpProblem(404, "not_found", "No such part of this page.")
         text = "".join(f'<template data-of="{name}">{text}</template>' for name, text in found.items())
         return Answer(status, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
                       headers={"X-Live-Apart": str(values["apart"])})
@@ -182,8 +182,8 @@ class Portal:
         action, names = self._action(asked.path)
         if action is None:
             known = self._page(asked.path)[0] is not None
-            raise (HttpProblem(405, "method_not_allowed", "Nothing can be sent to this page.") if known else
-                   HttpProblem(404, "not_found", "There is no such page."))
+            raise (HttpProblem(405, "method_not_allowed", "This page has no form.") if known else
+                   HttpProblem(404, "not_found", "No such page."))
         fields = Fields.read(asked.body, asked.header("content-type") or "")
         self._genuine(asked, fields)
         if asked.visit.who is None and not (isinstance(action, SessionAction) and action.public):
@@ -248,7 +248,7 @@ class Portal:
         path = links.fill(action.page, names)
         page, page_names = self._page(routes.unquoted(path))
         if page is None:
-            raise wrong or HttpProblem(404, "not_found", "There is no such page.")
+            raise wrong or HttpProblem(404, "not_found", "No such page.")
         hides = action.hides if isinstance(action, Action) else ()
         kept = {name: [] if name in hides and "PRIVATE KEY" in "".join(texts) else texts
                 for name, texts in fields.values.items()}

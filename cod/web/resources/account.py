@@ -209,34 +209,34 @@ def _made(
 
 
 ME = (
-    route("GET", "/me", ANYBODY, "Show who asks, and what they are in which groups", _me,
+    route("GET", "/me", ANYBODY, "Show your account, and your roles in groups", _me,
           reply=as_it_is(Myself)),
-    route("PATCH", "/me", ANYBODY, "Change one's name or address", _changed, reply=as_it_is(Myself),
+    route("PATCH", "/me", ANYBODY, "Change your name or address", _changed, reply=as_it_is(Myself),
           body=ProfilePatch, action="profile change"),
-    route("PUT", "/me/password", ANYBODY, "Set a new password, by the old one; other browsers are signed out",
+    route("PUT", "/me/password", ANYBODY, "Change your password; your other browsers are signed out",
           lambda a: _by_act, act=_new_password, reply=as_it_is(SessionsEnded), body=PasswordChange),
-    route("GET", "/me/sessions", ANYBODY, "List the browsers that one is signed in with",
+    route("GET", "/me/sessions", ANYBODY, "List your browser sessions",
           lambda a: partial(signin.every, who=a.who, rules=a.site.signin, now=a.now),
           reply=listed(SessionList, SessionReply.of)),
     route("DELETE", "/me/sessions", ANYBODY, "Sign out everywhere", lambda a: partial(signin.end, who=a.who),
           reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count))),
-    route("DELETE", "/me/sessions/{id}", ANYBODY, "Sign one browser out",
+    route("DELETE", "/me/sessions/{id}", ANYBODY, "End a browser session",
           lambda a: partial(signin.end, who=a.who, session_id=number(a.names.id)), status=204, names=Numbered),
-    route("GET", "/me/keys", ANYBODY, "List one's SSH keys", lambda a: partial(sshkeys.mine, who=a.who),
+    route("GET", "/me/keys", ANYBODY, "List your SSH keys", lambda a: partial(sshkeys.mine, who=a.who),
           reply=listed(KeyList, KeyReply.of)),
-    route("GET", "/me/keys/{id}", ANYBODY, "Show one of them",
+    route("GET", "/me/keys/{id}", ANYBODY, "Show one of your SSH keys",
           lambda a: partial(sshkeys.one, who=a.who, key_id=number(a.names.id)), reply=KeyReply, names=Numbered),
-    route("POST", "/me/keys", ANYBODY, "Add an SSH key; nodes that are primed from now on let it in",
+    route("POST", "/me/keys", ANYBODY, "Add an SSH key; nodes let it in from their next installation on",
           lambda a: partial(sshkeys.add, who=a.who, line=a.body.key, name=a.body.name, now=a.now),
           reply=KeyReply, body=KeyAdd, status=201, makes="/me/keys/{id}"),
     route("DELETE", "/me/keys/{id}", ANYBODY, "Remove an SSH key",
           lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names.id)), status=204, names=Numbered),
-    route("GET", "/me/tokens", ANYBODY, "List one's tokens", lambda a: partial(tokens.mine, who=a.who),
+    route("GET", "/me/tokens", ANYBODY, "List your tokens", lambda a: partial(tokens.mine, who=a.who),
           reply=listed(TokenList, TokenReply.of)),
-    route("POST", "/me/tokens", ANYBODY, "Make a token that may do what one may oneself",
+    route("POST", "/me/tokens", ANYBODY, "Create a token with your rights",
           lambda a: _made(a, partial(tokens.make, who=a.who, group=a.body.group)),
           reply=as_it_is(TokenMade), body=TokenMake, status=201, secret=True, makes="/me/tokens/{name}"),
-    route("DELETE", "/me/tokens/{name}", ANYBODY, "Make one of one's tokens worthless",
+    route("DELETE", "/me/tokens/{name}", ANYBODY, "Revoke one of your tokens",
           lambda a: partial(tokens.drop, who=a.who, name=a.names.name), status=204, names=Named),
 )
 
@@ -260,21 +260,21 @@ async def _accepted(door: SignIn, ask: Call[Names, Accept]) -> Accepted:
 
 
 DOORS = (
-    route("POST", "/sign-in", ANYBODY, "Have a token for name and password", lambda a: _by_act, act=_token,
+    route("POST", "/sign-in", ANYBODY, "Create a token with name and password", lambda a: _by_act, act=_token,
           reply=as_it_is(TokenMade), body=SignInBody, status=201, secret=True, open=True, makes="/me/tokens/{name}"),
-    route("POST", "/invitations/accept", ANYBODY, "Make the account that a link is for, or set its new password",
+    route("POST", "/invitations/accept", ANYBODY, "Use a link: create the account, or set the new password",
           lambda a: _by_act, act=_accepted, reply=as_it_is(Accepted), body=Accept, open=True),
 )
 
 SITE = (
     route("GET", "/tokens", ADMINS, "List the site's tokens", lambda a: tokens.every,
           reply=listed(TokenList, lambda row: TokenReply.of((row, None)))),
-    route("POST", "/tokens", ADMINS, "Make a token that acts as the site's administrator",
+    route("POST", "/tokens", ADMINS, "Create a token with an administrator's rights",
           lambda a: _made(a, partial(tokens.create)), reply=as_it_is(TokenMade), body=SiteToken,
           status=201, secret=True, makes="/tokens/{name}"),
-    route("DELETE", "/tokens/{name}", ADMINS, "Make a token worthless, the site's or a user's",
+    route("DELETE", "/tokens/{name}", ADMINS, "Revoke a token, the site's or a user's",
           lambda a: partial(tokens.revoke, name=a.names.name), status=204, names=Named),
-    route("GET", "/audit", ANYBODY, "List who changed what: in groups that one owns, or all",
+    route("GET", "/audit", ANYBODY, "List changes: of groups that you own; for administrators, all",
           lambda a: partial(audit.every, page=a.query.page, groups=a.who.owns, **a.query.filters),
           reply=listed(AuditList, AuditReply.of), query=AuditQuery),
 )

@@ -81,7 +81,7 @@ def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[Claim]:
 
 
 ENERGY = (
-    route("GET", "/energy", _reads, "Show what nodes used, and what the reserve's sleep has saved",
+    route("GET", "/energy", _reads, "Show energy that nodes used, and energy saved by sleep",
           lambda a: partial(energy.report, since=a.query.from_, until=a.query.to, by=a.query.by, group=a.query.group,
                             groups=a.who.groups, now=a.now),
           reply=EnergyReport, query=EnergyQuery),

@@ -80,7 +80,7 @@ class UserPatch(Body):
     full_name: Line | None = None
     email: Email | None = None
     admin: bool | None = None
-    disabled: bool | None = Field(default=None, description="true: signed out everywhere at once, and may not sign in")
+    disabled: bool | None = Field(default=None, description="true: all sessions end at once, and sign-in is refused")
 
 
 class UserReply(Reply):
@@ -188,7 +188,7 @@ def _removes(ask: Call[NamedMember]) -> Sequence[Claim]:
 
 
 USERS = (
-    route("GET", "/users", ANYBODY, "List users: those one is in a group with, or all",
+    route("GET", "/users", ANYBODY, "List users: those of your groups; for administrators, all",
           lambda a: in_parts(partial(people.every, groups=a.who.groups), a.query.page,
                              lambda one: (one.name, one.full_name, one.email), name=attrgetter("name"),
                              created_at=attrgetter("created_at")),
@@ -196,14 +196,14 @@ USERS = (
     route("GET", "/users/{name}", see("user"), "Show a user",
           lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
           reply=Shaped(UserInFull, UserInFull.of_parts), names=Named),
-    route("POST", "/users", ADMINS, "Make a user, and a link by which they set their password", _added,
+    route("POST", "/users", ADMINS, "Create a user, and a link for setting a password", _added,
           reply=Worked(Invited, told), body=UserCreate, status=201, secret=True, makes="/users/{user}"),
-    route("PATCH", "/users/{name}", ADMINS, "Change a user; one who is disabled is signed out everywhere at once",
+    route("PATCH", "/users/{name}", ADMINS, "Change a user; disabling ends all sessions at once",
           lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
           reply=Shaped(UserInFull, UserInFull.of_parts), body=UserPatch, names=Named),
-    route("DELETE", "/users/{name}", ADMINS, "Delete a user for good, with their sessions, tokens, keys and roles",
+    route("DELETE", "/users/{name}", ADMINS, "Delete a user for good, with sessions, tokens, keys and roles",
           lambda a: partial(people.delete, name=a.names.name), status=204, names=Named),
-    route("DELETE", "/users/{name}/sessions", ADMINS, "Sign a user out everywhere",
+    route("DELETE", "/users/{name}/sessions", ADMINS, "End all sessions of a user",
           lambda a: partial(people.end_sessions, name=a.names.name),
           reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)), names=Named),
 )
@@ -212,14 +212,14 @@ MEMBERS = (
     route("GET", "/groups/{name}/members", see("group"), "List the members of a group",
           lambda a: partial(people.members, group=a.names.name),
           reply=listed(MemberList, MemberReply.of), names=Named),
-    route("GET", "/groups/{name}/members/{user}", _in_group, "Show what somebody is in a group",
+    route("GET", "/groups/{name}/members/{user}", _in_group, "Show a member's role",
           lambda a: partial(people.member, group=a.names.name, user=a.names.user), reply=MemberReply,
           names=NamedMember),
-    route("PUT", "/groups/{name}/members/{user}", _sets, "Make somebody owner, member or viewer of a group",
+    route("PUT", "/groups/{name}/members/{user}", _sets, "Set a member's role: owner, member or viewer",
           lambda a: partial(people.set_role, group=a.names.name, user=a.names.user, enlist=a.who.admin,
                             **a.body.model_dump()),
           reply=MemberReply, body=MemberSet, names=NamedMember),
-    route("DELETE", "/groups/{name}/members/{user}", _removes, "Take somebody out of a group",
+    route("DELETE", "/groups/{name}/members/{user}", _removes, "Remove a member from a group",
           lambda a: partial(people.remove, group=a.names.name, user=a.names.user), status=204, names=NamedMember),
     route("GET", "/groups/{name}/keys", see("group"), "List the SSH keys that the nodes of a group's vclusters let in",
           lambda a: partial(sshkeys.of_group, group=a.names.name),

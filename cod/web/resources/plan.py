@@ -235,14 +235,14 @@ def _asks(ask: Call[Names, MatchAsk]) -> list[Claim]:
 
 
 PLAN = (
-    route("GET", "/plan", ADMINS, "Show what the resource manager's next pass would do, without doing it",
+    route("GET", "/plan", ADMINS, "Show what the resource manager would do in its next pass",
           lambda a: partial(plan.preview, site=a.site, now=a.now),
           reply=listed(PlanReply, PlannedReply.of)),
     route("GET", "/requests/{id}/explain", see("request"),
           "Say why a request waits, who holds what it needs, and what would free it",
           lambda a: partial(_explained, request_id=number(a.names.id), site=a.site, groups=a.who.groups, now=a.now),
           reply=ExplainReply, names=Numbered),
-    route("POST", "/match", _asks, "Say what would come of a request, without making it",
+    route("POST", "/match", _asks, "Forecast a request without making it",
           lambda a: partial(_matched, asked=_supposed(a), site=a.site, groups=a.who.groups, now=a.now),
           reply=MatchReply, body=MatchAsk, quiet=True),
 )

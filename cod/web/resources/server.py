@@ -146,8 +146,8 @@ SERVER = (
           reply=listed(ConflictList, ConflictReply.of), query=ConflictQuery),
     route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()),
           reply=as_it_is(Lifecycle)),
-    route("GET", "/health", ANYBODY, "Does the server answer, and its database?",
+    route("GET", "/health", ANYBODY, "Check that the server and its database answer",
           lambda a: views.alive if a.is_stranger else views.counts, reply=Shaped(Health, _health), open=True),
-    route("GET", "/server", ANYBODY, "Show what this server is", lambda a: nothing(_info(a.site)),
+    route("GET", "/server", ANYBODY, "Show name and version of the server", lambda a: nothing(_info(a.site)),
           reply=as_it_is(ServerInfo)),
 )

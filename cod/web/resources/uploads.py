@@ -35,7 +35,7 @@ UPLOADS = (
                              name=attrgetter("name"), created_at=attrgetter("created_at"),
                              expires_at=attrgetter("expires_at")),
           reply=listed(UploadList, UploadReply.of), query=UploadQuery),
-    route("POST", "/uploads", _owner, "Begin an upload; its first piece may come along", _create,
+    route("POST", "/uploads", _owner, "Start an upload, with or without its first piece", _create,
           reply=UploadReply, body=UploadCreate, status=201, upload=True, makes="/uploads/{id}"),
     route("GET", "/uploads/{id}", see("upload"), "Show an upload; HEAD tells where to go on", _one,
           reply=UploadReply, upload=True, names=Numbered),

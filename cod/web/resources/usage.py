@@ -81,11 +81,11 @@ def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[Claim]:
 
 
 USAGE = (
-    route("GET", "/timeline", _reads, "Show who held how many nodes when",
+    route("GET", "/timeline", _reads, "Show nodes held over time",
           lambda a: partial(usage.held, since=a.query.from_, until=a.query.to, groups=a.who.groups, now=a.now,
                             **a.query.model_dump(include={"by", "limit", "group", "vcluster", "type"})),
           reply=ChartReply, query=TimelineQuery),
-    route("GET", "/pool/history", ANYBODY, "Show how many nodes were in which state when",
+    route("GET", "/pool/history", ANYBODY, "Show nodes by state over time",
           lambda a: partial(usage.states, since=a.query.from_, until=a.query.to, type=a.query.type, now=a.now),
           reply=ChartReply, query=StatesQuery),
 )

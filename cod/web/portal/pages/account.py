@@ -36,10 +36,10 @@ ACTIONS: tuple[Action, ...] = (
     Action(PATH + "/password", api("PUT", "/me/password"), page=PATH, then=to(PATH), said=_ended),
     _action("/keys", "POST", "/me/keys", "The key is added. Nodes that are installed from now on let it in.",
             hides=("key",)),
-    _action("/keys/{id}/remove", "DELETE", "/me/keys/{id}", "The key is removed."),
+    _action("/keys/{id}/remove", "DELETE", "/me/keys/{id}", "The key is deleted."),
     _action("/sessions/{id}/end", "DELETE", "/me/sessions/{id}", "That browser is signed out."),
     Action(PATH + "/sessions/end", api("DELETE", "/me/sessions"), page=PATH, then=to("/sign-in"),
-           said=lambda ask, reply: "You are signed out everywhere."),
+           said=lambda ask, reply: "All your sessions are ended."),
     _action("/tokens", "POST", "/me/tokens", "", convert={"lifetime": seconds}, shows="token.html"),
-    _action("/tokens/{name}/remove", "DELETE", "/me/tokens/{name}", "The token is worthless now."),
+    _action("/tokens/{name}/remove", "DELETE", "/me/tokens/{name}", "The token is revoked."),
 )

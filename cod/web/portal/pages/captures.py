@@ -65,5 +65,5 @@ ACTIONS = (
     Action(SHOWN, api("POST", SHOWN), SHOWN, to(SHOWN),
            lambda ask, reply: f"{reply.node} is being made into the image {reply.image}.", body=_wish),
     Action(SHOWN + "/cancel", api("DELETE", SHOWN), SHOWN, to(SHOWN),
-           lambda ask, reply: "It is not made into an image any more, and goes back to where it was."),
+           lambda ask, reply: "The capture is cancelled. The node returns to its previous state."),
 )

@@ -56,8 +56,8 @@ PAGES = (
 
 def _verified(ask: Call, reply: Verified) -> str:
     if reply.ok:
-        return f"It is as it was: {reply.chunks} chunks have been read and compared."
-    return f"It is damaged: {len(reply.bad)} of {reply.chunks} chunks are not what they were. Send it again."
+        return f"The image is intact: {reply.chunks} chunks were compared."
+    return f"The image is damaged: {len(reply.bad)} of {reply.chunks} chunks differ. Upload it again."
 
 
 ACTIONS = (
@@ -65,5 +65,5 @@ ACTIONS = (
            lambda ask, reply: f"Image {ask.names.name} is deleted."),
     Action(SHOWN + "/verify", api("POST", SHOWN + "/verify"), SHOWN, to(SHOWN), _verified),
     Action("/uploads/{id}/drop", api("DELETE", "/uploads/{id}"), NEW, to(NEW),
-           lambda ask, reply: "That upload is given up."),
+           lambda ask, reply: "The upload is cancelled."),
 )

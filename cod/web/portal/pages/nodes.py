@@ -98,7 +98,7 @@ ACTIONS = (
     Action("/nodes/{name}/change", api("PATCH", _PAGE), _PAGE, lambda ask, reply: f"/nodes/{reply.name}",
            _done("{} is changed.")),
     Action("/nodes/{name}/keep", api("PATCH", _PAGE), _PAGE, to(_PAGE),
-           _done("Which disks {} keeps is changed."),
+           _done("The kept disks of {} are changed."),
            body=lambda fields: {name: [line.strip() for line in fields.one(name).splitlines() if line.strip()]
                                 for name in ("keep", "keep_was")}),
     Action("/nodes/{name}/approve", api("POST", "/nodes/{name}/approve"), _PAGE, to(_PAGE),

@@ -41,7 +41,7 @@ ACTIONS = (
     Action("/people/invite", api("POST", "/invitations"), "/people", to("/people"), shows=_SHOWN,
            convert={"lifetime": seconds}),
     Action("/people/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), "/people", to("/people"),
-           lambda ask, reply: "That link cannot be used any more."),
+           lambda ask, reply: "The link is revoked."),
     Action("/people/{name}/change", api("PATCH", "/users/{name}"), _USER, to(_USER),
            lambda ask, reply: f"{reply.name} is changed."),
     Action("/people/{name}/delete", api("DELETE", "/users/{name}"), _USER, to("/people"),

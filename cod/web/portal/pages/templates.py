@@ -87,7 +87,7 @@ def changes(before: Template, after: Template) -> list[tuple[str, str]]:
     """What differs, line by line: ('+', '-', ' ' or '@', the line)."""
     old, new = before.document.splitlines(), after.document.splitlines()
     if max(len(old), len(new)) > MOST_COMPARED:  # the time of a comparison grows with the square
-        return [("@", f"One of the two has more than {MOST_COMPARED} lines: they are not compared.")]
+        return [("@", f"Not compared: one of the two has more than {MOST_COMPARED} lines.")]
     lines = difflib.unified_diff(old, new, n=3, lineterm="")
     return [(line[:1], line[1:]) for line in lines if not line.startswith(("---", "+++"))]
 
@@ -156,7 +156,8 @@ async def _to_form(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     """Show the XML's template as a form."""
     found = templateform.fields_of(fields.one("document"))
     if found is None:
-        return await _viewed(portal, asked, AS_XML, fields, "This has more than the form has fields for, or is no XML.")
+        return await _viewed(portal, asked, AS_XML, fields, "The document is not XML, or uses elements that the form "
+                             "does not show.")
     return await _viewed(portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]}))
 
 

@@ -81,7 +81,7 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
              for row, end in zip(history, ends, strict=True)]
     length = now - history[0]["at"]
     ticks = [(at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)]
-    return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "Its states in time"))
+    return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "History of states"))
 
 
 def apart(moments: Sequence[float], least: float) -> list[float]:

@@ -110,7 +110,7 @@ def _resized(ask: Call[Named, Resize], reply: VclusterInFull) -> str:
 
 
 def _released(ask: Call[Named, Release], reply: VclusterInFull) -> str:
-    return f"Given back: {', '.join(ask.body.nodes)}."
+    return f"Released: {', '.join(ask.body.nodes)}."
 
 
 ACTIONS = (
@@ -121,8 +121,8 @@ ACTIONS = (
     Action(SHOWN + "/end", api("DELETE", "/vclusters/{name}"), SHOWN, to("/vclusters"),
            lambda ask, reply: f"{reply.name} ends; its nodes go back."),
     Action(SHOWN + "/reclaims/{id}/answer", api("POST", "/reclaims/{id}/answer"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Given back for {reply.wanted_by}: {', '.join(ask.body.nodes)}."),
+           lambda ask, reply: f"Released for {reply.wanted_by}: {', '.join(ask.body.nodes)}."),
     Action(SHOWN + "/vcm/enrol", api("POST", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN), shows="vcm-enrolled.html"),
     Action(SHOWN + "/vcm/revoke", api("DELETE", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Nobody speaks for {ask.names.name} any more."),
+           lambda ask, reply: f"The autoscaler of {ask.names.name} is revoked."),
 )

@@ -176,7 +176,7 @@ ACTIONS = (
     Action("/vclusters", api("POST", "/vclusters"), NEW, lambda ask, reply: f"/vclusters/{reply.name}", _came,
            body=_wanted),
     Action("/vclusters/{name}/requests", api("POST", "/vclusters/{name}/requests"), MORE, to("/vclusters/{name}"),
-           lambda ask, reply: "The nodes are asked for.", body=_asked),
+           lambda ask, reply: "The nodes are requested.", body=_asked),
     Action("/vclusters/check", api("POST", "/match"), NEW, to(NEW), body=_supposed, again="/vclusters",
            edit=_helped("size")),
     Action("/vclusters/{name}/check", api("POST", "/match"), MORE, to(MORE), again="/vclusters/{name}/requests",
