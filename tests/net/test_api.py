@@ -318,7 +318,7 @@ def test_who_comes_second_is_told_so(served: Served, monkeypatch: pytest.MonkeyP
         raise error
 
     add_node(served, "n1", 1)
-    monkeypatch.setattr(nodes, "move", beaten)
+    monkeypatch.setattr(transitions, "move", beaten)
     answer = refused(served.local.post, "/nodes/n1/quarantine", {"reason": "noise"})
     assert (answer.status, answer.code) == (409, "conflict")
 
