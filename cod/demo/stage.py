@@ -88,7 +88,16 @@ class Stage:
         try:
             status = control.up(LabSpec(self.lab, self._specs, networks=self._networks))
             self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
-            self._make_site(str(status["socket"]))
+            switches = str(status["socket"])
+            self.site_file.write_text(SITE.format(
+                data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy))
+            done = subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
+                                   str(self.folder / "data")], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise StageError(f"cod init: {done.stderr.strip() or done.stdout.strip()}")
+            built = data.path("build/trampoline/lab")
+            for name in ("vmlinuz", "ramdisk", "facts.json"):
+                shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
             self.serve()
         except BaseException:
             self.__exit__(None, None, None)
@@ -140,17 +149,6 @@ class Stage:
         """Return the files that are the disks of machine `name`, in its spec's order."""
         machine = next(node for node in self.machines.values() if node["name"] == name)
         return [Path(disk["file"]) for disk in machine["disks"]]
-
-    def _make_site(self, switches: str) -> None:
-        self.site_file.write_text(SITE.format(
-            data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy))
-        done = subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
-                               str(self.folder / "data")], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise StageError(f"cod init: {done.stderr.strip() or done.stdout.strip()}")
-        built = data.path("build/trampoline/lab")
-        for name in ("vmlinuz", "ramdisk", "facts.json"):
-            shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
 
     def kill(self) -> None:
         """kill -9 of the server, all its processes at once; returns when they are gone."""

@@ -63,15 +63,6 @@ class Story:
 
     def play(self) -> list[dict[str, Any]]:
         """All steps; returns the vclusters with their members."""
-        self._begin()
-        self._power_on()
-        first = self._vcluster("web", 2, "hello-a")
-        moved = self._release_one("web", first)
-        second = self._second("lab", "hello-b", moved)
-        return [self._members("web", [member for member in first if member["name"] != moved]),
-                self._members("lab", second)]
-
-    def _begin(self) -> None:
         say = self._timeline.say
         say("The server runs. Its API, from another terminal:")
         say(f"  cod --site {self._stage.site_file} node list --watch", "")
@@ -81,21 +72,21 @@ class Story:
             image = data.path(f"build/images/{name}.img")
             self._stage.cod("image", "add", name, str(image), "--wait")
             self._stage.cod("template", "add", str(data.path(f"images/{name}.xml")))
-
-    def _power_on(self) -> None:
         self._timeline.say(f"Somebody presses {len(MACHINES)} power buttons: "
                            + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nics[0].model})" for m in MACHINES))
         for machine in MACHINES:
             control.power(LAB, machine.name, "on")
         self._wait("all machines idle in the warm reserve", BOOT_LIMIT,
                    lambda: self._in_state("inactive") == len(MACHINES))
+        first = self._vcluster("web", 2, "hello-a")
+        moved = self._release_one("web", first)
+        second = self._second("lab", "hello-b", moved)
+        return [self._members("web", [member for member in first if member["name"] != moved]),
+                self._members("lab", second)]
 
     def _vcluster(self, name: str, size: int, template: str) -> list[Any]:
         self._timeline.say(f"A vcluster {name!r} of {size} nodes with template {template}")
         self._stage.cod("vcluster", "create", name, "--size", str(size), "--template", template, "--spread")
-        return self._until_active(name, size, template)
-
-    def _until_active(self, name: str, size: int, template: str) -> list[Any]:
         self._wait(f"{name} has {size} active nodes", PRIME_LIMIT,
                    lambda: [node["state"] for node in self._nodes(name)] == ["active"] * size)
         found = self._nodes(name)

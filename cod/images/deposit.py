@@ -19,7 +19,7 @@ import zstandard
 from cod.images import formats, seekable, store
 from cod.model import Ingested, Refused
 from cod.wire import capture, manifest
-from cod.wire.capture import HEAD, BadPiece, Sent
+from cod.wire.capture import HEAD, BadPiece
 from cod.wire.manifest import CHUNK, Chunk, Manifest
 
 _PREFIX = ".capture-"
@@ -51,7 +51,16 @@ class Deposit:
         self._notes = (self.folder / "chunks").open("a+b", buffering=0)
         self._chunks: list[Chunk] = []
         self._offset = self._flushed = 0  # in data.zst
-        self._go_on()
+        notes = os.pread(self._notes.fileno(), os.fstat(self._notes.fileno()).st_size, 0)
+        whole = len(notes) - len(notes) % HEAD.size
+        for raw_offset, raw_length, length, found in HEAD.iter_unpack(notes[:whole]):
+            offset = self._offset + -(-(raw_offset - self.at) // CHUNK) * len(_EMPTY)
+            if manifest.digest(os.pread(self._data.fileno(), length, offset)) != found.hex():
+                break  # the machine went down before it was on the disk
+            self._chunks.append(Chunk(raw_offset, raw_length, offset, length, found.hex()))
+            self._offset = offset + length
+        self._notes.truncate(len(self._chunks) * HEAD.size)
+        self._data.truncate(self._offset)
 
     @property
     def at(self) -> int:
@@ -80,15 +89,6 @@ class Deposit:
             sent = list(capture.unpack(body))
         except BadPiece as error:
             raise Refused("invalid", f"the piece is no piece: {error}", "body") from None
-        self._check(sent)
-        for each in sent:
-            self._append(each)
-        if self._offset - self._flushed > _FLUSH:
-            os.fdatasync(self._data.fileno())
-            self._flushed = self._offset
-        return self.at
-
-    def _check(self, sent: list[Sent]) -> None:
         at = self.at
         for each in sent:
             if at % CHUNK or each.raw_offset % CHUNK or each.raw_offset < at or not 0 < each.raw_length <= CHUNK:
@@ -97,13 +97,16 @@ class Deposit:
                 raise Refused("invalid", f"the chunk at {each.raw_offset} was damaged on its way", "body")
             _unpacked(each.frame, each.raw_length)
             at = each.raw_offset + each.raw_length
-
-    def _append(self, each: Sent) -> None:
-        self._fill(each.raw_offset)
-        chunk = Chunk(each.raw_offset, each.raw_length, self._offset, len(each.frame), each.digest)
-        self._write(each.frame)
-        self._notes.write(HEAD.pack(*chunk[:2], chunk.length, bytes.fromhex(each.digest)))
-        self._chunks.append(chunk)
+        for each in sent:
+            self._fill(each.raw_offset)
+            chunk = Chunk(each.raw_offset, each.raw_length, self._offset, len(each.frame), each.digest)
+            self._write(each.frame)
+            self._notes.write(HEAD.pack(*chunk[:2], chunk.length, bytes.fromhex(each.digest)))
+            self._chunks.append(chunk)
+        if self._offset - self._flushed > _FLUSH:
+            os.fdatasync(self._data.fileno())
+            self._flushed = self._offset
+        return self.at
 
     def _fill(self, upto: int) -> None:
         """Frames for the holes before `upto`, so that data.zst unpacks to the whole disk."""
@@ -119,20 +122,6 @@ class Deposit:
             view = view[self._data.write(view) :]
         self._offset += len(data)
 
-    # ------------------------------------------------------------ after a crash
-
-    def _go_on(self) -> None:
-        notes = os.pread(self._notes.fileno(), os.fstat(self._notes.fileno()).st_size, 0)
-        whole = len(notes) - len(notes) % HEAD.size
-        for raw_offset, raw_length, length, found in HEAD.iter_unpack(notes[:whole]):
-            offset = self._offset + -(-(raw_offset - self.at) // CHUNK) * len(_EMPTY)
-            if manifest.digest(os.pread(self._data.fileno(), length, offset)) != found.hex():
-                break  # the machine went down before it was on the disk
-            self._chunks.append(Chunk(raw_offset, raw_length, offset, length, found.hex()))
-            self._offset = offset + length
-        self._notes.truncate(len(self._chunks) * HEAD.size)
-        self._data.truncate(self._offset)
-
     # ------------------------------------------------------------ the end
 
     def seal(self, size: int) -> Ingested:
@@ -144,17 +133,6 @@ class Deposit:
             raise Refused("invalid", f"an image of {size} bytes cannot end before {self.at}", "size")
         used = self._offset
         self._data.truncate(used)
-        frames = self._tail(size)
-        self._write(seekable.seek_table(frames))
-        stored, self._offset = self._offset, used
-        found = Manifest(size, CHUNK, sum(chunk.raw_length for chunk in self._chunks), stored, self._chunks)
-        text = manifest.encode(found)
-        (self.folder / "manifest.json").write_bytes(text)
-        head = self._head()
-        return Ingested("capture", formats.content_of(head), size, found.used, stored, "", manifest.digest(text),
-                        formats.sector_of(head))
-
-    def _tail(self, size: int) -> list[seekable.Frame]:
         self._fill(size - size % CHUNK)
         rest = size % CHUNK if self.at < size else 0
         last = zstandard.ZstdCompressor(level=3).compress(bytes(rest)) if rest else b""
@@ -164,7 +142,15 @@ class Deposit:
             frames += [(len(_EMPTY), CHUNK)] * (chunk.raw_offset // CHUNK - len(frames))
             frames.append((chunk.length, chunk.raw_length))
         frames += [(len(_EMPTY), CHUNK)] * (size // CHUNK - len(frames))
-        return frames + [(len(last), rest)] * bool(rest)
+        frames += [(len(last), rest)] * bool(rest)
+        self._write(seekable.seek_table(frames))
+        stored, self._offset = self._offset, used
+        found = Manifest(size, CHUNK, sum(chunk.raw_length for chunk in self._chunks), stored, self._chunks)
+        text = manifest.encode(found)
+        (self.folder / "manifest.json").write_bytes(text)
+        head = self._head()
+        return Ingested("capture", formats.content_of(head), size, found.used, stored, "", manifest.digest(text),
+                        formats.sector_of(head))
 
     def _head(self) -> bytes:
         if not self._chunks or self._chunks[0].raw_offset:

@@ -76,7 +76,11 @@ class Incoming:
         if self.length:
             self.flush()  # what a process that died has written: now it is on the disk
         else:
-            _flush_folder(path.parent)
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def start(self, offset: int) -> None:
         """Go on from `offset`: what is behind it is forgotten."""
@@ -117,14 +121,6 @@ class Incoming:
     def close(self) -> None:
         """Let go of it."""
         os.close(self._file)
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def boot_id() -> str:

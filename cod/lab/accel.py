@@ -49,18 +49,15 @@ def speaks(accel: str, seconds: float) -> bool:
                 "-net", "none", "-serial", f"file:{serial}", *flash(OVMF_CODE, variables)]
         probe = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            return _wrote(probe, serial, time.monotonic() + seconds)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until and probe.poll() is None:
+                if serial.exists() and serial.stat().st_size > 0:
+                    return True
+                time.sleep(0.1)
+            return False
         finally:
             probe.kill()
             probe.wait()
-
-
-def _wrote(probe: subprocess.Popen[bytes], serial: Path, until: float) -> bool:
-    while time.monotonic() < until and probe.poll() is None:
-        if serial.exists() and serial.stat().st_size > 0:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def _cached(cache: Path) -> dict[str, str]:

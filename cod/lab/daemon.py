@@ -100,17 +100,6 @@ class Switches:
         with open(log_path, "ab") as log:
             process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=log,
                                                            stderr=log)
-        self._started(name, process)
-        try:
-            await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
-        except (TimeoutError, ConnectionError):
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            self._ended(name, process)
-            raise Refused("conflict", f"{name} does not start: {_last_line(log_path)}", "node") from None
-
-    def _started(self, name: str, process: asyncio.subprocess.Process) -> None:
         self._running[name] = process
         identity = identify(process.pid)
         if identity:
@@ -119,6 +108,14 @@ class Switches:
         watcher = asyncio.create_task(self._watch(name, process))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
+        try:
+            await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
+        except (TimeoutError, ConnectionError):
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            self._ended(name, process)
+            raise Refused("conflict", f"{name} does not start: {_last_line(log_path)}", "node") from None
 
     async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
         await process.wait()

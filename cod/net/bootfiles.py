@@ -69,16 +69,14 @@ class BootFiles:
         if not parts or ".." in parts or len(name) > LONGEST_NAME or "\\" in name or "\0" in name:
             raise NoSuchFile(name)
         try:
-            return self._opened(os.path.join(self.root, *parts))
+            path = os.path.join(self.root, *parts)
+            real = Path(os.path.realpath(path))
+            if not real.is_relative_to(self.root):
+                raise NoSuchFile(path)
+            known = self._open.get(_identity(os.stat(real)))
+            return known or self._open_new(real)
         except (OSError, ValueError) as error:
             raise NoSuchFile(name) from error
-
-    def _opened(self, path: str) -> OpenFile:
-        real = Path(os.path.realpath(path))
-        if not real.is_relative_to(self.root):
-            raise NoSuchFile(path)
-        known = self._open.get(_identity(os.stat(real)))
-        return known or self._open_new(real)
 
     def _open_new(self, real: Path) -> OpenFile:
         # O_NONBLOCK: a FIFO must not stop the server. Where the descriptor really points is asked of the kernel, so

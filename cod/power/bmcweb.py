@@ -64,7 +64,18 @@ class Bmcs:
         for _ in range(TRIES):
             response, text = await self._exchange(method, url, headers, content, trust)
             if response.code not in BUSY:
-                return _judged(response, text)
+                code = response.code
+                if code in (401, 403):
+                    raise Refusal(code, f"the BMC refuses user or password (HTTP {code})", lasting=True)
+                try:
+                    value = json.loads(text) if text.strip() else None
+                except ValueError:
+                    value = None
+                if code >= 300:
+                    raise Refusal(code, f"the BMC says: {_message(value) or 'no'} (HTTP {code})", lasting=code == 404)
+                if text.strip() and value is None:
+                    raise PowerError("what answers there is no BMC: that is no JSON")
+                return value, response.headers.getRawHeaders("ETag", [""])[0]
             await deferLater(self._reactor, _pause(response), lambda: None)
         raise PowerError(f"the BMC is busy (HTTP {response.code})")
 
@@ -94,21 +105,6 @@ class Bmcs:
 def _pause(response: Any) -> float:
     said = response.headers.getRawHeaders("Retry-After", ["1"])[0]
     return min(float(said), LONGEST_PAUSE) if said.isdigit() else 1.0
-
-
-def _judged(response: Any, text: bytes) -> tuple[Any, str]:
-    code = response.code
-    if code in (401, 403):
-        raise Refusal(code, f"the BMC refuses user or password (HTTP {code})", lasting=True)
-    try:
-        value = json.loads(text) if text.strip() else None
-    except ValueError:
-        value = None
-    if code >= 300:
-        raise Refusal(code, f"the BMC says: {_message(value) or 'no'} (HTTP {code})", lasting=code == 404)
-    if text.strip() and value is None:
-        raise PowerError("what answers there is no BMC: that is no JSON")
-    return value, response.headers.getRawHeaders("ETag", [""])[0]
 
 
 def _message(value: Any) -> str:

@@ -122,18 +122,15 @@ class PowerEdge(Service):
             log.exception("looking for power wishes")
         finally:
             self._looking = False
-            self._look_again()
+            if self.running:
+                pause = 0.0 if self._woken else POLL
+                self._woken = False
+                self._timer = self._reactor.callLater(pause, self._look)
 
     async def _tidy(self, now: float) -> None:
         """One batch of what is too old; the next look goes on, until there is none."""
         if now >= self._tidied + TIDY and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH:
             self._tidied = now
-
-    def _look_again(self) -> None:
-        if self.running:
-            pause = 0.0 if self._woken else POLL
-            self._woken = False
-            self._timer = self._reactor.callLater(pause, self._look)
 
     def _room(self, driver: str, now: float) -> int:
         rules = self._site.policy  # as it is now: SIGHUP changes it

@@ -134,7 +134,18 @@ class Snmp:
                 engine, _credentials(snmp, sign_in), where, snmp.ContextData(), asked, lookupMib=False)
         except Exception as problem:  # names that are not found, passwords that are too short for a key
             raise PowerError(f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}") from None
-        return _answer(outlet, sign_in, silence, error, found)
+        if silence:
+            said = str(silence)
+            refused = any(word in type(silence).__name__ + said for word in ("Wrong", "wrong", "Unknown", "unknown"))
+            who = "user" if sign_in.user else "community"
+            hint = "" if refused else f" (or not to this {who})"
+            raise PowerError(f"the outlet's {outlet.host} does not answer{hint}: {said}", lasting=refused)
+        if error:
+            raise PowerError(f"the outlet's {outlet.host} says: {error.prettyPrint()}")
+        try:
+            return int(found[0][1])
+        except (TypeError, ValueError):
+            raise PowerError(f"{outlet.host} has no outlet {outlet.oid}", lasting=True) from None
 
 
 def _pass_on(ended: Future[int], done: Deferred[int]) -> None:
@@ -153,18 +164,3 @@ def _credentials(snmp: Any, sign_in: SignIn) -> Any:
     return snmp.UsmUserData(
         sign_in.user, authKey=sign_in.password, privKey=sign_in.password,
         authProtocol=snmp.USM_AUTH_HMAC96_SHA, privProtocol=snmp.USM_PRIV_CFB128_AES)
-
-
-def _answer(outlet: Outlet, sign_in: SignIn, silence: Any, error: Any, found: Any) -> int:
-    if silence:
-        said = str(silence)
-        refused = any(word in type(silence).__name__ + said for word in ("Wrong", "wrong", "Unknown", "unknown"))
-        who = "user" if sign_in.user else "community"
-        hint = "" if refused else f" (or not to this {who})"
-        raise PowerError(f"the outlet's {outlet.host} does not answer{hint}: {said}", lasting=refused)
-    if error:
-        raise PowerError(f"the outlet's {outlet.host} says: {error.prettyPrint()}")
-    try:
-        return int(found[0][1])
-    except (TypeError, ValueError):
-        raise PowerError(f"{outlet.host} has no outlet {outlet.oid}", lasting=True) from None

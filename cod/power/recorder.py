@@ -179,22 +179,19 @@ class Recorder(Service):
     async def _tick(self) -> None:
         try:
             if self.running:
-                self._begin_due()
+                now = self._reactor.seconds()
+                opening = [each for each in self._consoles.values() if each.line is not None and each.heard_at is None]
+                for console in opening:
+                    if now >= console.begun_at + PATIENCE and console.line is not None:
+                        console.given_up = f"it was not heard within {PATIENCE:.0f} s"
+                        console.line.close()
+                room = max(0, min(AT_ONCE, OPENING - len(opening)))
+                due = [each for each in self._consoles.values() if each.line is None and each.next_at <= now]
+                for console in sorted(due, key=lambda each: each.next_at)[:room]:
+                    self._begin(console)
         except Exception:
             log.exception("beginning to follow consoles")
         await self._write()
-
-    def _begin_due(self) -> None:
-        now = self._reactor.seconds()
-        opening = [each for each in self._consoles.values() if each.line is not None and each.heard_at is None]
-        for console in opening:
-            if now >= console.begun_at + PATIENCE and console.line is not None:
-                console.given_up = f"it was not heard within {PATIENCE:.0f} s"
-                console.line.close()
-        room = max(0, min(AT_ONCE, OPENING - len(opening)))
-        due = [each for each in self._consoles.values() if each.line is None and each.next_at <= now]
-        for console in sorted(due, key=lambda each: each.next_at)[:room]:
-            self._begin(console)
 
     def _begin(self, console: Console) -> None:
         what = console.what

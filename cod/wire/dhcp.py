@@ -217,7 +217,13 @@ def _uuid(value: bytes) -> str | None:
 def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, site: Site) -> Packet:
     """The answer to `packet`. What is the same for many clients is made once (`_constant`)."""
     if answer.kind == "NAK":
-        return _nak(packet, answer, subnet)
+        options = {TYPE: _TYPES["NAK"], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big"),
+                   MESSAGE: answer.reason.encode("ascii", "replace")[:200] or b"no"}
+        _echo(packet, options)
+        # RFC 2131 §4.3.2: through a relay a NAK must be broadcast, as the client's address may be wrong.
+        flags = packet.flags | _BROADCAST_FLAG if packet.giaddr != _NO_ADDRESS else packet.flags
+        return Packet(2, 1, 6, 0, packet.xid, 0, flags, _NO_ADDRESS, _NO_ADDRESS, _NO_ADDRESS, packet.giaddr,
+                      packet.chaddr, bytes(64), bytes(128), options)
     options = dict(_constant(answer.kind, asked.stage, answer.lease_time, answer.domain, subnet))
     if answer.hostname:
         options[HOSTNAME] = answer.hostname.encode("ascii", "replace")
@@ -238,16 +244,6 @@ def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, 
     ciaddr = packet.ciaddr if answer.kind == "ACK" else _NO_ADDRESS  # RFC 2131 table 3
     return Packet(2, 1, 6, 0, packet.xid, 0, packet.flags, ciaddr, yiaddr, siaddr, packet.giaddr, packet.chaddr,
                   bytes(64), file, options)
-
-
-def _nak(packet: Packet, answer: DhcpAnswer, subnet: Subnet) -> Packet:
-    options = {TYPE: _TYPES["NAK"], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big"),
-               MESSAGE: answer.reason.encode("ascii", "replace")[:200] or b"no"}
-    _echo(packet, options)
-    # RFC 2131 §4.3.2: through a relay a NAK must be broadcast, as the client's address may be wrong.
-    flags = packet.flags | _BROADCAST_FLAG if packet.giaddr != _NO_ADDRESS else packet.flags
-    return Packet(2, 1, 6, 0, packet.xid, 0, flags, _NO_ADDRESS, _NO_ADDRESS, _NO_ADDRESS, packet.giaddr,
-                  packet.chaddr, bytes(64), bytes(128), options)
 
 
 def _echo(packet: Packet, options: dict[int, bytes]) -> None:

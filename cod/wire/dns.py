@@ -95,7 +95,8 @@ def encode(query: Query, answer: DnsAnswer, *, domain: str, server: str, serial:
     else:  # no such name, or nothing of that type: for how long that may be believed (RFC 2308)
         zone = name if query.question.name.endswith(".arpa") else domain  # as asked: not each name can be made of text
         reply.add_auth(RR(zone, QTYPE.SOA, rdata=soa, ttl=TTL))
-    return _fitting(reply, query.room)
+    data = bytes(reply.pack())
+    return data if len(data) <= query.room else bytes(reply.truncate().pack())
 
 
 def _reply(record: DNSRecord, code: str, *, authority: bool = False) -> DNSRecord:
@@ -109,11 +110,6 @@ def _reply(record: DNSRecord, code: str, *, authority: bool = False) -> DNSRecor
 
 def _empty(record: DNSRecord, code: str) -> bytes:
     return bytes(_reply(record, code).pack())
-
-
-def _fitting(reply: DNSRecord, room: int) -> bytes:
-    data = bytes(reply.pack())
-    return data if len(data) <= room else bytes(reply.truncate().pack())
 
 
 def answers(data: bytes, query: Query) -> bool:

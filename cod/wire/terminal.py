@@ -40,14 +40,10 @@ def whole(data: bytes) -> int:
     end, whose other half is yet to come. A sequence that does not end is not waited for."""
     end = len(data)
     begin = data.rfind(b"\x1b", max(0, end - LONGEST))
-    if begin >= 0 and _unfinished(data[begin:]):
+    if begin >= 0 and _SEQUENCE.match(data[begin:].decode(errors="replace")) is None:
         end = begin
     end -= _cut(data[max(0, end - 3):end])
     return end - 1 if data[end - 1:end] == b"\r" and end == len(data) else end
-
-
-def _unfinished(tail: bytes) -> bool:
-    return _SEQUENCE.match(tail.decode(errors="replace")) is None
 
 
 def _cut(tail: bytes) -> int:

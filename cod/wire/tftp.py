@@ -222,7 +222,23 @@ class Session:
             return NOTHING
         code = datagram[:2]
         if code == b"\0\4" and len(datagram) >= 4:
-            return self._acknowledged(datagram[2] << 8 | datagram[3], now)
+            block = datagram[2] << 8 | datagram[3]
+            ahead = (block - self._acked) & 0xFFFF
+            if ahead == 0:
+                if self._window == 1 or self._quiet:
+                    return NOTHING
+                self._quiet = 2
+                return self._send(now)
+            if ahead > self._sent - self._acked:
+                return NOTHING
+            self._acked += ahead
+            self._tries = 0
+            self._quiet = max(0, self._quiet - 1)
+            self.answered = True
+            if self._acked == self._last:
+                self.outcome = "done"
+                return NOTHING
+            return self._send(now)
         if code == b"\0\5":
             self.outcome = "error"
         return NOTHING
@@ -235,27 +251,6 @@ class Session:
         if self._tries > (self._limits.retries if self.answered else self._limits.unanswered):
             self.outcome = "timeout"
             return NOTHING
-        return self._send(now)
-
-    def _acknowledged(self, block: int, now: float) -> Sequence[Burst]:
-        ahead = (block - self._acked) & 0xFFFF
-        if ahead == 0:
-            return self._repeated(now)
-        if ahead > self._sent - self._acked:
-            return NOTHING
-        self._acked += ahead
-        self._tries = 0
-        self._quiet = max(0, self._quiet - 1)
-        self.answered = True
-        if self._acked == self._last:
-            self.outcome = "done"
-            return NOTHING
-        return self._send(now)
-
-    def _repeated(self, now: float) -> Sequence[Burst]:
-        if self._window == 1 or self._quiet:
-            return NOTHING
-        self._quiet = 2
         return self._send(now)
 
     def _send(self, now: float) -> Sequence[Burst]:

@@ -58,7 +58,17 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
 def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etree._Element:
     """The root element of `document`, safe but not validated. `schema` names its limits. Raises `Refused`."""
     size, most = WRITTEN.get(schema, (LIMIT, None))
-    _check_bytes(document, min(limit, size))
+    limit = min(limit, size)
+    if len(document) > limit:
+        raise Refused(0, f"{len(document)} bytes long; at most {limit} are read")
+    if b"\0" in document or document[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise Refused(0, "not UTF-8 text")
+    at = document.find(b"<!DOCTYPE")
+    if at >= 0:
+        raise Refused(document.count(b"\n", 0, at) + 1, "a document type declaration is not allowed")
+    declared = _ENCODING.match(document)
+    if declared and declared[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
+        raise Refused(1, f"encoding {declared[1].decode('ascii', 'replace')}: documents are UTF-8")
     if most is not None and (document.count(b"<") > most or len(_ATTRIBUTE.findall(document)) > most):
         raise Refused(0, f"more than {most} tags or attributes; it is not read")
     parser = etree.XMLParser(
@@ -70,19 +80,6 @@ def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etr
         raise Refused(error.lineno or 0, f"not well-formed: {error.msg}") from None
     except ValueError as error:
         raise Refused(0, f"not well-formed: {error}") from None
-
-
-def _check_bytes(document: bytes, limit: int) -> None:
-    if len(document) > limit:
-        raise Refused(0, f"{len(document)} bytes long; at most {limit} are read")
-    if b"\0" in document or document[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise Refused(0, "not UTF-8 text")
-    at = document.find(b"<!DOCTYPE")
-    if at >= 0:
-        raise Refused(document.count(b"\n", 0, at) + 1, "a document type declaration is not allowed")
-    declared = _ENCODING.match(document)
-    if declared and declared[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
-        raise Refused(1, f"encoding {declared[1].decode('ascii', 'replace')}: documents are UTF-8")
 
 
 @functools.cache

@@ -67,7 +67,7 @@ class Faults:
             if not fitting:
                 known = [each.get("name") for each in attributes]
                 yield node.sourceline, f"<{node.tag}> has no attribute {name}{_may(known)}"
-            elif not any(self._accepts(each, value) for each in fitting):
+            elif not any(len(each) == 0 or self._accepts_text(each, value) for each in fitting):
                 yield node.sourceline, f"{name}={_quoted(value)} of <{node.tag}>{self._expected(fitting)}"
         for each in self._reached(pattern, needed=True):
             name = each.get("name")
@@ -97,9 +97,6 @@ class Faults:
                 yield from self._reached(self._defines[each.get("name")], needed=needed, _deep=_deep + 1)
             elif not (needed and kind in _OPEN):
                 yield from self._reached(each, needed=needed, _deep=_deep)
-
-    def _accepts(self, attribute: Any, value: str) -> bool:
-        return len(attribute) == 0 or self._accepts_text(attribute, value)
 
     def _accepts_text(self, pattern: Any, value: str) -> bool:
         """Does the pattern's content take the text? Asked of libxml2, with an element that has it alone."""

@@ -164,7 +164,19 @@ class HttpServer(Service):
         if method not in (b"GET", b"HEAD"):
             self._answer(connection, kind, 405, "only GET and HEAD\n", ("Allow", "GET, HEAD"))
         elif kind == "boot":
-            self._document(connection, method, rest)
+            mac = mac_of(rest[0]) if len(rest) == 2 else None
+            made: dict[str, Callable[[str, str], Deferred[bytes]]] = {
+                "script.ipxe": self._docs.ipxe, "secret.cpio": self._docs.secret}
+            program = disk_loader(rest[1]) if len(rest) == 2 and rest[0] == "disk" else None
+            if program is not None:
+                self._made(program, connection, "disk")
+            elif mac is None or rest[1] not in made:
+                self._answer(connection, "boot", 404, "no such document\n")
+            elif method == b"HEAD":  # making one has consequences (a secret minted, a boot decided)
+                self._answer(connection, "boot", 405, "", ("Allow", "GET"))
+            else:
+                made[rest[1]](mac, connection.peer).addCallbacks(
+                    self._made, self._refused, callbackArgs=(connection, rest[1]), errbackArgs=(connection, rest))
         elif kind == "files":
             self._file(connection, kind, self._files.open("/".join(rest)), rest[-1])
         elif kind == "images" and len(rest) == 2 and re.fullmatch("[0-9a-f]{64}", rest[0]) and rest[1] in IMAGE_FILES:
@@ -200,21 +212,6 @@ class HttpServer(Service):
         status = connection.reply_file(file, kind, ("Content-Type", content_type))
         REQUESTS.labels(kind, status).inc()
         log.debug("http %s %s %s %d", connection.peer, kind, name, status)
-
-    def _document(self, connection: Connection, method: bytes, rest: list[str]) -> None:
-        mac = mac_of(rest[0]) if len(rest) == 2 else None
-        made: dict[str, Callable[[str, str], Deferred[bytes]]] = {
-            "script.ipxe": self._docs.ipxe, "secret.cpio": self._docs.secret}
-        program = disk_loader(rest[1]) if len(rest) == 2 and rest[0] == "disk" else None
-        if program is not None:
-            self._made(program, connection, "disk")
-        elif mac is None or rest[1] not in made:
-            self._answer(connection, "boot", 404, "no such document\n")
-        elif method == b"HEAD":  # making one has consequences (a secret minted, a boot decided)
-            self._answer(connection, "boot", 405, "", ("Allow", "GET"))
-        else:
-            made[rest[1]](mac, connection.peer).addCallbacks(
-                self._made, self._refused, callbackArgs=(connection, rest[1]), errbackArgs=(connection, rest))
 
     def _made(self, body: bytes, connection: Connection, name: str) -> None:
         content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")

@@ -118,16 +118,13 @@ class AgentConnection(Protocol):
                 self.send(event)
             else:
                 self._waiting.append(event)
-            self._heard()
+            self.heard_at = self.server.reactor.seconds()
+            if self.peer:
+                self.server.seen[self.peer.node_id] = self.server.clock()
         if len(self._waiting) > BEHIND:
             self.transport.pauseProducing()
         if self._waiting and not self._busy:
             self._work()
-
-    def _heard(self) -> None:
-        self.heard_at = self.server.reactor.seconds()
-        if self.peer:
-            self.server.seen[self.peer.node_id] = self.server.clock()
 
     @inlineCallbacks
     def _work(self) -> Generator[Deferred[Any], Any, None]:
@@ -136,7 +133,12 @@ class AgentConnection(Protocol):
             try:
                 yield self._one(self._waiting.popleft())
             except Refused as refusal:
-                self._refused(refusal)
+                self.server.counts["refused"] += 1
+                self._say("%s: refused: %s", refusal.sentence)
+                if self.peer is None:
+                    self.end("unknown", refusal.sentence)
+                else:
+                    self.end("replaced" if refusal.code == "conflict" else "refused", refusal.sentence)
             except protocol.ProtocolError as error:
                 self.drop(str(error))
             except Exception:
@@ -144,14 +146,6 @@ class AgentConnection(Protocol):
                 self.end("broken", "the server could not deal with a message")
         self._busy = False
         self.transport.resumeProducing()
-
-    def _refused(self, refusal: Refused) -> None:
-        self.server.counts["refused"] += 1
-        self._say("%s: refused: %s", refusal.sentence)
-        if self.peer is None:
-            self.end("unknown", refusal.sentence)
-        else:
-            self.end("replaced" if refusal.code == "conflict" else "refused", refusal.sentence)
 
     def _one(self, event: protocol.Event) -> Deferred[Any]:
         return self._STEPS[type(event)](self, event)

@@ -42,7 +42,19 @@ class RouterAdvertiser(SocketService):
             log.warning("no router advertisements on %s: %s", self.interface, error)
 
     def _open(self) -> socket.socket:
-        return _listen(self.interface)
+        listener = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.interface.encode())
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)  # RFC 4861 §6.1.2 drops any other
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 255)
+        index = socket.if_nametoindex(self.interface)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
+                            socket.inet_pton(socket.AF_INET6, ALL_ROUTERS) + struct.pack("@I", index))
+        block_all_but = [0xFFFFFFFF] * 8
+        block_all_but[SOLICITATION >> 5] &= ~(1 << (SOLICITATION & 31))
+        listener.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("@8I", *block_all_but))
+        return listener
 
     def doRead(self) -> None:
         """Answer one solicitation."""
@@ -55,19 +67,3 @@ class RouterAdvertiser(SocketService):
                 self.count += 1
         except OSError as error:
             log.debug("%s: %s", self.interface, error)
-
-
-def _listen(interface: str) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
-    listener.setblocking(False)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
-    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)  # RFC 4861 §6.1.2 drops any other
-    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 255)
-    index = socket.if_nametoindex(interface)
-    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
-    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
-                        socket.inet_pton(socket.AF_INET6, ALL_ROUTERS) + struct.pack("@I", index))
-    block_all_but = [0xFFFFFFFF] * 8
-    block_all_but[SOLICITATION >> 5] &= ~(1 << (SOLICITATION & 31))
-    listener.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("@8I", *block_all_but))
-    return listener

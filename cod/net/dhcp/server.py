@@ -67,8 +67,21 @@ class DhcpServer(SocketService):
         self._newcomers = flow.Newcomers()
         self._subnets = {each.name: each for each in site.subnets}
 
-    def _open(self) -> socket.socket:
-        return _listen(self.subnet, self._port)  # needs CAP_NET_RAW and CAP_NET_BIND_SERVICE for an interface
+    def _open(self) -> socket.socket:  # for an interface it needs CAP_NET_RAW and CAP_NET_BIND_SERVICE
+        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one socket for each interface, all on port 67
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, 33, BUFFER)  # SO_RCVBUFFORCE: past net.core.rmem_max
+        except PermissionError:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        if self.subnet.interface is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.subnet.interface.encode())
+            listener.bind(("", self._port))
+        else:
+            listener.bind((self.subnet.server, self._port))
+        return listener
 
     def doRead(self) -> None:
         """Something waits. While a batch is in the database, the reactor does not ask."""
@@ -81,7 +94,17 @@ class DhcpServer(SocketService):
         """Take what waits as the next batch; if nothing does, let the reactor wait."""
         if self._socket is None:
             return
-        batch = self._drain()
+        batch: list[Exchange] = []
+        receive = self._socket.recv
+        for _ in range(BATCH):
+            try:
+                data = receive(LONGEST)
+            except BlockingIOError:
+                break
+            except OSError as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
+                log.warning("%s: %s", self._name, error)
+                break
+            self._take(data, batch)
         if not batch:
             self._reactor.addReader(self)
             return
@@ -113,21 +136,6 @@ class DhcpServer(SocketService):
         self.counts["dropped", "failed"] += len(batch)
         log.error("no answer to %s: %s", [query for _, query in batch], failure.getTraceback())
 
-    def _drain(self) -> list[Exchange]:
-        batch: list[Exchange] = []
-        assert self._socket is not None
-        receive = self._socket.recv
-        for _ in range(BATCH):
-            try:
-                data = receive(LONGEST)
-            except BlockingIOError:
-                break
-            except OSError as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
-                log.warning("%s: %s", self._name, error)
-                break
-            self._take(data, batch)
-        return batch
-
     def _take(self, data: bytes, batch: list[Exchange]) -> None:
         try:
             packet = wire.decode(data)
@@ -154,10 +162,7 @@ class DhcpServer(SocketService):
             except Exception:  # a bug: the other replies of the batch shall not suffer from it
                 self.counts["dropped", "failed"] += 1
                 log.exception("no reply to %s", query)
-        self._publish()
-
-    def _publish(self) -> None:
-        """Once a batch: counting in Prometheus's shared files costs more than counting here."""
+        # Once a batch: counting in Prometheus's shared files costs more than counting here.
         self.counts["dropped", "limited"] = self._newcomers.refused
         for key, count in self.counts.items():
             if count != self._published[key]:
@@ -182,20 +187,3 @@ class DhcpServer(SocketService):
         except OSError as error:  # its buffer is full, or the interface is down: the client will ask again
             self.counts["dropped", "unsent"] += 1
             log.warning("not sent to %s: %s", host, error)
-
-
-def _listen(subnet: Subnet, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    listener.setblocking(False)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one socket for each interface, all on port 67
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, 33, BUFFER)  # SO_RCVBUFFORCE: past net.core.rmem_max
-    except PermissionError:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-    if subnet.interface is not None:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, subnet.interface.encode())
-        listener.bind(("", port))
-    else:
-        listener.bind((subnet.server, port))
-    return listener

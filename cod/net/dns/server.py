@@ -65,7 +65,10 @@ class DnsServer(SocketService):
 
     def _open(self) -> socket.socket:
         for last in [*[False] * 10, True]:
-            opened = self._bound()
+            opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            opened.setblocking(False)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+            opened.bind((self._address, self.port))
             port = opened.getsockname()[1]
             try:
                 self._streams = self._reactor.listenTCP(port, _Streams(self), interface=self._address)
@@ -76,13 +79,6 @@ class DnsServer(SocketService):
                 continue
             break
         self.port = port
-        return opened
-
-    def _bound(self) -> socket.socket:
-        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        opened.setblocking(False)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-        opened.bind((self._address, self.port))
         return opened
 
     def stopService(self) -> Deferred[None] | None:  # type: ignore[override]

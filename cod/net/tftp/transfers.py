@@ -185,7 +185,12 @@ class Transfers:
         """Serve every socket that has something to read. On a fast network the next acknowledgements are there by then,
         so look again, up to `LOOKS` times: that is cheaper than a turn of the reactor, which then has its turn."""
         for _ in range(LOOKS):
-            ready = self._ready()
+            assert self._epoll is not None
+            ready = self._epoll.poll(0, MOST_READY)
+            if not ready:
+                until = time.monotonic() + LINGER
+                while not ready and time.monotonic() < until:
+                    ready = self._epoll.poll(0, MOST_READY)
             if not ready:
                 return
             now = self._reactor.seconds()
@@ -193,15 +198,6 @@ class Transfers:
                 transfer = self._by_fd.get(fd)
                 if transfer is not None:
                     self._converse(transfer, now)
-
-    def _ready(self) -> list[tuple[int, int]]:
-        assert self._epoll is not None
-        ready = self._epoll.poll(0, MOST_READY)
-        if not ready:
-            until = time.monotonic() + LINGER
-            while not ready and time.monotonic() < until:
-                ready = self._epoll.poll(0, MOST_READY)
-        return ready
 
     def _converse(self, transfer: Transfer, now: float) -> None:
         """Read an answer and send what it leads to."""

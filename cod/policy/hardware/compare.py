@@ -111,18 +111,15 @@ class _Maker:
             self._stays |= 1 << len(self._items)
             return at + 1
         if character == "[":
-            return self._add_class(text, at)
+            all_but = text[at + 1:at + 2] == "!"
+            begin = at + 1 + all_but
+            end = text.find("]", begin + 1)
+            if end < 0:
+                raise BadPattern("a [ has no ] after it")
+            self._items.append((_characters(text[begin:end]), all_but))
+            return end + 1
         self._items.append((frozenset(), True) if character == "?" else (frozenset(character), False))
         return at + 1
-
-    def _add_class(self, text: str, at: int) -> int:
-        all_but = text[at + 1:at + 2] == "!"
-        begin = at + 1 + all_but
-        end = text.find("]", begin + 1)
-        if end < 0:
-            raise BadPattern("a [ has no ] after it")
-        self._items.append((_characters(text[begin:end]), all_but))
-        return end + 1
 
     def end_alternative(self) -> None:
         """What follows belongs to the next one. The state after the last item takes nothing: it is an item of its

@@ -103,7 +103,17 @@ def complaint(wanted: Mapping[str, str], kind: str | None) -> str:
         said = _of_one(operator, value, kind)
         if said:
             return said
-    return _contradiction(wanted, kind)
+    for low, high in (("min", "max"), ("version-min", "version-max")):
+        if low in wanted and high in wanted and not holds(low, wanted[low], wanted[high], kind):
+            return f"{low} {wanted[low]} is above {high} {wanted[high]}"
+    for low, high in (("newer", "older"), ("newer", "version-max"), ("version-min", "older")):
+        if low in wanted and high in wanted and not holds("older", wanted[high], wanted[low], kind):
+            return f"nothing is {phrase(low, wanted[low], kind)} and {phrase(high, wanted[high], kind)}"
+    equal = wanted.get("equal")
+    if equal is None:
+        return ""
+    against = next((key for key, other in wanted.items() if not holds(key, other, equal, kind)), None)
+    return "" if against is None else f"equal {equal} contradicts {against} {wanted[against]}"
 
 
 def _of_one(operator: str, value: str, kind: str | None) -> str:
@@ -115,10 +125,6 @@ def _of_one(operator: str, value: str, kind: str | None) -> str:
         return "" if value in ("yes", "no") else f"present is yes or no, not {value!r}"
     if kind == PARTS:
         return "it has parts and no value of its own: put the operators on a part"
-    return _of_values(operator, value, kind)
-
-
-def _of_values(operator: str, value: str, kind: str | None) -> str:
     numeric, text = kind in quantity.COUNTED, kind in (TEXT, VERSION)
     if operator in ("min", "max"):
         hint = "version-min and version-max compare versions" if kind == VERSION else "use equal, one-of or like"
@@ -130,10 +136,6 @@ def _of_values(operator: str, value: str, kind: str | None) -> str:
         return next(filter(None, (quantity.complaint(each, kind) for each in values)), "") if numeric else ""
     if numeric:
         return f"{operator} compares text, and it is a number; use min and max"
-    return _of_text(operator, value)
-
-
-def _of_text(operator: str, value: str) -> str:
     if operator != "like":
         return "" if compare.is_version(value) else f"{value!r} is no version: it has no number in it"
     try:
@@ -141,17 +143,3 @@ def _of_text(operator: str, value: str) -> str:
     except BadPattern as error:
         return f"{value!r} is no pattern: {error}"
     return ""
-
-
-def _contradiction(wanted: Mapping[str, str], kind: str | None) -> str:
-    for low, high in (("min", "max"), ("version-min", "version-max")):
-        if low in wanted and high in wanted and not holds(low, wanted[low], wanted[high], kind):
-            return f"{low} {wanted[low]} is above {high} {wanted[high]}"
-    for low, high in (("newer", "older"), ("newer", "version-max"), ("version-min", "older")):
-        if low in wanted and high in wanted and not holds("older", wanted[high], wanted[low], kind):
-            return f"nothing is {phrase(low, wanted[low], kind)} and {phrase(high, wanted[high], kind)}"
-    value = wanted.get("equal")
-    if value is None:
-        return ""
-    against = next((key for key, other in wanted.items() if not holds(key, other, value, kind)), None)
-    return "" if against is None else f"equal {value} contradicts {against} {wanted[against]}"

@@ -102,7 +102,15 @@ def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, po
     cannot_boot = query.stage in _FIRMWARE and query.arch not in architecture.SUPPORTED
     unfit = architecture.refusal(query.arch) if cannot_boot else ""
     if client is None:
-        return _stranger(query, policy, unfit)
+        if query.stage == "os":
+            return Verdict("none", "foreign: it does not ask to network-boot")
+        if policy.unknown != "discover":
+            return Verdict("none", "unknown, and the site answers known machines only")
+        if query.kind != "DISCOVER":
+            return Verdict("none", "unknown, and not asking for a new address")
+        if unfit:
+            return Verdict("none", unfit, listed=True)
+        return Verdict("boot", "a machine never seen before", new=True)
     if client.state == NodeState.RETIRED:
         return Verdict("none", "retired")
     if unfit:
@@ -113,19 +121,11 @@ def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, po
         return Verdict("boot", "the trampoline's own address")
     if query.kind != "DISCOVER":
         return Verdict("boot", "on its way through the loaders")
-    return _asks(query, client, last_xid, policy, now)
-
-
-def _stranger(query: DhcpQuery, policy: Policy, unfit: str) -> Verdict:
-    if query.stage == "os":
-        return Verdict("none", "foreign: it does not ask to network-boot")
-    if policy.unknown != "discover":
-        return Verdict("none", "unknown, and the site answers known machines only")
-    if query.kind != "DISCOVER":
-        return Verdict("none", "unknown, and not asking for a new address")
-    if unfit:
-        return Verdict("none", unfit, listed=True)
-    return Verdict("boot", "a machine never seen before", new=True)
+    if client.state in OWN_SYSTEM:
+        return _asks_again(query, client, last_xid, policy, now)
+    if client.state in _RESET and query.xid != last_xid:
+        return Verdict("boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED)
+    return Verdict("boot", "on its way to the trampoline")
 
 
 def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> Verdict:
@@ -137,14 +137,6 @@ def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) ->
         why = f"its disk's system started {since:.0f} s after it was to boot from the network: it missed that boot"
         return Verdict("none", why, NodeEvent.TIMED_OUT)
     return Verdict("none", f"an operating system on a node in state {client.state}")
-
-
-def _asks(query: DhcpQuery, client: DhcpClient, last_xid: int | None, policy: Policy, now: float) -> Verdict:
-    if client.state in OWN_SYSTEM:
-        return _asks_again(query, client, last_xid, policy, now)
-    if client.state in _RESET and query.xid != last_xid:
-        return Verdict("boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED)
-    return Verdict("boot", "on its way to the trampoline")
 
 
 def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, policy: Policy, now: float) -> Verdict:

@@ -79,7 +79,8 @@ def document(
     for old in [child for child in root if child.tag in ("description", "layout", "image", "boot", "disk")]:
         root.remove(old)
     about = Element("description")
-    about.text = _about(node, partitions)
+    lines = [f"{p.number or 'disk'}: {p.content or p.type}, {_size(p.size)} {p.name}".rstrip() for p in partitions]
+    about.text = f"Captured from node {node.name}. Partitions: {'; '.join(lines) or 'none'}"[:_DESCRIPTION]
     root.insert(0, about)
     _require(root, size)
     SubElement(root, "image", {"target": "disk", "name": image})
@@ -93,11 +94,6 @@ def _unknown(node: Node) -> Element:
         firmware = SubElement(SubElement(root, "requires"), "firmware")
         SubElement(firmware, "kind", {"equal": node.firmware})
     return root
-
-
-def _about(node: Node, partitions: Sequence[CapturedPartition]) -> str:
-    lines = [f"{p.number or 'disk'}: {p.content or p.type}, {_size(p.size)} {p.name}".rstrip() for p in partitions]
-    return f"Captured from node {node.name}. Partitions: {'; '.join(lines) or 'none'}"[:_DESCRIPTION]
 
 
 def _size(size: int) -> str:
@@ -114,10 +110,7 @@ def _require(root: Element, size: int) -> None:
     if not disks:
         SubElement(SubElement(requires, "disk"), "size", {"min": f"{-(-size // MIB)}MiB"})
     elif len(disks) == 1 and [e.tag for e in disks[0]] == ["size"] and list(disks[0][0].attrib) == ["min"]:
-        _raise_least(disks[0][0], size)
-
-
-def _raise_least(element: Element, size: int) -> None:
-    least = quantity.value(element.attrib["min"], BYTES)
-    if least is not None and least < size:
-        element.set("min", f"{-(-size // MIB)}MiB")
+        element = disks[0][0]
+        least = quantity.value(element.attrib["min"], BYTES)
+        if least is not None and least < size:
+            element.set("min", f"{-(-size // MIB)}MiB")

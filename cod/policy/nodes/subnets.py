@@ -79,16 +79,13 @@ class Subnets:
         """
         if query.giaddr != NOWHERE:
             if query.giaddr not in self._relays:
-                self._relays[query.giaddr] = self._by_relay(query.giaddr)
+                named = (net for net in self._nets.values() if net.subnet.relay == query.giaddr)
+                self._relays[query.giaddr] = next(named, None) or self._by_address(query.giaddr)
             return self._relays[query.giaddr]
         net = self._nets.get(query.subnet or "")
         if query.ciaddr != NOWHERE and (net is None or ipv4(query.ciaddr) not in net.network):
             return self._by_address(query.ciaddr) or net
         return net
-
-    def _by_relay(self, giaddr: str) -> Net | None:
-        named = (net for net in self._nets.values() if net.subnet.relay == giaddr)
-        return next(named, None) or self._by_address(giaddr)
 
     def _by_address(self, address: str) -> Net | None:
         number = ipv4(address)

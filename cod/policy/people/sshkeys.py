@@ -43,7 +43,30 @@ class PublicKey:
 def parse(line: str) -> PublicKey:
     """The key in a line. Raises `Refused` with a sentence."""
     try:
-        return _parsed(line.strip())
+        line = line.strip()
+        if "PRIVATE KEY" in line:
+            raise _Wrong("this is a private key: keep it to yourself, and paste the file that ends in .pub")
+        if len(line) > LONGEST_LINE or not line.isprintable():
+            raise _Wrong("a public key is one line of text")
+        algorithm, _, rest = line.partition(" ")
+        encoded, _, name = rest.strip().partition(" ")
+        if algorithm not in _KINDS:
+            raise _Wrong(f"the line should begin with one of {', '.join(_KINDS)}; options before it are not taken")
+        try:
+            blob = b64decode(encoded, validate=True)
+        except (BadBase64, ValueError):
+            blob = b""
+        if not blob or b64encode(blob).decode() != encoded:
+            raise _Wrong("the key's second word is not base64: was a part of it lost?")
+        fields = _fields(blob)
+        wanted, check = _KINDS[algorithm]
+        if not fields or fields[0] != algorithm.encode():
+            raise _Wrong(f"the key is not one of {algorithm}, as its line says")
+        if len(fields) != wanted:
+            raise _Wrong("the key has a part too many or too few")
+        check(fields[1:])
+        digest = b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+        return PublicKey(algorithm, encoded, name.strip()[:LONGEST_NAME], f"SHA256:{digest}")
     except _Wrong as wrong:
         raise Refused("invalid", str(wrong), "key") from None
 
@@ -53,36 +76,6 @@ def fitting(lines: Iterable[str]) -> list[str]:
     every = list(lines)
     ends = accumulate(len(line.encode()) + 1 for line in every)
     return [line for line, end in zip(every, ends, strict=True) if end <= MOST_OF_A_NODE]
-
-
-def _parsed(line: str) -> PublicKey:
-    if "PRIVATE KEY" in line:
-        raise _Wrong("this is a private key: keep it to yourself, and paste the file that ends in .pub")
-    if len(line) > LONGEST_LINE or not line.isprintable():
-        raise _Wrong("a public key is one line of text")
-    algorithm, _, rest = line.partition(" ")
-    encoded, _, name = rest.strip().partition(" ")
-    if algorithm not in _KINDS:
-        raise _Wrong(f"the line should begin with one of {', '.join(_KINDS)}; options before it are not taken")
-    try:
-        blob = b64decode(encoded, validate=True)
-    except (BadBase64, ValueError):
-        blob = b""
-    if not blob or b64encode(blob).decode() != encoded:
-        raise _Wrong("the key's second word is not base64: was a part of it lost?")
-    _check(algorithm, blob)
-    digest = b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-    return PublicKey(algorithm, encoded, name.strip()[:LONGEST_NAME], f"SHA256:{digest}")
-
-
-def _check(algorithm: str, blob: bytes) -> None:
-    fields = _fields(blob)
-    wanted, check = _KINDS[algorithm]
-    if not fields or fields[0] != algorithm.encode():
-        raise _Wrong(f"the key is not one of {algorithm}, as its line says")
-    if len(fields) != wanted:
-        raise _Wrong("the key has a part too many or too few")
-    check(fields[1:])
 
 
 def _fields(blob: bytes) -> list[bytes]:

@@ -283,7 +283,10 @@ class AgentSide(_Side):
         if isinstance(message, Challenge):
             return self._prove(message, body)
         if isinstance(message, Welcome) and self.state is State.WELCOME:
-            self._check(message)
+            expected = welcome_proof(self._server_key, framed(*self._said), message.node, message.heartbeat)
+            if not hmac.compare_digest(expected, message.proof):
+                raise ProtocolError("the server does not know this machine's secret: an impostor")
+            self._open(self._session.server_seal, self._session.agent_seal)
         elif isinstance(message, Error) and self.state is not State.OPEN:
             self.state = State.CLOSED
         return [message]
@@ -300,12 +303,6 @@ class AgentSide(_Side):
         self._say(Proof(xor(client_key, keyed(said, keyed(client_key, b"")))))
         self.state = State.WELCOME
         return [NewSecret(self._session.secret)]
-
-    def _check(self, welcome: Welcome) -> None:
-        expected = welcome_proof(self._server_key, framed(*self._said), welcome.node, welcome.heartbeat)
-        if not hmac.compare_digest(expected, welcome.proof):
-            raise ProtocolError("the server does not know this machine's secret: an impostor")
-        self._open(self._session.server_seal, self._session.agent_seal)
 
 
 class ServerSide(_Side):

@@ -133,7 +133,12 @@ class Conversation:
         after = self._after(message.verb)
         question = self._question(message, verb, Side.COD if speaker is Side.VCM else Side.VCM)
         if message.verb in QUESTIONS:
-            self._open(message, speaker)
+            asked = self._asked[speaker]
+            if message.id in asked:
+                raise Fault("repeated", f"the question {message.id} is being answered already")
+            if len(asked) >= MOST_OPEN:
+                raise Fault("too-many", f"at most {MOST_OPEN} questions may be open; wait for answers")
+            asked[message.id] = message.verb
         self.state = after
         return question
 
@@ -160,14 +165,6 @@ class Conversation:
             raise Fault("out-of-state", f"{message.verb!r} answers no open question ({named})")
         del self._asked[asker][message.answers]
         return question
-
-    def _open(self, message: Message, speaker: Side) -> None:
-        asked = self._asked[speaker]
-        if message.id in asked:
-            raise Fault("repeated", f"the question {message.id} is being answered already")
-        if len(asked) >= MOST_OPEN:
-            raise Fault("too-many", f"at most {MOST_OPEN} questions may be open; wait for answers")
-        asked[message.id] = message.verb
 
 
 def dot() -> str:
