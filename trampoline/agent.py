@@ -128,8 +128,30 @@ class Agent:
             if isinstance(event, protocol.NewSecret):
                 self._secrets.learned(event.secret)  # before the proof leaves: see cod.wire.confd.protocol
                 self._keep(self._secrets.current())
-            else:
-                self._hear(event, now)
+            elif isinstance(event, Welcome):
+                self.welcomed, self._refusals = True, 0
+                self._interval, self._beat_at = event.heartbeat, now + event.heartbeat
+                self._report_at = now
+                self._log(f"{event.node}: reporting to its server")
+            elif isinstance(event, Order):
+                self._obey(event)
+            elif isinstance(event, Ack):
+                if not event.order:
+                    self._report_at = 0.0
+                elif self._job and self._job.result and event.order == self._job.order.id:
+                    self._job.acknowledged = True
+                    if self._job.order.action in LEAVING:
+                        self.leave = self._job.order.action
+            elif isinstance(event, Error):
+                if event.code == "unknown":
+                    self._secrets.refused()
+                    self._refusals += 1
+                    if self._refusals >= REFUSALS and not (self._job and self._job.is_running()):
+                        self._log("the server knows none of this machine's secrets: rebooting for a new one")
+                        self.leave = "reboot"
+                if not self.welcomed or event.code != "refused":
+                    raise Disconnect(f"the server says {event.code}: {event.reason}")
+                self._log(f"the server refused a message: {event.reason}")
         self._output += self._side.to_send()
         self.tick(now)
 
@@ -146,8 +168,14 @@ class Agent:
             self._say(Heartbeat())
             self._beat_at = now + self._interval
             self._look_again(now)
-        self._say_report(now)
-        self._say_progress(now)
+        if self._report_at and now >= self._report_at:
+            self._report_at = now + REPORT_AGAIN
+            self._reported = self._scan()
+            self._say(Report(self._reported))
+        if self._job and now >= self._progress_at:
+            self._progress_at = now + PROGRESS_EVERY
+            if (progress := self._job.take_progress()) and not self._job.result:
+                self._say(progress)
         self._say_result(now)
 
     def due(self) -> float:
@@ -173,22 +201,6 @@ class Agent:
 
     # ------------------------------------------------------------ what the server says
 
-    def _hear(self, message: protocol.Event, now: float) -> None:
-        if isinstance(message, Welcome):
-            self._open(message, now)
-        elif isinstance(message, Order):
-            self._obey(message)
-        elif isinstance(message, Ack):
-            self._acknowledge(message)
-        elif isinstance(message, Error):
-            self._complain(message)
-
-    def _open(self, welcome: Welcome, now: float) -> None:
-        self.welcomed, self._refusals = True, 0
-        self._interval, self._beat_at = welcome.heartbeat, now + welcome.heartbeat
-        self._report_at = now
-        self._log(f"{welcome.node}: reporting to its server")
-
     def _obey(self, order: Order) -> None:
         if order.id == self._order and not self._next:
             self._said = None  # the server asks again: it hears the result again
@@ -210,48 +222,17 @@ class Agent:
         if order.action != "wait":
             self._job = Job(order, _no_work if order.action in LEAVING else self._act, self._wake)
 
-    def _acknowledge(self, ack: Ack) -> None:
-        if not ack.order:
-            self._report_at = 0.0
-        elif self._job and self._job.result and ack.order == self._job.order.id:
-            self._job.acknowledged = True
-            if self._job.order.action in LEAVING:
-                self.leave = self._job.order.action
-
-    def _complain(self, error: Error) -> None:
-        if error.code == "unknown":
-            self._secrets.refused()
-            self._refusals += 1
-            if self._refusals >= REFUSALS and not (self._job and self._job.is_running()):
-                self._log("the server knows none of this machine's secrets: rebooting for a new one")
-                self.leave = "reboot"
-        if not self.welcomed or error.code != "refused":
-            raise Disconnect(f"the server says {error.code}: {error.reason}")
-        self._log(f"the server refused a message: {error.reason}")
-
     # ------------------------------------------------------------ what is said
 
     def _say(self, message: Message) -> None:
         assert self._side
         self._output += self._side.to_send() + self._side.send(message)
 
-    def _say_report(self, now: float) -> None:
-        if self._report_at and now >= self._report_at:
-            self._report_at = now + REPORT_AGAIN
-            self._reported = self._scan()
-            self._say(Report(self._reported))
-
     def _look_again(self, now: float) -> None:
         """A disk that came up late or a cable that was plugged in is reported; an order's own doings are not."""
         if not self._job and not self._report_at and self._scan() != self._reported:
             self._log("the machine has changed: reporting again")
             self._report_at = now
-
-    def _say_progress(self, now: float) -> None:
-        if self._job and now >= self._progress_at:
-            self._progress_at = now + PROGRESS_EVERY
-            if (progress := self._job.take_progress()) and not self._job.result:
-                self._say(progress)
 
     def _say_result(self, now: float) -> None:
         job = self._job

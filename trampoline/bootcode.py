@@ -73,7 +73,9 @@ def install(disk: Disk, span: Span, table: str) -> None:
         return  # no BIOS starts from such a disk: see trampoline.biosdisks
     first = span.start // 512
     head = bytearray(disk.read(512, span.start))
-    grub = _is_grub(head)
+    start, count, segment = struct.unpack_from("<QHH", head, 500)
+    # The first sector of GRUB's core image ends with a list of blocks for segment 0x820.
+    grub = bool(start and count) and segment == _GRUB_SEGMENT
     if grub:
         struct.pack_into("<Q", head, 500, first + 1)
     elif head[510:] != b"\x55\xaa":
@@ -100,9 +102,3 @@ def code(first: int, table: str, grub: bool) -> bytes:
     if len(whole) > SPACE:
         raise PrimeError(f"{len(whole)} bytes of boot code do not fit in front of the partition table")
     return whole.ljust(SPACE, b"\0")
-
-
-def _is_grub(head: bytes | bytearray) -> bool:
-    """Is this the first sector of GRUB's core image: does a list of blocks for segment 0x820 end it?"""
-    start, count, segment = struct.unpack_from("<QHH", head, 500)
-    return bool(start and count) and segment == _GRUB_SEGMENT

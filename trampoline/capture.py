@@ -60,21 +60,17 @@ def capture(order: Order, disks: Sequence[Disk], progress: Progress, patience: P
     if order.deposit is None:
         raise PrimeError("the order does not say where the capture goes")
     started = time.monotonic()
-    path = _chosen(order, disks)
+    # The disk to read. Where nobody knows which one its system is on: the first that is not empty.
+    mine = erasable(disks, order.keep)
+    assert order.deposit is not None
+    if not order.deposit.least and ":" not in order.disk:
+        mine = [disk for disk in mine if _begins(disk)] or mine
+    path = choose(order.disk, mine, order.deposit.least, order.sector).path
     with Source(path) as source:
         found = usage.look(source)
         sent = _send(found, order.deposit, patience, progress)
     total = sum(_lengths(found))
     return Captured(path, found.copy.size, total, sent, time.monotonic() - started)
-
-
-def _chosen(order: Order, disks: Sequence[Disk]) -> str:
-    """The disk to read. Where nobody knows which one its system is on: the first that is not empty."""
-    mine = erasable(disks, order.keep)
-    assert order.deposit is not None
-    if not order.deposit.least and ":" not in order.disk:
-        mine = [disk for disk in mine if _begins(disk)] or mine
-    return choose(order.disk, mine, order.deposit.least, order.sector).path
 
 
 def _begins(disk: Disk) -> bool:

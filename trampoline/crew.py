@@ -69,7 +69,13 @@ class Crew:
         try:
             for thread in threads:
                 thread.start()
-            self._watch(threads, meter, progress)
+            told = time.monotonic()
+            for thread in threads:
+                while thread.is_alive() and not self._stop.is_set():
+                    thread.join(0.05)
+                    if time.monotonic() - told >= _TICK:
+                        told = time.monotonic()
+                        meter.tell(progress)
         finally:
             self._stop.set()
             if any(thread.is_alive() for thread in threads):
@@ -80,15 +86,6 @@ class Crew:
         if self._errors:
             raise self._errors[0]
         meter.tell(progress)
-
-    def _watch(self, threads: list[threading.Thread], meter: Meter, progress: Progress) -> None:
-        told = time.monotonic()
-        for thread in threads:
-            while thread.is_alive() and not self._stop.is_set():
-                thread.join(0.05)
-                if time.monotonic() - told >= _TICK:
-                    told = time.monotonic()
-                    meter.tell(progress)
 
     def _guard(self, part: Callable[[Any], None], argument: Any) -> None:
         try:

@@ -165,13 +165,10 @@ class Shell:
             bios = not (self._options.root / "sys/firmware/efi").is_dir()
             return _figures(cprime.prime(order, self._disks(), tell, bios=bios))
         if order.action == "capture":
-            return self._capture(order, tell)
+            from trampoline import capture
+
+            return _figures(capture.capture(order, self._disks(), tell))
         raise PrimeError(f"this trampoline cannot {order.action}")
-
-    def _capture(self, order: Order, tell: Tell) -> Mapping[str, float]:
-        from trampoline import capture
-
-        return _figures(capture.capture(order, self._disks(), tell))
 
     # ------------------------------------------------------------ connections
 

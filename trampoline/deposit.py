@@ -89,7 +89,17 @@ class Sender:
     def _ask(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self._secret}", "Content-Length": str(len(body))}
         try:
-            connection = self._connected(stall)
+            if self._closed:
+                raise _Broken("it is not wanted any more")
+            if self._connection is None:
+                # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
+                address: Any = (self._host.encode(), self._port)
+                self._connection = HTTPConnection(self._host, self._port, timeout=stall)
+                self._connection.sock = socket.create_connection(address, self._patience.stall)
+                self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            assert self._connection.sock
+            self._connection.sock.settimeout(stall)
+            connection = self._connection
             connection.request(method, self._path + path, body or None, headers if body else headers | {
                 "Content-Length": "0"})
             response = connection.getresponse()
@@ -100,39 +110,22 @@ class Sender:
             raise _Broken(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
         if response.will_close:
             self._drop()
-        return _read(status, said)
-
-    def _connected(self, stall: float) -> HTTPConnection:
-        if self._closed:
-            raise _Broken("it is not wanted any more")
-        if self._connection is None:
-            # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
-            address: Any = (self._host.encode(), self._port)
-            self._connection = HTTPConnection(self._host, self._port, timeout=stall)
-            self._connection.sock = socket.create_connection(address, self._patience.stall)
-            self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        assert self._connection.sock
-        self._connection.sock.settimeout(stall)
-        return self._connection
+        # What an answer means. Raises _Broken, Behind and PrimeError.
+        if status in _TEMPORARY:
+            raise _Broken(f"it answered {status}: {_words(said)}")
+        try:
+            values = json.loads(said)
+            if status == 200 and isinstance(values, dict):
+                return values
+            at = values["at"]
+        except (ValueError, KeyError, TypeError):
+            raise PrimeError(f"the image server refuses the capture ({status}): {_words(said)}") from None
+        raise Behind(int(at))
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection:
             connection.close()
-
-
-def _read(status: int, said: bytes) -> dict[str, Any]:
-    """What an answer means. Raises _Broken, Behind and PrimeError."""
-    if status in _TEMPORARY:
-        raise _Broken(f"it answered {status}: {_words(said)}")
-    try:
-        values = json.loads(said)
-        if status == 200 and isinstance(values, dict):
-            return values
-        at = values["at"]
-    except (ValueError, KeyError, TypeError):
-        raise PrimeError(f"the image server refuses the capture ({status}): {_words(said)}") from None
-    raise Behind(int(at))
 
 
 def _words(said: bytes) -> str:

@@ -75,7 +75,18 @@ def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = de
     _put(node, "firmware", {"kind": "uefi" if (root / "sys/firmware/efi").is_dir() else "bios",
                             "version": _read(root / "sys/class/dmi/id/bios_version")})
     _put(node, "memory", {"mib": str(memory(root))})
-    _add_cpu(node, root)
+    text = _raw(root / "proc/cpuinfo")
+    fields = dict(re.findall(r"^(\S.*?)\s*:\s*(.*)$", text, re.M))
+    model = _clean(fields.get("model name", ""))
+    cpu = _put(node, "cpu", {
+        "count": str(len(re.findall(r"^processor\s*:", text, re.M)) or 1),
+        "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
+        "model": model,
+        "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
+        "arch": os.uname().machine,
+    })
+    for flag in sorted(FLAGS & set(fields.get("flags", "").split())):
+        SubElement(cpu, "flag").text = flag
     wired = nics(root, boot_mac)
     neighbours = heard([nic.name for nic in wired])
     for nic in wired:
@@ -137,21 +148,6 @@ def _device_size(device: bytes) -> int:
     if size in (0, 0xFFFF):  # empty socket, unknown
         return 0
     return (size & 0x7FFF) // 1024 if size & 0x8000 else size
-
-
-def _add_cpu(node: Element, root: Path) -> None:
-    text = _raw(root / "proc/cpuinfo")
-    fields = dict(re.findall(r"^(\S.*?)\s*:\s*(.*)$", text, re.M))
-    model = _clean(fields.get("model name", ""))
-    cpu = _put(node, "cpu", {
-        "count": str(len(re.findall(r"^processor\s*:", text, re.M)) or 1),
-        "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
-        "model": model,
-        "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
-        "arch": os.uname().machine,
-    })
-    for flag in sorted(FLAGS & set(fields.get("flags", "").split())):
-        SubElement(cpu, "flag").text = flag
 
 
 def _mhz(root: Path, model: str, measured: str) -> int:

@@ -95,15 +95,12 @@ class Listener:
             return {}
         for name in {*nics} - self._joined:
             with suppress(OSError):  # it is gone again
-                self._join(self._socket, name)
+                # NICs drop frames to groups that nobody has joined.
+                wish = struct.pack("iHH8s", socket.if_nametoindex(name), _MULTICAST, len(GROUP), GROUP)
+                self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
+                self._joined.add(name)
         self._drain(self._socket)
         return dict(self._seen)
-
-    def _join(self, listener: socket.socket, name: str) -> None:
-        """NICs drop frames to groups that nobody has joined."""
-        wish = struct.pack("iHH8s", socket.if_nametoindex(name), _MULTICAST, len(GROUP), GROUP)
-        listener.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
-        self._joined.add(name)
 
     def _drain(self, listener: socket.socket) -> None:
         for _ in range(MOST):

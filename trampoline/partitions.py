@@ -146,13 +146,10 @@ class Gpt:
         _put(disk, 1, self._header(1, last, self.entries_at, *common))
         _put(disk, 0, _protective(disk.read(disk.sector, 0), sectors))
         if self.alternate not in (0, last):
-            self._forget(disk)
-
-    def _forget(self, disk: Disk) -> None:
-        """Erase the backup header that an image smaller than the disk has left in the disk's middle."""
-        inside = any(entry.first <= self.alternate <= entry.last for entry in self.entries.values())
-        if not inside and disk.read(8, self.alternate * disk.sector) == b"EFI PART":
-            _put(disk, self.alternate, bytes(disk.sector))
+            # Erase the backup header that an image smaller than the disk has left in the disk's middle.
+            inside = any(entry.first <= self.alternate <= entry.last for entry in self.entries.values())
+            if not inside and disk.read(8, self.alternate * disk.sector) == b"EFI PART":
+                _put(disk, self.alternate, bytes(disk.sector))
 
     def _array(self) -> bytes:
         array = bytearray(self.count * self.entry_size)

@@ -48,27 +48,19 @@ def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
         body += content.ljust(count * cluster, b"\0")
     if len(chain) - 2 > clusters or len(directory) > root * sector:
         raise ValueError("the files do not fit")
-    table = (_fat16(chain) if wide else _fat12(chain)).ljust(fat_sectors * sector, b"\0")
-    boot = _boot_sector(sector, per_cluster, sectors, fat_sectors, wide)
-    return (boot + table + table + bytes(directory).ljust(root * sector, b"\0") + bytes(body)).ljust(size, b"\0")
-
-
-def _boot_sector(sector: int, per_cluster: int, sectors: int, fat_sectors: int, wide: bool) -> bytes:
+    table = (struct.pack(f"<{len(chain)}H", *chain) if wide else _fat12(chain)).ljust(fat_sectors * sector, b"\0")
     small = sectors if sectors < 1 << 16 else 0
     head = struct.pack("<3s8sHBHBHHBHHHII", b"\xeb\x3c\x90", b"COD     ", sector, per_cluster, 1, 2, _ROOT_ENTRIES,
                        small, 0xF8, fat_sectors, 63, 255, 0, 0 if small else sectors)
     head += struct.pack("<BBB4s11s8s", 0x80, 0, 0x29, os.urandom(4), LABEL, b"FAT16   " if wide else b"FAT12   ")
-    return (head.ljust(510, b"\0") + b"\x55\xaa").ljust(sector, b"\0")
+    boot = (head.ljust(510, b"\0") + b"\x55\xaa").ljust(sector, b"\0")
+    return (boot + table + table + bytes(directory).ljust(root * sector, b"\0") + bytes(body)).ljust(size, b"\0")
 
 
 def _fat12(chain: list[int]) -> bytes:
     """Twelve bits each, two in three bytes."""
     pairs = [link & 0xFFF for link in (*chain, *[0] * (len(chain) % 2))]
     return b"".join((low | high << 12).to_bytes(3, "little") for low, high in zip(pairs[::2], pairs[1::2], strict=True))
-
-
-def _fat16(chain: list[int]) -> bytes:
-    return struct.pack(f"<{len(chain)}H", *chain)
 
 
 def _label() -> bytes:

@@ -55,7 +55,10 @@ def _erase(target: Target, meter: Meter) -> None:
     queue = Path("/sys/class/block", os.path.basename(os.path.realpath(target.path)), "queue")
     promised = _number(queue / "write_zeroes_max_bytes") > 0
     if promised or not (_number(queue / "discard_max_bytes") and _discard(target, meter)):
-        _overwrite(target, meter)
+        for at in range(0, target.size, _STEP):
+            length = min(_STEP, target.size - at)
+            target.zero(at, length)
+            meter.add(length)
     target.flush()
     if (found := data_at(target, _FEW)) is not None:
         raise PrimeError(f"the disk {target.path} still shows data at byte {found} after it was erased")
@@ -76,13 +79,6 @@ def _discard(target: Target, meter: Meter) -> bool:
         pass  # it says that it can, and cannot
     meter.add(before - meter.done)
     return False
-
-
-def _overwrite(target: Target, meter: Meter) -> None:
-    for at in range(0, target.size, _STEP):
-        length = min(_STEP, target.size - at)
-        target.zero(at, length)
-        meter.add(length)
 
 
 def data_at(target: Target, samples: int) -> int | None:

@@ -39,8 +39,15 @@ def findings(context: Context) -> Iterator[Finding]:
     if known is None:
         yield Finding("power", UNSEEN, "the database does not tell which machines there are")
         return
-    asked = _spread([(node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
-                     for node in known if node.power_driver not in ("none", "wol") and node.power_address])
+    machines = [(node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
+                for node in known if node.power_driver not in ("none", "wol") and node.power_address]
+    seen: Counter[Any] = Counter()
+    ranked: list[tuple[int, int, Any]] = []
+    for machine in machines:
+        ranked.append((seen[machine[1], machine[3]], len(ranked), machine))
+        seen[machine[1], machine[3]] += 1
+    # Of each driver and account as evenly as can be.
+    asked = [machine for *_, machine in sorted(ranked, key=lambda each: each[:2])[:MOST]]
     if not known:  # a site without machines: rules that name one machine can be tried
         asked = [(f"rule {rule.match}", rule.driver, rule.address, rule.account, None) for rule in site.power
                  if rule.driver not in ("none", "wol") and rule.address and "{" not in rule.address]
@@ -64,16 +71,6 @@ def _nodes(settings: Settings) -> list[Node] | None:
         return None
     finally:
         engine.dispose()
-
-
-def _spread(machines: list[Any]) -> list[Any]:
-    """Return at most `MOST` of the machines, as evenly as can be of each driver and account."""
-    seen: Counter[Any] = Counter()
-    ranked: list[tuple[int, int, Any]] = []
-    for machine in machines:
-        ranked.append((seen[machine[1], machine[3]], len(ranked), machine))
-        seen[machine[1], machine[3]] += 1
-    return [machine for *_, machine in sorted(ranked, key=lambda each: each[:2])[:MOST]]
 
 
 def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:

@@ -57,7 +57,19 @@ def make(namespace: str, spec: LabSpec) -> None:
     _sysctl(namespace, *(f"net.ipv6.conf.{name}.disable_ipv6=1" for name in silent))
     _batch(namespace, ["link set port0 up", "link set port1 up", *(f"link set {b} up" for b in bridges.values())])
     for router in routers(namespace, spec):
-        _make_router(namespace, spec, router, bridges[router.network])
+        bridge = bridges[router.network]
+        _ip("netns", "add", router.namespace)
+        for side, on in (("near", BRIDGE), ("far", bridge)):
+            outer = f"{side}{bridge[2:]}"
+            _ip("-n", router.namespace, "link", "add", side, "type", "veth", "peer", "name", outer, "netns", namespace)
+            _batch(namespace, [f"link set {outer} master {on} up"])
+            _sysctl(namespace, f"net.ipv6.conf.{outer}.disable_ipv6=1")
+        _sysctl(router.namespace, "net.ipv4.ip_forward=1", "net.ipv6.conf.all.disable_ipv6=1")
+        server = IPv4Interface(spec.address).ip
+        _batch(router.namespace, [
+            "link set lo up", f"addr add {router.near} brd + dev near", f"addr add {router.far} brd + dev far",
+            "link set near up", "link set far up", f"route add default via {server}"])
+        _batch(namespace, [f"route add {router.far.network} via {router.near.ip}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +98,6 @@ def start_relay(router: Router, server: str, log: Path) -> subprocess.Popen[byte
     argv = inside(router.namespace, [RELAY, "-4", "-d", "--no-pid", "-iu", "near", "-id", "far", server])
     with open(log, "ab") as file:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
-
-
-def _make_router(namespace: str, spec: LabSpec, router: Router, bridge: str) -> None:
-    _ip("netns", "add", router.namespace)
-    for side, on in (("near", BRIDGE), ("far", bridge)):
-        outer = f"{side}{bridge[2:]}"
-        _ip("-n", router.namespace, "link", "add", side, "type", "veth", "peer", "name", outer, "netns", namespace)
-        _batch(namespace, [f"link set {outer} master {on} up"])
-        _sysctl(namespace, f"net.ipv6.conf.{outer}.disable_ipv6=1")
-    _sysctl(router.namespace, "net.ipv4.ip_forward=1", "net.ipv6.conf.all.disable_ipv6=1")
-    server = IPv4Interface(spec.address).ip
-    _batch(router.namespace, [
-        "link set lo up", f"addr add {router.near} brd + dev near", f"addr add {router.far} brd + dev far",
-        "link set near up", "link set far up", f"route add default via {server}"])
-    _batch(namespace, [f"route add {router.far.network} via {router.near.ip}"])
 
 
 def all_of(namespace: str) -> list[str]:

@@ -80,7 +80,15 @@ def decode(data: bytes) -> Packet:
     head: Any = _HEAD.unpack_from(data)
     options = _options({}, data, _HEAD.size + 4)
     if OVERLOAD in options:
-        options = _overloaded(options, sname=head[12], file=head[13])
+        # RFC 2132 §9.3; the order of the fields is RFC 3396's.
+        what = options.pop(OVERLOAD)
+        if what not in (b"\1", b"\2", b"\3"):
+            raise DecodeError("option 52 has no meaning")
+        if what[0] & 1:
+            options = _options(options, head[13], 0)
+        if what[0] & 2:
+            options = _options(options, head[12], 0)
+        options.pop(OVERLOAD, None)
     return Packet._make((*head, options))
 
 
@@ -99,19 +107,6 @@ def _options(options: dict[int, bytes], data: bytes, at: int) -> dict[int, bytes
         value = data[at + 2:after]
         options[code] = options[code] + value if code in options else value
         at = after
-    return options
-
-
-def _overloaded(options: dict[int, bytes], sname: bytes, file: bytes) -> dict[int, bytes]:
-    """RFC 2132 §9.3; the order of the fields is RFC 3396's."""
-    what = options.pop(OVERLOAD)
-    if what not in (b"\1", b"\2", b"\3"):
-        raise DecodeError("option 52 has no meaning")
-    if what[0] & 1:
-        options = _options(options, file, 0)
-    if what[0] & 2:
-        options = _options(options, sname, 0)
-    options.pop(OVERLOAD, None)
     return options
 
 

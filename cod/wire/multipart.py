@@ -46,9 +46,14 @@ class FileForm:
         """What of the file is in the next bytes of the body. Raises BadForm."""
         self._taken += len(data)
         if self.size is None:
-            data = self._begin(data)
-        if self.size is None:
-            return b""
+            self._early += data
+            while self.size is None and self._field():
+                pass
+            if self.size is None:
+                if len(self._early) > MOST:
+                    raise BadForm("the fields before the file are too long")
+                return b""
+            data, self._early = self._early, b""  # what has come of the file
         own = data[:self.size - self._given]
         self._given += len(own)
         self._rest += data[len(own):]
@@ -62,16 +67,6 @@ class FileForm:
         """All has come. Raises BadForm if something else than one file was at the end."""
         if self.size is None or self._given != self.size or self._rest != self._closing:
             raise BadForm(_LAST)
-
-    def _begin(self, data: bytes) -> bytes:
-        """Read fields until the file's begins; what has come of the file."""
-        self._early += data
-        while self.size is None and self._field():
-            pass
-        if self.size is None and len(self._early) > MOST:
-            raise BadForm("the fields before the file are too long")
-        left, self._early = (self._early, b"") if self.size is not None else (b"", self._early)
-        return left
 
     def _field(self) -> bool:
         """Take the next field out of `_early`, if it is all there; of the file, its headers."""

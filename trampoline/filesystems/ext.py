@@ -121,7 +121,13 @@ def _u16(data: bytes, at: int) -> int:
 
 def _used(read: Read, about: Super) -> Iterator[Extent]:
     block = about.block
-    groups = _groups(read, about)
+    length, wide = about.descriptor_bytes, about.descriptor_bytes >= 64
+    table = read(about.groups * length, (about.first + 1) * about.block)
+    groups = []
+    for at in range(0, about.groups * length, length):
+        bitmap, inodes, nodes, flags = struct.unpack_from("<III6xH", table, at)
+        high = struct.unpack_from("<III", table, at + 32) if wide else (0, 0, 0)
+        groups.append(Group(bitmap | high[0] << 32, inodes | high[1] << 32, nodes | high[2] << 32, flags))
     logged = _logged(read, about, groups)
     yield 0, (about.first + 1) * block
     for number, group in enumerate(groups):
@@ -134,17 +140,6 @@ def _used(read: Read, about: Super) -> Iterator[Extent]:
         bitmaps = ([_block(read, block, group.bitmap)] if made else []) + logged.get(group.bitmap, [])
         for start, stop in runs(bitmaps, min(about.per_group, about.blocks - first)):
             yield (first + start) * block, (first + stop) * block
-
-
-def _groups(read: Read, about: Super) -> list[Group]:
-    length, wide = about.descriptor_bytes, about.descriptor_bytes >= 64
-    table = read(about.groups * length, (about.first + 1) * about.block)
-    groups = []
-    for at in range(0, about.groups * length, length):
-        bitmap, inodes, nodes, flags = struct.unpack_from("<III6xH", table, at)
-        high = struct.unpack_from("<III", table, at + 32) if wide else (0, 0, 0)
-        groups.append(Group(bitmap | high[0] << 32, inodes | high[1] << 32, nodes | high[2] << 32, flags))
-    return groups
 
 
 def runs(bitmaps: list[bytes], count: int) -> Iterator[tuple[int, int]]:
@@ -185,14 +180,11 @@ def _logged(read: Read, about: Super, groups: list[Group]) -> dict[int, list[byt
     for number, data in jbd2.logged(lambda at: _block(read, about.block, places[at]), len(places), about.block, wanted):
         logged.setdefault(number, []).append(data)
     for data in logged.pop(about.first, []):
-        _check_size(data[_SUPER if about.block > _SUPER else 0 :], about)
+        # It may have been grown just before; then the groups that are new are not known here.
+        super_ = data[_SUPER if about.block > _SUPER else 0 :]
+        if (_u32(super_, 4) | (_u32(super_, 0x150) << 32 if about.incompat & _64BIT else 0)) != about.blocks:
+            raise Unknown
     return logged
-
-
-def _check_size(super_: bytes, about: Super) -> None:
-    """It may have been grown just before; then the groups that are new are not known here."""
-    if (_u32(super_, 4) | (_u32(super_, 0x150) << 32 if about.incompat & _64BIT else 0)) != about.blocks:
-        raise Unknown
 
 
 def _file(read: Read, about: Super, groups: list[Group], inode: int) -> Iterator[int]:

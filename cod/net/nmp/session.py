@@ -190,14 +190,10 @@ class Session(Line):
             if isinstance(value, Result):
                 server.effects(value.effects)
                 value = value.value
-            self._note(message.verb, body, speaker)
+            if isinstance(body, b.RequestNodes | b.ReclaimAnswer) and body.reason:
+                about = f"{message.verb} {body.key if isinstance(body, b.RequestNodes) else body.reclaim}"
+                self._server.quiet.info((speaker.vcluster, about), f"VCM of {speaker.vcluster}: {about}: {body.reason}")
             self.answer(shape(value), message.id)
-
-    def _note(self, verb: str, body: b.Body, speaker: Speaker) -> None:
-        """Why it does what it does, for the operator."""
-        if isinstance(body, b.RequestNodes | b.ReclaimAnswer) and body.reason:
-            about = f"{verb} {body.key if isinstance(body, b.RequestNodes) else body.reclaim}"
-            self._server.quiet.info((speaker.vcluster, about), f"VCM of {speaker.vcluster}: {about}: {body.reason}")
 
     async def _acknowledged(self, ack: b.Ack, speaker: Speaker) -> None:
         if ack.sequence > self.sent:

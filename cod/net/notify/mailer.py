@@ -67,7 +67,10 @@ class Talk:
             try:
                 return _some(line.sendmail(self._mail.sender, list(to), text))
             finally:
-                _leave(line)
+                # Say goodbye; what is said in return changes nothing.
+                with suppress(OSError, ValueError):
+                    line.quit()
+                line.close()
         except smtplib.SMTPRecipientsRefused as error:
             raise Unsent(_some(error.recipients), lasting=all(_final(code) for code, _ in error.recipients.values())
                          ) from None
@@ -132,13 +135,6 @@ class _Plain(_Known, smtplib.SMTP):
 
 class _Tls(_Known, smtplib.SMTP_SSL):
     """With TLS from the first byte."""
-
-
-def _leave(line: smtplib.SMTP) -> None:
-    """Say goodbye; what is said in return changes nothing."""
-    with suppress(OSError, ValueError):
-        line.quit()
-    line.close()
 
 
 def _plain(password: str) -> str:

@@ -66,7 +66,11 @@ class Webhooks:
             raise
         except Exception as error:
             raise Unsent(_why(error), dead=True) from None
-        _judge(code)
+        said = f"the webhook answered {code} {http.RESPONSES.get(code, b'').decode()}".rstrip()
+        if 300 <= code <= 399:
+            raise Unsent(f"{said}: redirects are not followed", dead=True)
+        if not 200 <= code <= 299:  # 4xx may be about this notice alone
+            raise Unsent(said, dead=code >= 500 or code in CALM)
         return ""
 
     async def _post(self, url: str, headers: dict[str, str], content: bytes) -> int:
@@ -182,15 +186,6 @@ class Limited(ProtocolWrapper):
 
 
 # ---------------------------------------------------------------- what came of it
-
-
-def _judge(code: int) -> None:
-    """Was that answer a yes? Raises `Unsent`."""
-    said = f"the webhook answered {code} {http.RESPONSES.get(code, b'').decode()}".rstrip()
-    if 300 <= code <= 399:
-        raise Unsent(f"{said}: redirects are not followed", dead=True)
-    if not 200 <= code <= 299:  # 4xx may be about this notice alone
-        raise Unsent(said, dead=code >= 500 or code in CALM)
 
 
 def _why(error: Exception) -> str:

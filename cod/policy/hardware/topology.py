@@ -66,7 +66,12 @@ class Proposal:
 def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
     """A proposal for all nodes that are in no block. `blocks` are the names of those there are."""
     seen = sorted(sightings, key=lambda each: each.node)
-    switches = _switches(seen)
+    # Some remote ids stand for one switch that nodes see by LLDP.
+    named: dict[str, set[str]] = defaultdict(set)
+    for each in seen:
+        if each.remote and each.switch:
+            named[each.remote].add(each.switch)
+    switches = {remote: names.pop() for remote, names in named.items() if len(names) == 1}
     groups: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     unknown = []
     for each in seen:
@@ -90,15 +95,6 @@ def _together(one: Proposed | None, other: Proposed) -> Proposed:
         return other
     places = sorted((*one.places, *other.places), key=lambda place: place.node)
     return replace(one, about=f"{one.about}, {other.about}", places=tuple(places))
-
-
-def _switches(seen: Sequence[Sighting]) -> Mapping[str, str]:
-    """Remote ids that stand for one switch that nodes see by LLDP."""
-    named: dict[str, set[str]] = defaultdict(set)
-    for each in seen:
-        if each.remote and each.switch:
-            named[each.remote].add(each.switch)
-    return {remote: names.pop() for remote, names in named.items() if len(names) == 1}
 
 
 def _key(each: Sighting, switches: Mapping[str, str]) -> tuple[str, str] | None:
