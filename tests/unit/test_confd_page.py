@@ -15,7 +15,7 @@ from cod.net.confd.server import USUAL
 from cod.policy.nodes import lifecycle
 from cod.wire import xmldoc
 from cod.wire.confd import protocol
-from cod.wire.confd.messages import _DECODERS, Heartbeat, decode
+from cod.wire.confd.messages import _KINDS, Heartbeat, decode
 from cod.wire.confd.protocol import AgentSide, Secret, ServerSide, verifier
 
 PAGE = (Path(__file__).parents[2] / "docs" / "confd.md").read_text()
@@ -30,7 +30,7 @@ def test_the_examples_are_valid(example: str) -> None:
 
 
 def test_every_message_has_an_example() -> None:
-    assert {xmldoc.parse(example.encode(), "confd").tag for example in EXAMPLES} == set(_DECODERS)
+    assert {xmldoc.parse(example.encode(), "confd").tag for example in EXAMPLES} == set(_KINDS)
 
 
 def document(tag: str) -> bytes:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
 from cod.orders import Deposit, ImageSource, Order, Partition
@@ -120,90 +120,81 @@ FROM_SERVER = (Order, Heartbeat, Ack, Error)
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def _text(value: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", value)
+# What a field's type makes of its value, and of the attribute of its name.
+_WRITTEN: dict[Any, Callable[[Any], str]] = {
+    "str": lambda text: _FORBIDDEN.sub("\ufffd", text), "int": str, "bytes": bytes.hex,
+    "float": lambda number: repr(float(number)), "bool": lambda yes: "true" if yes else "false"}
+_READ: dict[Any, Callable[[str], Any]] = {
+    "str": str, "int": int, "bytes": bytes.fromhex, "float": float, "bool": "true".__eq__}
+_LEFT_OUT = ("boot", "sector")  # where they say nothing: agents of former versions do not know them
+_AS_TEXT = ("reason",)
 
 
-def _element(tag: str, text: str = "", **attributes: Any) -> ET.Element:
-    element = ET.Element(tag, {name: _value(value) for name, value in attributes.items()})
-    element.text = _text(text) or None
+def _element(tag: str, text: str = "", **attributes: str) -> ET.Element:
+    element = ET.Element(tag, {name: _WRITTEN["str"](value) for name, value in attributes.items()})
+    element.text = _WRITTEN["str"](text) or None
     return element
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _text(repr(float(value)) if isinstance(value, float) else str(value))
+def _written(tag: str, record: Any) -> ET.Element:
+    """The element with the record's plain fields as attributes."""
+    element = _element(tag, getattr(record, "reason", "")[:SENTENCE])
+    for each in fields(record):
+        value = getattr(record, each.name)
+        if each.type in _WRITTEN and each.name not in _AS_TEXT and (value or each.name not in _LEFT_OUT):
+            element.set(each.name, _WRITTEN[each.type](value))
+    return element
+
+
+def _read(kind: Any, element: Any, **more: Any) -> Any:
+    """The record with the element's attributes in its plain fields, and `more`."""
+    get = element.attrib
+    plain = {each.name: (element.text or "") if each.name in _AS_TEXT else _READ[each.type](get[each.name])
+             for each in fields(kind) if each.type in _READ and (each.name not in _LEFT_OUT or each.name in get)}
+    return kind(**plain, **more)
 
 
 def encode(message: Message) -> bytes:
     """The message as an XML document, UTF-8, without a declaration."""
-    return ET.tostring(_ENCODERS[type(message)](message), "unicode").encode()
+    own = _ENCODERS.get(type(message))
+    return ET.tostring(own(message) if own else _written(type(message).__name__.lower(), message), "unicode").encode()
 
 
 def decode(element: Any) -> Message:
     """The message that a root element stands for. Raises ValueError or KeyError."""
     tag = element.tag
-    if tag not in _DECODERS:
+    if tag not in _KINDS:
         raise ValueError(f"unknown message {tag!r:.40}")
-    return _DECODERS[tag](element)
+    message: Message = _DECODERS[tag](element) if tag in _DECODERS else _read(_KINDS[tag], element)
+    return message
 
 
-# ---------------------------------------------------------------- orders
+# ---------------------------------------------------------------- messages with elements inside
 
 
 def order_element(order: Order) -> ET.Element:
     """An order as XML."""
-    root = _element("order", id=order.id, action=order.action, disk=order.disk, wipe=order.wipe, verify=order.verify,
-                    table=order.table)
-    if order.sector:
-        root.set("sector", str(order.sector))
-    for p in order.partitions:
-        root.append(_element("partition", number=p.number, size=p.size, type=p.type, name=p.name))
-        if p.boot:
-            root[-1].set("boot", "true")
-    root.extend(_element("image", target=i.target, url=i.url, compression=i.compression, digest=i.digest, size=i.size,
-                         installer=i.installer, installer_digest=i.installer_digest) for i in order.images)
+    root = _written("order", order)
+    root.extend(_written("partition", each) for each in order.partitions)
+    root.extend(_written("image", each) for each in order.images)
     root.extend(_element("seed", b64encode(text.encode()).decode(), name=name) for name, text in order.seed.items())
     root.extend(_element("keep", serial) for serial in order.keep)
     if order.deposit:
-        root.append(_element("deposit", url=order.deposit.url, secret=order.deposit.secret, least=order.deposit.least))
+        root.append(_written("deposit", order.deposit))
     return root
 
 
 def order_from(element: Any) -> Order:
     """An order from its XML."""
-    get = element.attrib
-    return Order(
-        id=get["id"], action=get["action"], disk=get["disk"], wipe=get["wipe"] == "true",
-        verify=get["verify"] == "true", table=get["table"],
-        partitions=tuple(_partition(e.attrib) for e in element.iterfind("partition")),
-        images=tuple(_image(e.attrib) for e in element.iterfind("image")),
+    deposit = element.find("deposit")
+    order: Order = _read(
+        Order, element,
+        partitions=tuple(_read(Partition, each) for each in element.iterfind("partition")),
+        images=tuple(_read(ImageSource, each) for each in element.iterfind("image")),
         seed={e.attrib["name"]: b64decode(e.text or "", validate=True).decode() for e in element.iterfind("seed")},
         keep=tuple(e.text or "" for e in element.iterfind("keep")),
-        deposit=_deposit(element.find("deposit")), sector=int(get.get("sector", "0")))
-
-
-def _partition(get: Mapping[str, str]) -> Partition:
-    return Partition(int(get["number"]), int(get["size"]), get["type"], get["name"],
-                     get.get("boot") == "true")
-
-
-def _deposit(element: Any) -> Deposit | None:
-    if element is None:
-        return None
-    get = element.attrib
-    return Deposit(get["url"], get["secret"], int(get["least"]))
-
-
-def _image(get: Mapping[str, str]) -> ImageSource:
-    return ImageSource(get["target"], get["url"], get["compression"], get["digest"], int(get["size"]),
-                       get["installer"], get["installer_digest"])
-
-
-# ---------------------------------------------------------------- each message, both ways
+        deposit=None if deposit is None else _read(Deposit, deposit))
+    return order
 
 
 def _report(message: Report) -> ET.Element:
@@ -230,55 +221,30 @@ def _copy(element: Any) -> ET.Element:  # tells nothing of which library parsed 
 
 
 def _done(message: Done) -> ET.Element:
-    root = _element("done", order=message.order)
-    root.extend(_element("figure", name=name, value=float(value)) for name, value in message.figures.items())
+    root = _written("done", message)
+    root.extend(_element("figure", name=name, value=repr(float(value))) for name, value in message.figures.items())
     return root
 
 
-def _done_from(element: Any) -> Done:
-    return Done(element.attrib["order"],
-                {e.attrib["name"]: float(e.attrib["value"]) for e in element.iterfind("figure")})
+def _hello(message: Hello) -> ET.Element:
+    root = _element("hello", version=str(VERSION))
+    root.attrib.update(_written("hello", message).attrib)
+    return root
 
 
-def _hello_from(element: Any) -> Hello:
-    get = element.attrib
-    if get["version"] != str(VERSION):
-        raise ValueError(f"protocol version {get['version']!r:.20}; this is {VERSION}")
-    return Hello(get["id"], get["mac"], bytes.fromhex(get["nonce"]))
+def _hello_from(element: Any) -> Any:
+    if element.attrib["version"] != str(VERSION):
+        raise ValueError(f"protocol version {element.attrib['version']!r:.20}; this is {VERSION}")
+    return _read(Hello, element)
 
 
-def _progress_from(element: Any) -> Progress:
-    get = element.attrib
-    return Progress(get["order"], get["phase"], int(get["done"]), int(get["total"]), float(get["rate"]))
-
-
+_KINDS = {kind.__name__.lower(): kind for kind in get_args(Message)}
 _ENCODERS: dict[type, Callable[[Any], ET.Element]] = {
-    Hello: lambda m: _element("hello", version=VERSION, id=m.id, mac=m.mac, nonce=m.nonce),
-    Challenge: lambda m: _element("challenge", salt=m.salt, nonce=m.nonce),
-    Proof: lambda m: _element("proof", value=m.value),
-    Welcome: lambda m: _element("welcome", proof=m.proof, node=m.node, heartbeat=float(m.heartbeat)),
-    Report: _report,
-    Order: order_element,
-    Progress: lambda m: _element("progress", order=m.order, phase=m.phase, done=m.done, total=m.total,
-                                 rate=float(m.rate)),
-    Done: _done,
-    Failed: lambda m: _element("failed", m.reason[:SENTENCE], order=m.order),
-    Heartbeat: lambda m: _element("heartbeat"),
-    Ack: lambda m: _element("ack", order=m.order),
-    Error: lambda m: _element("error", m.reason[:SENTENCE], code=m.code),
-}
-
+    Hello: _hello, Report: _report, Order: order_element, Done: _done}
 _DECODERS: dict[str, Callable[[Any], Message]] = {
     "hello": _hello_from,
-    "challenge": lambda e: Challenge(bytes.fromhex(e.attrib["salt"]), bytes.fromhex(e.attrib["nonce"])),
-    "proof": lambda e: Proof(bytes.fromhex(e.attrib["value"])),
-    "welcome": lambda e: Welcome(bytes.fromhex(e.attrib["proof"]), e.attrib["node"], float(e.attrib["heartbeat"])),
     "report": _report_from,
     "order": order_from,
-    "progress": _progress_from,
-    "done": _done_from,
-    "failed": lambda e: Failed(e.attrib["order"], e.text or ""),
-    "heartbeat": lambda e: Heartbeat(),
-    "ack": lambda e: Ack(e.attrib["order"]),
-    "error": lambda e: Error(e.attrib["code"], e.text or ""),
+    "done": lambda e: _read(Done, e, figures={
+        each.attrib["name"]: float(each.attrib["value"]) for each in e.iterfind("figure")}),
 }
