@@ -17,11 +17,10 @@ from cod.flows.people.access import guarded, noted
 from cod.flows.replies import Repeated
 from cod.model import Result, Who, field_error
 from cod.web import routes
-from cod.web.audit_changes import change
+from cod.web.changes import change, tagged
 from cod.web.conditions import Conditions, Tagged
 from cod.web.context import Context
 from cod.web.errors import READS_ONLY, HttpProblem
-from cod.web.locations import tagged
 from cod.web.routes import B, Call, Flow, N, Q, Route, V
 
 P = ParamSpec("P")

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from cod.web.changes import links, pattern
 from cod.web.conditions import keyed, twin
-from cod.web.locations import links, pattern
 from cod.web.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.web.resources import ROUTES
 from cod.web.resources.server import Problem

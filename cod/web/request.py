@@ -1,304 +1,319 @@
-"""The answer to a request to the REST API: the route, the flow, the reply or the problem.
+"""A request to the web server: what it asks for, who sends it, where its body goes, and how an answer is sent.
 
-Every answer that is not a success is a problem document (RFC 9457).
+A request is all of these for every kind of body. What differs is its `Body`, chosen once when the headers are there
+(`web.server.body_of`): in memory (`web.api`), a piece of an upload, or a form with a file (`web.uploads`). What is
+refused on the way is answered when the request is all there, so that the client can hear why.
+
+Every answer of the API that is not a success is a problem document (RFC 9457).
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
+import socket
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Any
-from urllib.parse import parse_qsl
 
-from pydantic import BaseModel
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.web import http
 
-from cod.flows.replies import Repeated
-from cod.model import Upload, Who
-from cod.web import openapi
-from cod.web.calls import carry_out, checked, permit, reply
-from cod.web.conditions import (
-    CSV,
-    TEXT,
-    Conditions,
-    Tagged,
-    as_json,
-    encoded,
-    fits,
-    gzips,
-    packed_tag,
-    tag,
-    tags,
-    wants_csv,
-    wants_text,
-)
+from cod.flows.people import tokens
+from cod.flows.people.signin import Session
+from cod.model import Who
+from cod.web.conditions import as_json, fits, gzips, packed_tag, tag
 from cod.web.context import Context
-from cod.web.errors import HttpProblem
-from cod.web.events import EventStream
-from cod.web.locations import place
-from cod.web.models import NoQuery, Nothing
+from cod.web.errors import HttpProblem, unexpected
+from cod.web.openapi import PREFIX
 from cod.web.portal import sessions
 from cod.web.portal.answers import SECURITY, Answer, PageRequest, check_host, same_origin
 from cod.web.portal.front import Portal
 from cod.web.resources import ROUTES
-from cod.web.resources.server import EventQuery
-from cod.web.routes import Route, find, number, unquoted
-from cod.web.streaming import shown
-from cod.web.uploads import tus
-from cod.web.uploads.form import FormRequest
+from cod.web.routes import Route, find, unquoted
 
-TITLES = {one.value: one.phrase for one in HTTPStatus} | {460: "Checksum Mismatch"}  # the last one is of tus
 WORTH_PACKING = 1400  # bytes: what fits into one packet comes no sooner for being smaller
 FASTEST = 1  # of zlib's levels: a large list is packed while others wait
 log = logging.getLogger("cod.api")
 
 
-class ApiRequest(FormRequest):
-    """One request, answered when it is all there. `portal`: of pages and forms; None: there are none on this port."""
+class Body(ABC):
+    """Takes the body of a request as it arrives, and answers the request when all of it is there.
 
-    def __init__(self, context: Context, portal: Portal | None, channel: Any) -> None:
-        super().__init__(context, channel)
-        self.portal = portal
+    swallows  bytes of a body that is refused which are read on, so that the client can hear why
+    quiet     a success is not worth a line in the log
+    """
 
-    async def _answer(self) -> None:
-        if self.portal and self._is_form():
-            return self._send_page(await self._form_answer(self._asked()))
-        if self.portal and is_page(self.path) and self.getHeader("authorization") is None:
-            return self._send_page(await self.portal.answer(self._asked(), self._refusal))
+    swallows = 2**24
+    quiet = False
+
+    def __init__(self, request: ApiRequest) -> None:
+        self.request = request
+
+    def begin(self) -> None:  # noqa: B027 (nothing to do for many)
+        """The headers are there; it is being found out who asks."""
+
+    @abstractmethod
+    def take(self, data: bytes) -> None:
+        """Take the next bytes, of a request that is not refused yet."""
+
+    @abstractmethod
+    def drop(self) -> int:
+        """The request is refused: forget what was gathered in memory; return how much that was."""
+
+    @abstractmethod
+    async def answer(self) -> None:
+        """Answer: all of the request is there, and it is known who asks."""
+
+    def leave(self) -> None:  # noqa: B027
+        """The connection is gone, or the answer is sent: let go of what the body holds."""
+
+
+class ApiRequest(http.Request):
+    """One request.
+
+    route, names  the API's route that is asked, None if none is, and what its path names; found once
+    methods       those that the path has where it has not the one that is asked
+    who           who asks, as soon as that is known
+    stranger      why that is nobody, where no token and no session was shown
+    refusal       why it will not be answered
+    portal        of pages and forms; None: there are none on this port
+    """
+
+    channel: Any
+    route: Route | None = None
+
+    def __init__(
+        self, context: Context, portal: Portal | None, channel: Any, body_of: Callable[[ApiRequest], Body]
+    ) -> None:
+        super().__init__(channel)
+        self.context, self.portal, self._body_of = context, portal, body_of
+        self._started = context.reactor.seconds()
+        self.body: Body | None = None
+        self.length: int | None = None
+        self.api_path = ""
+        self.names: dict[str, str] = {}
+        self.methods: list[str] = []
+        self.refusal: HttpProblem | None = None
+        self.stranger: HttpProblem | None = None
+        self.who: Who | None = None
+        self.session: Session | None = None
+        self.authentic: Deferred[None] | None = None
+        self.gone = False
+        self.headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        self._swallowed = 0
+        self.notifyFinish().addErrback(self._lost)
+
+    # ------------------------------------------------ the question
+
+    def getHeader(self, key: Any) -> Any:
+        """Return a header as Twisted does, but take bytes that are not UTF-8 as text instead of raising."""
+        if isinstance(key, bytes):
+            return super().getHeader(key)
+        values = self.requestHeaders.getRawHeaders(key.encode("ascii"))
+        return values[-1].decode(errors="replace") if values else None
+
+    @property
+    def address(self) -> str:
+        """Where it came from over TCP. Where COD itself has no TLS, a proxy on this host says so; others are not asked.
+        """
+        peer = str(self.channel.transport.getPeer().host)
+        told = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
+        if self.context.proxied and told:
+            with suppress(ValueError):
+                return str(ip_address(told)) if ip_address(peer).is_loopback else peer
+        return peer
+
+    @property
+    def verb(self) -> str:
+        """The method that decides what is done: HEAD is a GET whose body is not sent."""
+        return "GET" if self.method == b"HEAD" else self.method.decode("latin-1")
+
+    @property
+    def is_page(self) -> bool:
+        """Is it for a page or an asset, not for the API?"""
+        return not self.api_path and self.path not in (b"/metrics", b"/api", b"/api/")
+
+    def page_request(self, body: bytes) -> PageRequest:
+        """The request as the portal takes it."""
+        path, _, query = self.uri.decode("latin-1").partition("?")
+        return PageRequest(self.verb, unquoted(path), query, self.getHeader, body,
+                           sessions.visit(self.session, self.getHeader("cookie")), self.address)
+
+    # ------------------------------------------------ arriving
+
+    def gotLength(self, length: int | None) -> None:
+        """The headers are there: find out what is asked and by whom, and decide where the body goes."""
+        self.length = length
+        # Twisted tells a request its first line when the body is there, too.
+        self.method, self.uri = self.channel._command, self.channel._path
+        self.path = self.uri.partition(b"?")[0]
+        path = unquoted(self.path.decode("latin-1"))
+        self.api_path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else ""
+        self.body = self._body_of(self)
+        if self.api_path:
+            self.route, self.names, self.methods = find(ROUTES, self.verb, self.api_path)
+        if self.channel._version == b"HTTP/1.1" and len(self.requestHeaders.getRawHeaders(b"host", [])) != 1:
+            self.refuse(HttpProblem(400, "bad_request", "a request of HTTP/1.1 names its host once (RFC 9112, 3.2)"))
+        if all(map(self.requestHeaders.hasHeader, (b"content-length", b"transfer-encoding"))):
+            self.channel.persistent = False
+        self.authentic = ensureDeferred(self._authenticate())
+        self.body.begin()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """A piece of the body."""
+        assert self.body is not None
+        if self.refusal is None:
+            self.body.take(data)
+        else:
+            self.swallow(data)
+
+    def swallow(self, data: bytes) -> None:
+        """Count what comes of a body that is refused; there is an end to that."""
+        assert self.body is not None
+        self._swallowed += len(data)
+        if self._swallowed > self.body.swallows:
+            self.channel.loseConnection()
+
+    def refuse(self, wrong: HttpProblem) -> None:
+        """Answer with that, when all is there; the first refusal counts."""
+        assert self.body is not None
+        self.refusal = self.refusal or wrong
+        self._swallowed += self.body.drop()
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """The whole request is there. Unlike Twisted's own, this one looks into no form: bodies are JSON or files."""
+        self.clientproto = version
+        assert self.body is not None
+        assert self.authentic is not None
+        body = self.body
+        self.authentic.addCallback(lambda _none: ensureDeferred(body.answer()))
+        self.authentic.addErrback(self._broken)
+        self.authentic.addCallback(lambda _none: body.leave())
+
+    def _broken(self, failure: Any) -> None:
+        log.error("the answer to %s could not be sent", shown(self.path), exc_info=failure.value)
+        if not self.gone and not self.finished:
+            self.channel.loseConnection()
+
+    def _lost(self, _reason: Any) -> None:
+        self.gone = True
+        if self.body is not None:
+            self.body.leave()
+
+    # ------------------------------------------------ who asks
+
+    async def _authenticate(self) -> None:
         try:
-            if wrong := self._refusal or (self._stranger if not self._is_open() else None):
-                raise wrong
-            await self._dispatch(self._who or Who("nobody", address=self.address))
+            self.who = await self.caller()
         except HttpProblem as wrong:
-            self._problem(wrong)
+            if wrong.status == 401 and self.getHeader("authorization") is None:
+                self.stranger = wrong  # who may see the pages for signing in, and send their forms
+            else:
+                self.refuse(wrong)
         except Exception as error:
-            self._problem(tus.wrong(error, self._upload))
+            self.refuse(unexpected(error))
 
-    async def _dispatch(self, who: Who) -> None:
+    async def caller(self) -> Who:
+        """Return who sent it. Raises `HttpProblem` (401)."""
+        if self.context.local:
+            return Who(f"user:{_peer_name(self.channel)}", admin=True, local=True)
+        shown = self.getHeader("authorization")
+        if shown is None and (cookie := sessions.cookies(self.getHeader("cookie")).get(sessions.SESSION)):
+            self.session = await self.context.signin.session(
+                cookie, address=self.address, by_itself=_by_itself(self.path, self.uri))
+            if self.session is None:
+                raise HttpProblem(401, "unauthorised", "you are not signed in any more")
+            return self.session.who
+        kind, _, token = (shown or "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise HttpProblem(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
+        who = await self.context.pool.read(tokens.caller, token.strip(), self.address, self.context.clock(),
+                                           self.context.site.signin)
+        if who is None:
+            raise HttpProblem(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user "
+                              "has to sign in first")
+        return who
+
+    def permitted(self) -> Who:
+        """Return who asks. Raises `HttpProblem` for what is refused already, for strangers unless the route is open to
+        them, and unless what a browser asks for by its cookie comes from a page of ours."""
+        is_open = self.route is not None and self.route.open and self.getHeader("authorization") is None
+        if wrong := self.refusal or (None if is_open else self.stranger):
+            raise wrong
         if self.session:
-            self._check_script()
-        path, method = unquoted(self.path.decode("latin-1")), self._verb()
-        is_metrics = path == "/metrics"
-        if not path.startswith(openapi.PREFIX + "/") and not is_metrics:
-            raise HttpProblem(404, "not_found", f"there is nothing here; the API is below {openapi.PREFIX}/")
-        path = path.removeprefix(openapi.PREFIX)
-        route, names, methods = find(ROUTES, method, path)
-        if route is not None:
-            return await self._run(route, names, who)
-        other = self._others(who).get(path)
-        if other is not None and method == "GET":
-            return await other()
-        allowed = ["GET"] if other is not None else methods
-        if not allowed:
-            raise HttpProblem(404, "not_found", "there is no such resource; see /api/v1/openapi.json")
-        allowed += [*(["HEAD"] if "GET" in allowed else []), "OPTIONS"]
-        self._headers["Allow"] = ", ".join(allowed)
-        if method == "OPTIONS":
-            return self._send(204, b"")
-        raise HttpProblem(405, "method_not_allowed", f"{method} is not possible here, only {', '.join(allowed)}")
+            check_host(self.getHeader("host"), self.context.names)
+            visit = sessions.visit(self.session, self.getHeader("cookie"))
+            genuine = same_origin(self.getHeader) and visit.proves(self.getHeader("x-csrf-token") or "")
+            if self.verb != "GET" and not genuine:
+                raise HttpProblem(403, "form_expired", "a browser's script should send X-CSRF-Token, from a page of "
+                                  "this site")
+        return self.who or Who("nobody", address=self.address)
 
-    def _others(self, who: Who) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What can be read and is no route of the table, by path."""
-        found: dict[str, Callable[[], Awaitable[None]]] = {
-            "/openapi.json": self._document, "/events": partial(self._events, who),
-            "/metrics": partial(self._metrics, who)}
-        return found
+    # ------------------------------------------------ the answer
 
-    async def _metrics(self, who: Who) -> None:
-        if not who.admin:
-            raise HttpProblem(403, "forbidden", "only the site's administrators may do that")
-        self._query(None)
-        self._send_text(200, await self.context.metrics(), "text/plain; version=0.0.4; charset=utf-8")
-
-    async def _document(self) -> None:
-        self._query(None)
-        self._send_tagged(as_json(openapi.document()))
-
-    def _is_open(self) -> bool:
-        """Is it asked without a token, of a route for those who have not signed in yet?"""
-        path = unquoted(self.path.decode("latin-1")).removeprefix(openapi.PREFIX)
-        route = find(ROUTES, self._verb(), path)[0]
-        return route is not None and route.open and self.getHeader("authorization") is None
-
-    def _check_script(self) -> None:
-        """Raise `HttpProblem` unless what a browser asks for by its cookie comes from a page of ours."""
-        check_host(self.getHeader("host"), self.context.names)
-        visit = sessions.visit(self.session, self.getHeader("cookie"))
-        genuine = same_origin(self.getHeader) and visit.proves(self.getHeader("x-csrf-token") or "")
-        if self._verb() != "GET" and not genuine:
-            raise HttpProblem(403, "form_expired", "a browser's script should send X-CSRF-Token, from a page of this "
-                              "site")
-
-    async def _run(self, route: Route, names: dict[str, str], who: Who) -> None:
-        if self._piece is not None:
-            return await self._end_piece(self._piece, who)
-        permit(route, who)
-        context = self.context
-        conditions = self._conditions(who)
-        body = self._body(route)
-        if route.upload:
-            self._check_upload(route, body)
-        ask = self._ask(route, who, names, body, self._query(route.query), conditions.key)
-        try:
-            value = await carry_out(context, route, ask, conditions)
-        finally:
-            if route.dear:
-                self._headers |= context.rations.told(who)
-        if isinstance(value, Repeated):
-            return self._repeat(route, names, value)
-        if isinstance(value, Tagged):
-            value = self._note_tag(value)
-        if isinstance(value, Upload):
-            value = await self._about_upload(route, value)
-        said = await reply(context, route, ask, value)
-        self._locate(route, names, said)
-        if said is None:
-            return self._send(204, b"")
-        if route.method != "GET":
-            return self._send_text(route.status, encoded(said), secret=route.secret)
-        if wants_csv(said, ask.query, self.getHeader("accept") or ""):
-            return self._send_tagged(said.csv().encode(), CSV, route.secret)
-        if wants_text(said, ask.query):
-            return self._send_tagged(said.as_text().encode(), TEXT, route.secret)
-        return self._send_tagged(encoded(said), secret=route.secret)
-
-    def _note_tag(self, value: Tagged) -> Any:
-        if value.tag:
-            self._headers["ETag"] = value.tag
-        return value.value
-
-    def _locate(self, route: Route, names: dict[str, str], said: Any) -> None:
-        """Say where the thing is that was made, or will be as was asked."""
-        path = place(route, names, said) if route.status in (201, 202) else ""
-        if path:
-            self._headers["Location"] = openapi.PREFIX + path
-
-    def _send_tagged(self, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
+    def send_tagged(self, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
         """The answer to a GET; or, where the client has it already, nothing."""
-        self._headers["ETag"] = tag(body)
+        self.headers["ETag"] = tag(body)
         if fits(self.getHeader("if-none-match"), body):
-            return self._send(304, b"")
-        return self._send_text(200, body, kind, secret)
+            return self.send(304, b"")
+        return self.send_text(200, body, kind, secret)
 
-    def _send_text(self, status: int, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
+    def send_text(self, status: int, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
         """An answer, by gzip where the client takes that. Not to a browser's session, nor with a secret in it: who can
         make a browser ask, and sees the length of the answer, would learn what is in it."""
         if len(body) >= WORTH_PACKING and not secret and self.session is None:
-            self._headers["Vary"] = "Accept-Encoding"
+            self.headers["Vary"] = "Accept-Encoding"
             if gzips(self.getHeader("accept-encoding") or ""):
                 body = gzip.compress(body, FASTEST, mtime=0)
-                self._headers["Content-Encoding"] = "gzip"
-                if status == 200 and "ETag" in self._headers and self._verb() == "GET":
-                    self._headers["ETag"] = packed_tag(self._headers["ETag"])
-        self._send(status, body, kind)
+                self.headers["Content-Encoding"] = "gzip"
+                if status == 200 and "ETag" in self.headers and self.verb == "GET":
+                    self.headers["ETag"] = packed_tag(self.headers["ETag"])
+        self.send(status, body, kind)
 
-    def _repeat(self, route: Route, names: dict[str, str], before: Repeated) -> None:
-        self._headers["Idempotency-Replayed"] = "true"
-        if route.reply is not None and not before.body:
-            raise HttpProblem(409, "shown_once", "this was done when it was asked first; what it made was a secret, "
-                              "which is "
-                              "shown once")
-        self._locate(route, names, json.loads(before.body) if before.body else None)
-        self._send_text(before.status, before.body.encode())
-
-    async def _events(self, who: Who) -> None:
-        query = self._query(EventQuery)
-        if self.method == b"HEAD":
-            return self._send(200, b"", "text/event-stream")
-        if refusal := self.context.hub.refusal(who):
-            raise HttpProblem(503, "busy", refusal)
-        last = self.getHeader("last-event-id") or ""
-        return await EventStream(self.context.hub, self, who, self.caller).start(
-            number(last) if query.after is None and last else query.after)
-
-    # ------------------------------------------------ pages
-
-    def _asked(self) -> PageRequest:
-        path, _, query = self.uri.decode("latin-1").partition("?")
-        return PageRequest(self._verb(), unquoted(path), query, self.getHeader, _whole(self.content),
-                           sessions.visit(self.session, self.getHeader("cookie")), self.address)
-
-    def _send_page(self, answer: Answer) -> None:
-        self._headers |= SECURITY | answer.headers
+    def send_page(self, answer: Answer) -> None:
+        """What the portal answers."""
+        self.headers |= SECURITY | answer.headers
         for line in answer.cookies:
             self.responseHeaders.addRawHeader("Set-Cookie", line)
-        self._send(answer.status, answer.body, answer.kind)
+        self.send(answer.status, answer.body, answer.kind)
 
-    # ------------------------------------------------ reading the question
-
-    def _conditions(self, who: Who) -> Conditions:
-        """The client's key in a form that fits a column and is nobody else's. Where it gives none the flow still gets
-        one, because a flow whose commit has an unknown outcome is run again."""
-        key, match = self.getHeader("idempotency-key"), self.getHeader("if-match")
-        told = [(self.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION]
-        question = hashlib.sha256(b"\n".join([self.method, self.uri, *told, _whole(self.content)])).hexdigest()
-        own = None if key is None else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
-        return Conditions(own, question, None if match is None else tags(match), tells=True)
-
-    def _body(self, route: Route) -> BaseModel | None:
-        if route.upload and route.body is None:
-            return None
-        if route.body is None and not _whole(self.content).strip():
-            return None
-        if self._told_by_headers(route):
-            return self._creation(route)
-        if (self.getHeader("content-type") or "application/json").partition(";")[0].strip() != "application/json":
-            raise HttpProblem(415, "unsupported_media_type", "the body should be application/json")
-        try:
-            values = json.loads(_whole(self.content))
-        except (ValueError, RecursionError) as error:
-            raise HttpProblem(400, "bad_json", f"the body is not JSON: {error}") from None
-        body: BaseModel = checked(route.body or Nothing, values)
-        return body
-
-    def _query(self, query: type[BaseModel] | None) -> Any:
-        try:
-            pairs = parse_qsl(self.uri.partition(b"?")[2].decode(), keep_blank_values=True, max_num_fields=50)
-        except ValueError:
-            raise HttpProblem(400, "bad_query", "the query string cannot be read") from None
-        names = [name for name, _ in pairs]
-        if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
-            raise HttpProblem(422, "invalid", "stands twice", next(iter(twice)), twice)
-        return checked(query or NoQuery, dict(pairs))
-
-    # ------------------------------------------------ writing the answer
-
-    def _problem(self, wrong: HttpProblem) -> None:
+    def problem(self, wrong: HttpProblem) -> None:
+        """A problem document."""
         if wrong.status == 401:
-            self._headers["WWW-Authenticate"] = "Bearer"
-        self._headers |= wrong.headers()
-        body = {"type": f"urn:cod:problem:{wrong.code}", "title": TITLES.get(wrong.status, ""),
+            self.headers["WWW-Authenticate"] = "Bearer"
+        self.headers |= wrong.headers()
+        body = {"type": f"urn:cod:problem:{wrong.code}", "title": phrase(wrong.status),
                 "status": wrong.status, "detail": wrong.detail, "code": wrong.code}
         if wrong.field:
             body["field"] = wrong.field
         if wrong.status == 422 and wrong.faults:
             body["errors"] = [{"field": field, "detail": detail} for field, detail in wrong.faults.items()]
-        self._send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
+        self.send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
-    def _send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
-        self._note(status, why)
-        if self._gone:
+    def send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
+        """An answer, and a line in the log. `why`: for the log."""
+        assert self.body is not None
+        quiet = status < 400 and (self.method in (b"GET", b"HEAD") or self.body.quiet)
+        log.log(
+            logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
+            self.who.name if self.who else "nobody", self.method.decode("latin-1"), shown(self.path), status,
+            1000 * (self.context.reactor.seconds() - self._started), f": {why}" if why else "")
+        if self.gone:
             return
         out: Any = self
         out.setResponseCode(status, phrase(status).encode())
         if status not in (204, 304):
-            self._headers |= {"Content-Type": kind, "Content-Length": str(len(body))}
-        for name, value in self._headers.items():
+            self.headers |= {"Content-Type": kind, "Content-Length": str(len(body))}
+        for name, value in self.headers.items():
             out.setHeader(name, value)
         if self.method != b"HEAD":
             out.write(body)
         out.finish()
-
-    def _note(self, status: int, why: str) -> None:
-        quiet = status < 400 and (self.method in (b"GET", b"HEAD") or self._piece is not None)
-        log.log(
-            logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
-            self._who.name if self._who else "nobody", self.method.decode("latin-1"), shown(self.path), status,
-            1000 * (self.context.reactor.seconds() - self._started), f": {why}" if why else "")
 
 
 def phrase(status: int) -> str:
@@ -309,12 +324,18 @@ def phrase(status: int) -> str:
         return "Checksum Mismatch" if status == 460 else "Unknown"
 
 
-def is_page(path: bytes) -> bool:
-    """Is this the path of a page or an asset, not of the API?"""
-    return not path.startswith(openapi.PREFIX.encode() + b"/") and path not in (b"/metrics", b"/api", b"/api/")
+def shown(path: bytes) -> str:
+    """A path for the log: one line, not for ever. The query string stays out."""
+    return ascii(path[:200].decode("latin-1"))[1:-1]
 
 
-def _whole(content: Any) -> bytes:
-    content.seek(0)
-    body: bytes = content.read()
-    return body
+def _by_itself(path: bytes, uri: bytes) -> bool:
+    """Does a page ask for that, whether or not anybody looks at it: events, its live parts?"""
+    return path.endswith(b"/events") or b"part=" in uri.partition(b"?")[2]
+
+
+def _peer_name(channel: Any) -> str:
+    """The user at the other end of the UNIX socket, by number: the kernel says (SO_PEERCRED)."""
+    peer = channel.transport.getHandle().getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    uid = struct.unpack("3i", peer)[1]
+    return "root" if uid == 0 else f"uid{uid}"

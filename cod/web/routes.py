@@ -204,7 +204,7 @@ class Route(Generic[N, B, Q, V]):
     quiet    it changes nothing, though its question needs a body: whoever may look may ask
     sketch   of a GET: a flow that makes a short reply in place of the whole, for the audit to compare before and after
     makes    the path of what it makes, with fields of its reply in braces; '': it changes what its own path names
-    action   its name in the audit, where `web.audit_changes.action` does not find a good one
+    action   its name in the audit, where `web.changes.action` does not find a good one
     """
 
     method: str

@@ -24,16 +24,20 @@ from cod.pool import Pool
 from cod.security import webcert
 from cod.security.ca import Ca
 from cod.web import metrics
+from cod.web.api import MemoryBody
 from cod.web.channel import MOST_OF_ONE, Channel, ConnectionCount
 from cod.web.context import Context
 from cod.web.events import Hub
 from cod.web.portal.front import Portal
 from cod.web.portal.registry import ACTIONS, PAGES
 from cod.web.rations import Rations
-from cod.web.request import ApiRequest
+from cod.web.request import ApiRequest, Body
 from cod.web.signin.service import SignIn
 from cod.web.tls import WebTls
+from cod.web.uploads import form, tus
+from cod.web.uploads.body import PieceBody, UploadBody
 from cod.web.uploads.intake import Intake
+from cod.wire.tus import PIECE_TYPE
 
 SWEEP = 60.0  # seconds between looks for uploads that nothing more comes of
 DAY = 86400.0
@@ -59,7 +63,7 @@ class Api(http.HTTPFactory):
     def buildProtocol(self, addr: Any) -> Any:
         """A connection, whose requests are ours."""
         channel: Any = super().buildProtocol(addr)
-        channel.requestFactory = lambda connection, _queued: ApiRequest(self.context, self.portal, connection)
+        channel.requestFactory = lambda connection, _queued: ApiRequest(self.context, self.portal, connection, body_of)
         return channel
 
     def stop(self) -> None:
@@ -129,6 +133,19 @@ class ApiServer(Service):
             api.stop()
         return DeferredList([ensureDeferred(self.intake.stop()),
                              *(maybeDeferred(port.stopListening) for port in self._listening)])
+
+
+def body_of(request: ApiRequest) -> Body:
+    """Decide by a request's line and headers where its body goes."""
+    kind = str(request.getHeader("content-type") or "")
+    if request.api_path and kind == PIECE_TYPE:
+        return PieceBody(request)
+    if f"{request.api_path}/".startswith(f"{tus.PATH}/"):
+        return UploadBody(request)
+    is_form = request.path == form.PATH.encode() and kind.startswith("multipart/form-data")
+    if request.portal and is_form and request.method == b"POST":
+        return form.FormBody(request, request.portal)
+    return MemoryBody(request)
 
 
 def _free(path: Path) -> None:

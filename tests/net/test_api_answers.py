@@ -16,9 +16,9 @@ from cod.states import CaptureState, NodeState, ReclaimState, RequestState, Vclu
 from cod.store.images import images
 from cod.store.people import groups
 from cod.web import openapi, request
+from cod.web.changes import pattern
 from cod.web.conditions import gzips
 from cod.web.errors import unexpected
-from cod.web.locations import pattern
 from cod.web.models import OneOrSeveral
 from cod.web.resources import ROUTES
 from cod.web.routes import Route, find, unquoted

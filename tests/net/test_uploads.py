@@ -28,7 +28,6 @@ from cod.pool import Pool
 from cod.security import webcert
 from cod.store import tables
 from cod.uploads import Sender
-from cod.web.request import ApiRequest
 from cod.web.tls import WebTls
 from cod.web.uploads import intake, piece
 from cod.wire import tus
@@ -491,7 +490,7 @@ def test_whatever_goes_wrong_with_an_answer_the_file_is_free_again(
 
     upload = begun(served)
     with monkeypatch.context() as patch:
-        patch.setattr(ApiRequest, "_end_piece", broken)
+        patch.setattr(piece.Piece, "finish", broken)
         assert send(served, upload, DATA[:1_000], 0).status == 500
     until(lambda: not served.server.intake._pieces, "the piece is let go of")
     assert where(served, upload) == 1_000

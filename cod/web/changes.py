@@ -1,4 +1,5 @@
-"""The thing that a change is about: where it is (`Location`), its tag after the change, and how the document links it.
+"""The thing that a change is about: where it is (`Location`), its tag after the change, how the document links it, and
+what the audit says of the change.
 
 A route that makes something says where (`Route.makes`); the others change what their own path names.
 """
@@ -8,16 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from cod.model import Refused, Result
+from cod.flows.people.access import Change, Claim
+from cod.model import Refused, Result, Right
 from cod.pool import Tx
 from cod.web.conditions import Tagged, asked_to_see, encoded, tag, twin
 from cod.web.resources import ROUTES
-from cod.web.routes import Call, Flow, Route, find, unquoted, unquoted_in
+from cod.web.routes import Call, Flow, Route, find, matched, unquoted, unquoted_in
 
 
 def pattern(route: Route) -> str:
@@ -29,6 +32,13 @@ def pattern(route: Route) -> str:
         return shown.path
     same = route.method in ("PATCH", "PUT") and any(each.method == "GET" and each.path == route.path for each in ROUTES)
     return route.path if same else ""
+
+
+@cache
+def shown_by(route: Route) -> Route | None:
+    """Return the route that shows the thing; None: there is none."""
+    path = pattern(route)
+    return find(ROUTES, "GET", path)[0] if path else None
 
 
 def place(route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str, Any] | None) -> str:
@@ -60,9 +70,12 @@ def tagged(route: Route, ask: Call, flow: Flow) -> Flow:
 
 
 def _tag(tx: Tx, route: Route, ask: Call, value: Any) -> str:
+    shown = shown_by(route)
+    if shown is None or shown.shape is None or shown.work or shown.secret or shown.upload:
+        return ""
     path = place(route, ask.names.texts(), None if route.work else route.shown(value, ask.who))
-    shown, names, _ = find(ROUTES, "GET", unquoted(path))
-    if not path or shown is None or shown.shape is None or shown.work or shown.secret or shown.upload:
+    names = matched(shown.path, unquoted(path)) if path else None
+    if names is None:
         return ""
     try:
         found = shown.call(asked_to_see(shown, ask, names))(tx)
@@ -73,9 +86,8 @@ def _tag(tx: Tx, route: Route, ask: Call, value: Any) -> str:
 
 def links(route: Route, operation_id: Callable[[Route], str]) -> dict[str, Any]:
     """Return OpenAPI's links from the answer to the operation that shows the thing."""
-    path = pattern(route)
-    shown, _, _ = find(ROUTES, "GET", path)
-    if not path or shown is None:
+    path, shown = pattern(route), shown_by(route)
+    if shown is None:
         return {}
     source = "$response.body#/{}" if route.makes else "$request.path.{}"
     parameters = {}
@@ -86,3 +98,50 @@ def links(route: Route, operation_id: Callable[[Route], str]) -> dict[str, Any]:
                 r"\{(\w+)\}", lambda found: "{" + source.format(found[1]) + "}", given)
     return {"thing": {"operationId": operation_id(shown), "parameters": parameters,
                       "description": "What was made or changed"}}
+
+
+# ------------------------------------------------ the audit
+
+_VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
+
+
+def action(route: Route) -> str:
+    """What the route does, in two words: 'vcluster create', 'vcluster resize', 'member set'.
+
+    The last fixed part of the path is the verb, unless it is a plural: then it is what the method does to one of them.
+    """
+    if route.action:
+        return route.action
+    fixed = [part for part in route.path.strip("/").split("/") if not part.startswith("{")]
+    fixed = fixed[1:] if fixed[0] == "me" and len(fixed) > 1 else fixed
+    *before, last = fixed
+    if route.method == "POST" and before and not last.endswith("s"):
+        return f"{before[-1].removesuffix('s')} {last}"
+    return f"{last.removesuffix('s')} {_VERBS[route.method]}"
+
+
+def change(route: Route, ask: Call) -> Change:
+    """What to put down when the route's flow has run."""
+    claims = [each for each in route.claims(ask) if each.kind]
+    return Change(action(route), " ".join(ask.names.texts().values()), claims[0] if claims else Claim(Right.ANY),
+                  _look(route, ask), _values(ask.body or ask.query), _told(route))
+
+
+def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
+    shown = twin(route)
+    if shown is None or shown.shape is None:
+        return None
+    if shown.sketch is not None:
+        sketch = shown.sketch(ask)
+        return lambda tx: _values(sketch(tx))
+    shape, flow = shown.shape, shown.call(asked_to_see(shown, ask))
+    return lambda tx: _values(shape(flow(tx)))
+
+
+def _told(route: Route) -> Callable[[Any], Mapping[str, Any]]:
+    shape = route.shape
+    return lambda value: {} if shape is None else _values(shape(value))
+
+
+def _values(model: Any) -> Mapping[str, Any]:
+    return {} if model is None else dict(model.model_dump(mode="json"))

@@ -1,0 +1,84 @@
+"""How many files of cod/ a message passes on its way to the database and back: what a reader opens who follows it.
+
+The goals are 20 for a POST of a request by REST, 15 for a hardware report, 10 for a DHCPDISCOVER. The ceilings here are
+what is reached. Whoever needs another file raises one, and has a reason; whoever needs one less lowers it.
+"""
+# ruff: noqa: F401, F811 (fixtures)
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.defer import ensureDeferred
+
+from cod.model import Site
+from cod.orders import Order
+from cod.pool import Pool
+from cod.store.images import templates
+from cod.store.scheduler import vclusters
+from cod.web import request
+from cod.web.routes import find
+from cod.wire.confd.messages import Ack, Report, Welcome
+from tests.net.apiserver import ADMIN, NOW, Served
+from tests.net.passed import files_passed
+from tests.net.test_confd_server import MACS, Timed, World, report, start, timed, world
+from tests.net.test_confd_server import site as site
+from tests.net.test_dhcp_server import Stand, discover, stand
+
+TEMPLATE = ('<template name="plain"><image target="disk" url="http://10.0.0.9/a" size="1000" compression="raw" '
+            f'sha256="{"ab" * 32}"/></template>')
+Threads = tuple[Callable[[Callable[[], object]], object], ...]
+
+
+@pytest.fixture
+def threads_at_work(in_reactor: Callable[..., Any], pool: Pool) -> Threads:
+    """What runs a function in the reactor's thread, and in the pool's."""
+    return (in_reactor, lambda work: in_reactor(pool.run, lambda tx: work()))
+
+
+def test_a_post_of_a_request_by_rest(
+    served: Served, site: Site, threads_at_work: Threads, in_reactor: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = served.tx(templates.add, name="plain", revision=1, group_id=None, document=TEMPLATE, digest="0" * 64,
+                         created_at=NOW)
+    made = served.tx(vclusters.add, name="web", group_id=1, template_id=template.id, size=1, attributes="",
+                     lease_time=1e6, subnet=site.subnets[0], now=NOW)
+    served.tx(vclusters.change, made, NOW, state="active")
+    in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))  # the one of the beginning has ended, too
+    looked_up: list[str] = []
+    monkeypatch.setattr(request, "find", lambda *asked: looked_up.append(asked[2]) or find(*asked))
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
+    with files_passed(*threads_at_work) as found:
+        connection.request("POST", "/api/v1/vclusters/web/requests", b'{"tuples": [{"count": 1}]}',
+                           {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+    connection.close()
+    assert answer.status == 202
+    assert looked_up == ["/vclusters/web/requests"]  # once, for all that is done with the request
+    assert len(found) <= 29, sorted(found)  # 20 is the goal
+    assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
+
+
+def test_a_hardware_report_by_confd(world: World, threads_at_work: Threads) -> None:
+    world.machine(0)
+    agent = world.agent(0)
+    agent.next(Welcome)
+    with files_passed(*threads_at_work) as found:
+        agent.say(Report(report(MACS[0])))
+        agent.next(Ack)
+        agent.next(Order)
+    assert len(found) <= 25, sorted(found)  # 15 is the goal
+
+
+def test_a_dhcpdiscover(stand: Stand, threads_at_work: Threads) -> None:
+    stand.send(discover(1))
+    stand.receive()
+    with files_passed(*threads_at_work) as found:
+        stand.send(discover(1))
+        stand.receive()
+    assert len(found) <= 13, sorted(found)  # 10 is the goal
