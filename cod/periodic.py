@@ -1,19 +1,26 @@
-"""The base class of services that do something periodically."""
+"""Services that do something periodically, on Twisted's `TimerService`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from logging import Logger
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.task import LoopingCall
+from twisted.application.internet import TimerService
+from twisted.internet.defer import Deferred
 
 from cod.pool import Pool
 
 
-class Periodic(Service, ABC):
+def every(reactor: Any, period: float, function: Callable[[], object]) -> TimerService:
+    """Return a service that calls `function` at its start and every `period` seconds by the clock of `reactor`."""
+    timer = TimerService(period, function)
+    timer.clock = reactor
+    return timer
+
+
+class Periodic(TimerService, ABC):
     """A service that calls `look` every `period` seconds. An exception of `look` is logged and the next call still
     happens; a transaction that another server won is not an error. `stopService` waits for the call under way.
 
@@ -25,10 +32,9 @@ class Periodic(Service, ABC):
     def __init__(
         self, reactor: Any, pool: Pool, log: Logger, trouble: str, period: float, *, at_once: bool = False
     ) -> None:
-        self._pool, self._log, self._trouble, self._period, self._at_once = pool, log, trouble, period, at_once
-        self._loop = LoopingCall(lambda: ensureDeferred(self._look()))
-        self._loop.clock = reactor
-        self._done: Deferred[Any] | None = None
+        super().__init__(period, self._tick)  # type: ignore[no-untyped-call]
+        self.clock = reactor
+        self._pool, self._log, self._trouble, self._at_once = pool, log, trouble, at_once
 
     @abstractmethod
     async def look(self) -> None:
@@ -36,15 +42,20 @@ class Periodic(Service, ABC):
 
     def startService(self) -> None:
         """Begin."""
+        self._waits = not self._at_once
         super().startService()  # type: ignore[no-untyped-call]
-        self._done = self._loop.start(self._period, now=self._at_once)
 
-    def stopService(self) -> Deferred[Any] | None:
-        """End, after the look that is under way."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._loop.running:
-            self._loop.stop()
-        return self._done
+    def stopService(self) -> Deferred[Any]:
+        """End, after the look that is under way, which can see by `running` that it should come to its end."""
+        done: Deferred[Any] = super().stopService()  # type: ignore[no-untyped-call]
+        self.running = False
+        return done
+
+    def _tick(self) -> Deferred[None] | None:
+        if self._waits:  # the timer's first call is at its start
+            self._waits = False
+            return None
+        return Deferred.fromCoroutine(self._look())
 
     async def _look(self) -> None:
         try:

@@ -18,7 +18,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from cod import logs, supervisor
 from cod.images import store
-from cod.model import Inviter, Site
+from cod.model import Inviter, Site, SiteRef, Subnet
 from cod.policy.nodes.subnets import listeners
 from cod.security import ca, secretfile, webcert
 from cod.security.ca import Ca
@@ -53,7 +53,7 @@ class PartContext:
 
     reactor: Any
     pool: Pool
-    site: Site
+    site: SiteRef
     settings: Settings
     wake: Wake
     clock: Callable[[], float] = time.time
@@ -115,7 +115,7 @@ def _prepare(site: Site, settings: Settings) -> None:
         if Ca(settings.authority, site.name).renew(datetime.now(UTC)):
             log.warning("the site's authority for VCMs was about to end: its certificate is renewed")
         if not settings.plain:
-            webcert.loaded(_web_certificate(site, settings))
+            webcert.loaded(_web_certificate(site.subnets, settings))
     except (webcert.Unusable, ca.Unusable) as error:
         raise Unusable(str(error)) from None
     except OSError as error:
@@ -139,9 +139,9 @@ def keep_time(reactor: Any) -> None:
 def run(name: str, site: Site, settings: Settings) -> int:
     """Run one part in this process until SIGTERM or SIGINT."""
     from twisted.internet import reactor as the_reactor
-    from twisted.internet.task import LoopingCall
 
     from cod.net.wake import Wake
+    from cod.periodic import every
     from cod.pool import Pool
     from cod.web import metrics
 
@@ -150,10 +150,10 @@ def run(name: str, site: Site, settings: Settings) -> int:
     # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
-    context = PartContext(reactor, pool, site, settings, Wake(reactor, settings.run, name))
-    part = Running(name, context, PARTS[name](context))
+    context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))
+    queued = every(reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()))
+    part = Running(name, context, [queued, *PARTS[name](context)])
     metrics.UP.labels(name).set(1)
-    LoopingCall(lambda: metrics.QUEUED.labels(name).set(pool.queued())).start(METRICS_EVERY)
     reactor.callWhenRunning(part.start)
     reactor.addSystemEventTrigger("before", "shutdown", part.stop)
     reactor.run()
@@ -209,22 +209,13 @@ class Running:
         log.info("read the site file again")
 
 
-def take_over(site: Site, new: Site) -> None:
-    """Change `site`, which every service of this process holds, to the rules and the accounts of `new`.
+CHANGING = ("policy", "power", "energy", "mail", "notices", "accounts", "types", "signin", "images", "keep", "consoles")
+"""The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to listen on."""
 
-    The one place where a frozen record changes: each is a single assignment, so a flow sees the old or the new rules.
-    """
-    object.__setattr__(site, "policy", new.policy)
-    object.__setattr__(site, "power", new.power)
-    object.__setattr__(site, "energy", new.energy)
-    object.__setattr__(site, "mail", new.mail)
-    object.__setattr__(site, "notices", new.notices)
-    object.__setattr__(site, "accounts", new.accounts)
-    object.__setattr__(site, "types", new.types)
-    object.__setattr__(site, "signin", new.signin)
-    object.__setattr__(site, "images", new.images)
-    object.__setattr__(site, "keep", new.keep)
-    object.__setattr__(site, "consoles", new.consoles)
+
+def take_over(site: SiteRef, new: Site) -> None:
+    """Change the site, as every service of this process sees it, to the rules and the accounts of `new`."""
+    site.current = replace(site.current, **{name: getattr(new, name) for name in CHANGING})
 
 
 def _is_expected(error: Exception) -> bool:
@@ -239,34 +230,33 @@ def _is_expected(error: Exception) -> bool:
 def edge(context: PartContext) -> list[Any]:
     """DHCP and router advertisements on each subnet's interface, DHCP for relays on the server addresses of subnets
     without one; DNS, TFTP and confd on each server address."""
-    from twisted.internet.task import LoopingCall
-
     from cod.net.confd.connection import AgentConnection
     from cod.net.confd.server import ConfdServer
     from cod.net.dhcp.ra import RouterAdvertiser
     from cod.net.dhcp.server import DhcpServer
     from cod.net.dns.server import DnsServer
     from cod.net.tftp.server import TftpServer
+    from cod.periodic import every
     from cod.web import metrics
 
-    g = context
-    interfaces = sorted({subnet.interface for subnet in g.site.subnets if subnet.interface})
-    by_address = {subnet.server: subnet for subnet in g.site.subnets}
-    authority = Ca(g.settings.authority, g.site.name)
-    confd = ConfdServer(AgentConnection, g.reactor, g.pool, g.site, g.settings.name, by_address, g.site.confd_port,
+    g, site = context, context.site.current
+    interfaces = sorted({subnet.interface for subnet in site.subnets if subnet.interface})
+    by_address = {subnet.server: subnet for subnet in site.subnets}
+    authority = Ca(g.settings.authority, site.name)
+    confd = ConfdServer(AgentConnection, g.reactor, g.pool, g.site, g.settings.name, by_address, site.confd_port,
                         g.clock, effects=g.wake.effects,
                         inviter=Inviter(authority.certificate.decode(), authority.invitation))
     g.wake.on("orders", confd.poll)
-    nmp = [_nmp(g, list(by_address))] if g.site.nmp_port else []
-    LoopingCall(metrics.Mirror(metrics.CONFD, confd.counts)).start(METRICS_EVERY)
+    nmp = [_nmp(g, list(by_address))] if site.nmp_port else []
     return [
-        *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in listeners(g.site.subnets)),
+        *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in listeners(site.subnets)),
         *(RouterAdvertiser(g.reactor, interface) for interface in interfaces),
-        *(DnsServer(g.reactor, g.pool, g.site, address, port=g.site.dns.port, forward=g.site.dns.forward, clock=g.clock)
-          for address in by_address if g.site.dns.port),
+        *(DnsServer(g.reactor, g.pool, g.site, address, port=site.dns.port, forward=site.dns.forward, clock=g.clock)
+          for address in by_address if site.dns.port),
         *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
         confd,
         *nmp,
+        every(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts)),
     ]
 
 
@@ -275,8 +265,8 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
     from cod.net.nmp import tls
     from cod.net.nmp.server import NmpServer
 
-    authority = Ca(g.settings.authority, g.site.name)
-    listen = tls.listening(g.reactor, authority, addresses, g.site.nmp_port, g.site.nmp_plain_port)
+    authority = Ca(g.settings.authority, g.site.current.name)
+    listen = tls.listening(g.reactor, authority, addresses, g.site.current.nmp_port, g.site.current.nmp_plain_port)
     server = NmpServer(
         g.reactor, g.pool, g.site, g.settings.name, listen, tls.identity, g.clock, g.wake.effects, authority)
     g.wake.on("vcms", server.poll)
@@ -289,14 +279,15 @@ def images(context: PartContext) -> list[Any]:
     from cod.net.bootserver.server import HttpServer
     from cod.workers.ingest import Ingester
 
-    g, settings, addresses = context, context.settings, sorted({subnet.server for subnet in context.site.subnets})
+    g, settings, site = context, context.settings, context.site.current
+    addresses = sorted({subnet.server for subnet in site.subnets})
     captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
     return [
         captures,
-        HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, g.site.http_port, g.clock,
+        HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, site.http_port, g.clock,
                    captures=captures),
         Ingester(g.reactor, g.pool, settings.images, settings.incoming, settings.name, g.clock,
-                 lambda: g.site.images),
+                 lambda: g.site.current.images),
     ]
 
 
@@ -339,18 +330,17 @@ def web(context: PartContext) -> list[Any]:
     from cod.web.server import ApiServer
     from cod.web.tls import WebTls
 
-    settings = context.settings
-    return [ApiServer(context.reactor, context.pool, context.site, settings.socket, settings.listen,
-                      settings.images, settings.incoming, settings.upload_limit, context.wake.effects, context.clock,
-                      secretfile.key(settings.webhook_key), Ca(settings.authority, context.site.name),
-                      None if settings.plain else WebTls(partial(_web_certificate, context.site, settings)),
-                      settings.names, settings.consoles)]
+    g, settings, site = context, context.settings, context.site.current
+    tls = None if settings.plain else WebTls(partial(_web_certificate, site.subnets, settings))
+    return [ApiServer(g.reactor, g.pool, g.site, settings.socket, settings.listen, settings.images, settings.incoming,
+                      settings.upload_limit, g.wake.effects, g.clock, secretfile.key(settings.webhook_key),
+                      Ca(settings.authority, site.name), tls, settings.names, settings.consoles)]
 
 
-def _web_certificate(site: Site, settings: Settings) -> webcert.WebCertificate:
+def _web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.WebCertificate:
     """The site's own, or the one that COD has made, made anew if need be."""
     listening = [address for address, _ in settings.listen if not ip_address(address).is_unspecified]
-    names = [*settings.names, "localhost", *(subnet.server for subnet in site.subnets), *listening]
+    names = [*settings.names, "localhost", *(subnet.server for subnet in subnets), *listening]
     return settings.certificate or webcert.self_signed(settings.web, names)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 
-from cod.model import Policy, Site, Subnet
+from cod.model import Policy, Site, SiteRef, Subnet
 from cod.net.dhcp.ra import RouterAdvertiser
 from cod.net.dhcp.server import DhcpServer
 from cod.policy.nodes.subnets import listeners
@@ -39,7 +39,7 @@ def main() -> None:
     engine = connect(options.url)
     tables.metadata.create_all(engine)
     pool = Pool(engine, reactor)
-    servers = [DhcpServer(reactor, pool, site, subnet) for subnet in listeners(subnets)]
+    servers = [DhcpServer(reactor, pool, SiteRef(site), subnet) for subnet in listeners(subnets)]
     advertisers = [RouterAdvertiser(reactor, subnet.interface) for subnet in subnets if subnet.interface]
     for service in (*servers, *advertisers):
         service.startService()

@@ -20,7 +20,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.stdio import StandardIO
 from twisted.protocols.basic import LineOnlyReceiver
 
-from cod.model import Policy, Site, Subnet
+from cod.model import Policy, Site, SiteRef, Subnet
 from cod.net.nmp import limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool
@@ -70,7 +70,7 @@ def main() -> None:
     limits.COSTLY = {}
     limits.HELLOS = 1e9, 1e9
     server = NmpServer(
-        reactor, pool, site, "cod1", listen, lambda peer: tls.Shown(tls.identity(peer).serial, "", True),
+        reactor, pool, SiteRef(site), "cod1", listen, lambda peer: tls.Shown(tls.identity(peer).serial, "", True),
         time.time, lambda effects: None)
     server.startService()
     reactor.callWhenRunning(lambda: (StandardIO(Report(server)), print("ready", flush=True)))

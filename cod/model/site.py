@@ -328,3 +328,13 @@ class Site:
     keep: tuple[KeepRule, ...] = ()
     signin: SignInRules = field(default_factory=SignInRules)
     consoles: ConsoleRules = field(default_factory=ConsoleRules)
+
+
+class SiteRef:
+    """The site as it is now. Services keep this reference and ask `current` each time: SIGHUP replaces it at once, so
+    that a flow sees the old rules or the new ones, never some of both."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, site: Site) -> None:
+        self.current = site

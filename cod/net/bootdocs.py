@@ -14,7 +14,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from cod.flows.boot import script
-from cod.model import BootPlan, Site
+from cod.model import BootPlan, SiteRef
 from cod.pool import NODES, Pool
 from cod.wire import bootscript, diskloader
 from cod.wire.confd import protocol
@@ -38,7 +38,7 @@ def disk_loader(name: str) -> bytes | None:
 class BootDocs:
     """Makes the documents; every method costs one flow."""
 
-    def __init__(self, pool: Pool, site: Site, clock: Callable[[], float]) -> None:
+    def __init__(self, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         self._pool = pool
         self._site = site
         self._clock = clock
@@ -56,8 +56,8 @@ class BootDocs:
         secret = protocol.Secret(os.urandom(16).hex(), os.urandom(32))
         verifier = protocol.verifier(secret.key, os.urandom(16))
         minted = self._pool.run_at(NODES, script.mint, mac, address, secret.id, verifier.salt, verifier.stored_key,
-                                   verifier.server_key, self._site, self._clock())
+                                   verifier.server_key, self._site.current, self._clock())
         return minted.addCallback(lambda _: bootscript.cpio_newc({"cod/secret": str(secret).encode()}))
 
     def _plan(self, mac: str, address: str) -> Deferred[BootPlan]:
-        return self._pool.run_at(NODES, script.script, mac, address, self._site, self._clock())
+        return self._pool.run_at(NODES, script.script, mac, address, self._site.current, self._clock())

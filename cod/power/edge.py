@@ -22,7 +22,7 @@ from twisted.internet.task import deferLater
 
 from cod.flows.nodes import power as flows
 from cod.flows.nodes.power import PowerTask
-from cod.model import Site
+from cod.model import SiteRef
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
 
@@ -63,7 +63,7 @@ class PowerEdge(Service):
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
-        clock: Callable[[], float], site: Site,
+        clock: Callable[[], float], site: SiteRef,
     ) -> None:
         self._reactor = reactor
         self._pool = pool
@@ -133,7 +133,7 @@ class PowerEdge(Service):
             self._tidied = now
 
     def _room(self, driver: str, now: float) -> int:
-        rules = self._site.policy  # as it is now: SIGHUP changes it
+        rules = self._site.current.policy  # as it is now: SIGHUP changes it
         started = self._paces[driver].room(now, rules.power_rate)
         return max(0, min(rules.power_at_once - self._running[driver], started))
 
@@ -183,7 +183,7 @@ class PowerEdge(Service):
 
     async def _attain(self, driver: PowerDriver, task: PowerTask) -> str:
         """Ask for what is wished, if it is not so already; what the driver sees afterwards."""
-        target = Target(task.address, sign_in(self._site, task.account), task.firmware)
+        target = Target(task.address, sign_in(self._site.current, task.account), task.firmware)
         command = flows.command(task, await driver.status(target))
         wanted = "off" if task.action.desired in ("off", "soft") else "on"
         if command in ("off", "soft", "cycle") and not driver.switches_off:

@@ -17,7 +17,7 @@ from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.task import deferLater
 
 from cod.flows.nodes import power as flows
-from cod.model import Site
+from cod.model import SiteRef
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
 
@@ -36,7 +36,7 @@ class Meters(Service):
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
-        clock: Callable[[], float], site: Site,
+        clock: Callable[[], float], site: SiteRef,
     ) -> None:
         self._reactor = reactor
         self._pool = pool
@@ -108,5 +108,5 @@ class Meters(Service):
         await self._pool.run(flows.measured, meter, watts)
 
     async def _ask(self, meter: flows.Meter) -> float | None:
-        target = Target(meter.address, sign_in(self._site, meter.account))
+        target = Target(meter.address, sign_in(self._site.current, meter.account))
         return await self._drivers[meter.driver].watts(target)

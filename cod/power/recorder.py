@@ -27,7 +27,7 @@ from cod import consolefiles
 from cod.consolefiles import State
 from cod.flows.nodes import consoles as flows
 from cod.flows.nodes.consoles import Followed
-from cod.model import Site
+from cod.model import SiteRef
 from cod.power.accounts import sign_in
 from cod.power.console import ConsoleDriver, Line
 from cod.power.driver import PowerError, Target
@@ -75,7 +75,7 @@ class Recorder(Service):
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, ConsoleDriver], server_name: str,
-        clock: Callable[[], float], site: Site, folder: Path,
+        clock: Callable[[], float], site: SiteRef, folder: Path,
         in_thread: Callable[..., Deferred[Any]] | None = None,
     ) -> None:
         self._reactor, self._pool, self._drivers, self._server = reactor, pool, drivers, server_name
@@ -126,7 +126,7 @@ class Recorder(Service):
     # ------------------------------------------------ what is to be followed
 
     async def _look(self) -> None:
-        rules, now = self._site.consoles, self._clock()
+        rules, now = self._site.current.consoles, self._clock()
         try:
             found = await self._pool.run(flows.followed, self._server, rules, now, LEASE) if rules.record else []
             if self.running:
@@ -151,7 +151,7 @@ class Recorder(Service):
             else:
                 del self._consoles[node_id]
                 self._close(console)
-        most = self._site.consoles.most
+        most = self._site.current.consoles.most
         others = [what for node_id, what in wanted.items() if node_id not in self._consoles]
         room = max(0, most - len(self._consoles))
         self._consoles |= {what.node_id: Console(what, self._reactor.seconds()) for what in others[:room]}
@@ -197,7 +197,7 @@ class Recorder(Service):
         what = console.what
         console.begun_at, console.heard_at, console.given_up = self._reactor.seconds(), None, ""
         try:
-            target = Target(what.address, sign_in(self._site, what.account))
+            target = Target(what.address, sign_in(self._site.current, what.account))
             line = self._drivers[what.driver].follow(
                 target, lambda data: self._heard(console, data), lambda: self._opened(console))
         except Exception as error:
@@ -258,7 +258,7 @@ class Recorder(Service):
             for key, count in lost.items():
                 held[key] += f"\r\n[{count} bytes came too fast and were not recorded]\r\n".encode()
             try:
-                await self._in_thread(written, self._folder, held, states, self._site.consoles.size)
+                await self._in_thread(written, self._folder, held, states, self._site.current.consoles.size)
             except Exception:
                 log.exception("consoles are not written")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.pool import Pool
 from cod.security.ca import Ca
 from cod.web.events import Hub
@@ -38,7 +38,7 @@ class Context:
 
     reactor: Any
     pool: Pool
-    site: Site
+    sites: SiteRef
     clock: Callable[[], float]
     local: bool
     images: Path
@@ -55,3 +55,8 @@ class Context:
     signin: SignIn
     hub: Hub
     rations: Rations
+
+    @property
+    def site(self) -> Site:
+        """The site as it is now."""
+        return self.sites.current

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 
 from cod.flows import views
 from cod.flows.nodes import energy
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.pool import Pool, Tx
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -118,9 +118,9 @@ def text(seen: Seen) -> bytes:
     return generate_latest(registry)
 
 
-def page(pool: Pool, site: Site, clock: Callable[[], float]) -> Deferred[bytes]:
+def page(pool: Pool, site: SiteRef, clock: Callable[[], float]) -> Deferred[bytes]:
     """`text` with what the database says now."""
-    return pool.read(_seen, site, clock()).addCallback(text)
+    return pool.read(_seen, site.current, clock()).addCallback(text)
 
 
 def _seen(tx: Tx, site: Site, now: float) -> Seen:

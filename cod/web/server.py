@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, maybe
 from twisted.internet.task import LoopingCall
 from twisted.web import http
 
-from cod.model import Site
+from cod.model import SiteRef
 from cod.pool import Pool
 from cod.security import webcert
 from cod.security.ca import Ca
@@ -75,7 +75,7 @@ class ApiServer(Service):
     """The API on its UNIX socket and on each (address, port) of `listen`; `ports` says what was bound."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, path: Path, listen: Sequence[tuple[str, int]], images: Path,
+        self, reactor: Any, pool: Pool, site: SiteRef, path: Path, listen: Sequence[tuple[str, int]], images: Path,
         incoming: Path, upload_limit: int, wake: Callable[[Any], object], clock: Callable[[], float] = time.time,
         webhook_key: bytes = b"", authority: Ca | None = None, tls: WebTls | None = None, names: Sequence[str] = (),
         consoles: Path | None = None,
@@ -84,7 +84,7 @@ class ApiServer(Service):
         self.intake = Intake(reactor, pool, site, incoming, wake, clock)
         self._apis = [
             Api(Context(
-                reactor=reactor, pool=pool, site=site, clock=clock, local=local, images=images, intake=self.intake,
+                reactor=reactor, pool=pool, sites=site, clock=clock, local=local, images=images, intake=self.intake,
                 upload_limit=upload_limit, wake=wake, metrics=partial(metrics.page, pool, site, clock),
                 webhook_key=webhook_key, authority=authority, names=frozenset(name.lower() for name in names),
                 proxied=tls is None, consoles=consoles, fingerprint=(lambda: tls.fingerprint) if tls else str,

@@ -12,7 +12,7 @@ from typing import Any
 
 from cod.flows.nodes import energy
 from cod.flows.scheduler import usage
-from cod.model import Site
+from cod.model import SiteRef
 from cod.periodic import Periodic
 from cod.pool import Pool
 
@@ -24,13 +24,13 @@ log = logging.getLogger("cod.energy")
 class Accountant(Periodic):
     """One server's accountant."""
 
-    def __init__(self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float]) -> None:
+    def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "energy is not put down", PERIOD, at_once=True)
         self._site, self._clock = site, clock
 
     async def look(self) -> None:
         """Count what has been used since, and who holds what."""
-        reading = await self._pool.read(energy.count, self._site.energy, self._clock())
+        reading = await self._pool.read(energy.count, self._site.current.energy, self._clock())
         if reading is None:
             return
         if reading.anew:

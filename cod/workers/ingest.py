@@ -63,7 +63,7 @@ class Ingester(Periodic):
         store.clean(self._root)
         super().startService()
 
-    def stopService(self) -> Deferred[Any] | None:
+    def stopService(self) -> Deferred[Any]:
         """End; an ingest that is under way is given up and begun anew by the next server. Its thread is told to end and
         not waited for: it may be with the disk for minutes."""
         self._stopping.set()

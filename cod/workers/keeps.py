@@ -14,7 +14,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from cod.flows.nodes import nodes
-from cod.model import Effect, Site
+from cod.model import Effect, SiteRef
 from cod.pool import Pool
 
 log = logging.getLogger("cod.keeps")
@@ -24,7 +24,7 @@ class KeepWatch(Service):
     """See the module. `effects` carries out the wake-ups that flows return."""
 
     def __init__(
-        self, pool: Pool, site: Site, clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object]
+        self, pool: Pool, site: SiteRef, clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object]
     ) -> None:
         self._pool, self._site, self._clock, self._effects = pool, site, clock, effects
         self._rules: object = None
@@ -37,15 +37,15 @@ class KeepWatch(Service):
 
     def reread(self) -> None:
         """Look at all nodes, if the rules have changed."""
-        if self._rules != self._site.keep:
-            self._rules = self._site.keep
+        if self._rules != self._site.current.keep:
+            self._rules = self._site.current.keep
             self.looked = ensureDeferred(self._look())
 
     async def _look(self) -> None:
         after: int | None = 0
         try:
             while after is not None and self.running:
-                done = await self._pool.run(nodes.look_again, after=after, site=self._site, now=self._clock())
+                done = await self._pool.run(nodes.look_again, after=after, site=self._site.current, now=self._clock())
                 self._effects(done.effects)
                 after = done.value
         except Exception as error:

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 
 from cod.flows.nodes import deadlines
 from cod.flows.scheduler import apply_plan, plan
-from cod.model import Effect, Refused, Site
+from cod.model import Effect, Refused, SiteRef
 from cod.pool import Pool
 
 PERIOD = 1.0  # seconds between looks
@@ -36,7 +36,7 @@ class Manager(Service):
     """One server's manager. `effects` carries out the wake-ups that flows return; `server` names this server."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, server: str, clock: Callable[[], float],
+        self, reactor: Any, pool: Pool, site: SiteRef, server: str, clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object],
     ) -> None:
         self._reactor, self._pool, self._site = reactor, pool, site
@@ -99,7 +99,7 @@ class Manager(Service):
             return
         now = self._clock()
         self._watch_clock(now)
-        self._effects(await self._pool.run(deadlines.run, self._site, now, self._started))
+        self._effects(await self._pool.run(deadlines.run, self._site.current, now, self._started))
         pulse = await self._pool.read(plan.pulse)
         if woken or pulse != self._pulse or now >= self._next_pass:
             self._pulse, self._next_pass = pulse, now + PATIENCE
@@ -128,17 +128,18 @@ class Manager(Service):
         return self._claim
 
     async def _pass(self, now: float) -> None:
-        self._seen = await self._pool.read(plan.look, self._site, now, self._seen)
+        site = self._site.current
+        self._seen = await self._pool.read(plan.look, site, now, self._seen)
         self._aside = {one: until for one, until in self._aside.items() if until > self._reactor.seconds()}
         seen = plan.without(self._seen.site, self._aside)
-        self._next_pass = min(self._next_pass, plan.due(seen, self._site, now))
-        if self._still is not None and self._still.lasts(seen, self._site, now):
+        self._next_pass = min(self._next_pass, plan.due(seen, site, now))
+        if self._still is not None and self._still.lasts(seen, site, now):
             return
-        planned = plan.decide(seen, self._site, now)
-        self._still = None if planned else plan.still(seen, self._site, now)
+        planned = plan.decide(seen, site, now)
+        self._still = None if planned else plan.still(seen, site, now)
         if self._reactor.seconds() < self._calm_at:
             planned = replace(planned, **ENDS)
-        for act in apply_plan.acts(planned, self._site):
+        for act in apply_plan.acts(planned, site):
             claim = await self._hold()
             if claim is None or not self.running:
                 return

@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 
 from cod.flows import pruning
-from cod.model import Site
+from cod.model import SiteRef
 from cod.periodic import Periodic
 from cod.pool import Pool
 
@@ -27,12 +27,12 @@ log = logging.getLogger("cod.pruning")
 class Pruner(Periodic):
     """One server's. `keep`: seconds for which what is done is kept; 0: for ever."""
 
-    def __init__(self, reactor: Any, pool: Pool, site: Site, keep: float, clock: Callable[[], float]) -> None:
+    def __init__(self, reactor: Any, pool: Pool, site: SiteRef, keep: float, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "old rows are not deleted", PERIOD)
         self._reactor, self._site, self._keep, self._clock = reactor, site, keep, clock
         self._pause: Deferred[None] | None = None
 
-    def stopService(self) -> Deferred[Any] | None:
+    def stopService(self) -> Deferred[Any]:
         """End, after the transaction that is under way."""
         done = super().stopService()
         if self._pause is not None:
@@ -41,7 +41,7 @@ class Pruner(Periodic):
 
     async def look(self) -> None:
         """Delete what is too old now."""
-        now, new_time = self._clock(), self._site.policy.new_time
+        now, new_time = self._clock(), self._site.current.policy.new_time
         if new_time and (forgotten := await self._batches(pruning.forget_machines, now - new_time)):
             log.info("forgot %d machines that asked to network-boot and never reported", forgotten)
         for table in pruning.TABLES if self._keep else ():

@@ -10,15 +10,14 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
-from twisted.internet.task import LoopingCall
 
 from cod.flows.nodes import readiness
 from cod.flows.nodes.readiness import Check
-from cod.model import Effect, Site
+from cod.model import Effect, SiteRef
+from cod.periodic import Periodic
 from cod.pool import Pool
 
 PERIOD = 1.0  # seconds between looks
@@ -28,37 +27,21 @@ AT_ONCE = 200  # checks under way
 log = logging.getLogger("cod.readiness")
 
 
-class Prober(Service):
-    """The checks of one server. `effects` carries out the wake-ups that flows return."""
+class Prober(Periodic):
+    """The checks of one server, which come to nothing when it stops. `effects` carries out the wake-ups that flows
+    return."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float],
+        self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object],
     ) -> None:
-        self._reactor, self._pool, self._site = reactor, pool, site
-        self._clock, self._effects = clock, effects
+        super().__init__(reactor, pool, log, "cannot look which nodes wait", PERIOD)
+        self._reactor, self._site, self._clock, self._effects = reactor, site, clock, effects
         self._under_way: set[int] = set()
-        self._loop = LoopingCall(lambda: ensureDeferred(self._look()))
-        self._loop.clock = reactor
 
-    def startService(self) -> None:
-        """Begin."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._loop.start(PERIOD, now=False)
-
-    def stopService(self) -> None:
-        """End; checks under way come to nothing."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._loop.running:
-            self._loop.stop()
-
-    async def _look(self) -> None:
-        try:
-            waiting = await self._pool.read(readiness.waiting, self._clock())
-        except Exception as error:
-            log.error("cannot look which nodes wait: %s", error, exc_info=not self._pool.is_away(error))
-            return
-        for check in waiting:
+    async def look(self) -> None:
+        """Begin the checks that are due."""
+        for check in await self._pool.read(readiness.waiting, self._clock()):
             if check.node_id not in self._under_way and len(self._under_way) < AT_ONCE:
                 self._under_way.add(check.node_id)
                 ensureDeferred(self._check(check))
@@ -66,7 +49,7 @@ class Prober(Service):
     async def _check(self, check: Check) -> None:
         try:
             if not check.port or await answers(self._reactor, check):
-                self._effects(await self._pool.run(readiness.answered, check, self._site.policy, self._clock()))
+                self._effects(await self._pool.run(readiness.answered, check, self._site.current.policy, self._clock()))
         except Exception:
             log.exception("the readiness check of %s failed", check.name)
         finally:

@@ -27,7 +27,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python import log as twisted_log
 from twisted.python.failure import Failure
 
-from cod.model import Refused, Result, Site
+from cod.model import Refused, Result, Site, SiteRef
 from cod.net.nmp import verbs
 from cod.net.nmp.session import _certified
 from cod.pool import Pool, in_transaction
@@ -146,12 +146,12 @@ class Line:
     def __init__(self, engine: Engine, site: Site, folder: Path) -> None:
         self.now, self.reactor = NOW, Reactor()
         pool: Any = Rehearsal(engine)
-        intake = Intake(self.reactor, pool, site, folder / "incoming", lambda effects: None, self.clock)
+        intake = Intake(self.reactor, pool, SiteRef(site), folder / "incoming", lambda effects: None, self.clock)
         self.api = Api(Context(
-            reactor=self.reactor, pool=pool, site=site, clock=self.clock, local=False, images=folder, intake=intake,
-            upload_limit=2**20, wake=lambda effects: None, metrics=Deferred, webhook_key=bytes(32), authority=None,
-            names=frozenset(), proxied=False, consoles=None, fingerprint=str,
-            signin=SignIn(self.reactor, pool, site, self.clock), hub=Hub(self.reactor, pool),
+            reactor=self.reactor, pool=pool, sites=SiteRef(site), clock=self.clock, local=False, images=folder,
+            intake=intake, upload_limit=2**20, wake=lambda effects: None, metrics=Deferred, webhook_key=bytes(32),
+            authority=None, names=frozenset(), proxied=False, consoles=None, fingerprint=str,
+            signin=SignIn(self.reactor, pool, SiteRef(site), self.clock), hub=Hub(self.reactor, pool),
             rations=Rations(self.clock)))
 
     def clock(self) -> float:

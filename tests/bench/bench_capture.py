@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cod.images.verify import verify
-from cod.model import Policy, Site, Subnet
+from cod.model import Policy, Site, SiteRef, Subnet
 from cod.orders import Deposit, Order
 from tests.bench.arena import ROOT, Measure, write
 from trampoline import capture
@@ -75,8 +75,8 @@ def server(folder: Path) -> Iterator[tuple[str, Any]]:
     site = Site("bench", "cod.bench", (subnet,), policy=Policy())
     pool = Pool(engine, reactor)
     (folder / "images").mkdir()
-    taking = Captures(reactor, pool, site, folder / "images", time.time)
-    http = HttpServer(reactor, pool, site, folder, folder / "images", ["127.0.0.1"], 0, captures=taking)
+    taking = Captures(reactor, pool, SiteRef(site), folder / "images", time.time)
+    http = HttpServer(reactor, pool, SiteRef(site), folder, folder / "images", ["127.0.0.1"], 0, captures=taking)
 
     def begin(tx: Tx, number: int) -> str:
         node = nodes.add(tx, name=f"n{number}", boot_mac=f"52:54:00:00:00:{number:02x}", now=0.0, cause="", actor="",

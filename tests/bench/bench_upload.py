@@ -31,7 +31,7 @@ def serve(root: str) -> None:
     from twisted.internet import reactor
 
     from cod.flows.people import groups, tokens
-    from cod.model import Site
+    from cod.model import Site, SiteRef
     from cod.pool import Pool, in_transaction
     from cod.store import tables
     from cod.store.engine import connect
@@ -42,7 +42,8 @@ def serve(root: str) -> None:
     tables.metadata.create_all(engine)
     in_transaction(engine, tokens.create, "bench", TOKEN, "admin", None, clock())
     in_transaction(engine, groups.create, "site", now=clock())
-    ApiServer(reactor, Pool(engine, reactor), Site("bench", "bench.test", ()), folder / "api.sock", [(SERVER, PORT)],
+    ApiServer(reactor, Pool(engine, reactor), SiteRef(Site("bench", "bench.test", ())), folder / "api.sock",
+              [(SERVER, PORT)],
               folder / "images", folder / "incoming", 1 << 40, lambda effects: None).startService()
     (folder / "pid").write_text(str(os.getpid()))
     reactor.run()  # type: ignore[attr-defined]

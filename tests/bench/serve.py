@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet import reactor
 
-from cod.model import ImageRules, Site, Subnet
+from cod.model import ImageRules, Site, SiteRef, Subnet
 from cod.net.bootserver.connection import Limits
 from cod.net.bootserver.server import HttpServer
 from cod.net.tftp.server import TftpServer, TransferLimits
@@ -22,10 +22,11 @@ def main(kind: str, root: str, address: str, port: str) -> None:
     pool: Any = None  # only static files are asked for
     if kind == "tftp":
         crowd = TransferLimits(in_all=4096, per_peer=4096)
-        TftpServer(reactor, pool, site, subnet, Path(root), port=int(port), crowd=crowd).startService()
+        TftpServer(reactor, pool, SiteRef(site), subnet, Path(root), port=int(port), crowd=crowd).startService()
     else:
         limits = Limits(per_peer=4096)
-        HttpServer(reactor, pool, site, Path(root), Path(root), [address], int(port), limits=limits).startService()
+        HttpServer(reactor, pool, SiteRef(site), Path(root), Path(root), [address], int(port),
+                   limits=limits).startService()
     reactor.run()  # type: ignore[attr-defined]
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from cod.cli.root import cod
 from cod.client import Client
 from cod.flows.people import tokens
-from cod.model import Effect, Site
+from cod.model import Effect, Site, SiteRef
 from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca
 from cod.store.nodes import nodes
@@ -68,7 +68,7 @@ def serving(
     folder = Path(tempfile.mkdtemp(prefix="cod-api-"))  # a socket's path must be short
     clock = Clock()
     effects: list[Effect] = []
-    server = ApiServer(reactor, pool, site, folder / "api.sock", [("127.0.0.1", 0)], folder / "images",
+    server = ApiServer(reactor, pool, SiteRef(site), folder / "api.sock", [("127.0.0.1", 0)], folder / "images",
                        folder / "incoming", 4 * 2**20, effects.extend, clock, WEBHOOK_KEY, authority, **more)
     for name, token, scope, lifetime in (("ci", ADMIN, "admin", None), ("eye", READER, "read", None),
                                          ("old", STALE, "admin", 1.0)):

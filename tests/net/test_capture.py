@@ -25,7 +25,7 @@ from cod.flows.boot import script
 from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
-from cod.model import Binding, ImageRules, Node, Policy, Refused, Site, ipv4
+from cod.model import Binding, ImageRules, Node, Policy, Refused, Site, SiteRef, ipv4
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.server import HttpServer
 from cod.net.confd.connection import AgentConnection
@@ -65,7 +65,7 @@ class World:
         self.site = replace(site, images=ImageRules(open=True))
         self.serve()
         self.site = replace(self.site, http_port=self.port)
-        self.confd = ConfdServer(AgentConnection, reactor, pool, self.site, "one", ["127.0.0.1"], 0)
+        self.confd = ConfdServer(AgentConnection, reactor, pool, SiteRef(self.site), "one", ["127.0.0.1"], 0)
         in_reactor(self.confd.startService)
         self.running: threading.Thread | None = None
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
@@ -76,8 +76,9 @@ class World:
         return full_disk.make(self.folder / "disk")
 
     def serve(self) -> None:
-        self.captures = Captures(self.reactor, self.pool, self.site, self.images, time.time)
-        self.http = HttpServer(self.reactor, self.pool, self.site, self.folder, self.images, ["127.0.0.1"], self.port,
+        self.captures = Captures(self.reactor, self.pool, SiteRef(self.site), self.images, time.time)
+        self.http = HttpServer(self.reactor, self.pool, SiteRef(self.site), self.folder, self.images, ["127.0.0.1"],
+                               self.port,
                                captures=self.captures)
         for service in (self.captures, self.http):
             self.in_reactor(service.startService)

@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 
 from cod.core import transitions
 from cod.flows.boot import script
-from cod.model import Binding, Node, Policy, RequestTuple, Site, ipv4
+from cod.model import Binding, Node, Policy, RequestTuple, Site, SiteRef, ipv4
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import BATCH, ConfdServer, Limits
 from cod.orders import Order
@@ -186,7 +186,8 @@ def start(timed: Timed, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Cal
     servers: list[ConfdServer] = []
 
     def start(name: str = "one", **options: Any) -> ConfdServer:
-        server = ConfdServer(AgentConnection, timed, pool, site, name, ["127.0.0.1"], 0, clock=lambda: NOW, **options)
+        server = ConfdServer(AgentConnection, timed, pool, SiteRef(site), name, ["127.0.0.1"], 0, clock=lambda: NOW,
+                             **options)
         in_reactor(server.startService)
         servers.append(server)
         return server
@@ -301,7 +302,7 @@ def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None
     world.server.clock = lambda: NOW + 77
     agent.say(Heartbeat())
     agent.next(Heartbeat)
-    world.server.site = replace(world.site, policy=Policy(heartbeat=1e6))
+    world.server.site.current = replace(world.site, policy=Policy(heartbeat=1e6))
     timed.advance(BATCH)
     until(lambda: world.node(0).last_seen == NOW + 77)
 
@@ -317,7 +318,7 @@ def test_the_newest_connection_wins(world: World, start: Callable[..., ConfdServ
     third = Agent(other.port, first.secrets.current(), MACS[0], at(0))
     third.next(Welcome)
     assert second.side.state is protocol.State.OPEN
-    world.server.site = replace(world.site, policy=Policy(heartbeat=1e6))
+    world.server.site.current = replace(world.site, policy=Policy(heartbeat=1e6))
     other.site = world.server.site
     timed.advance(BATCH)  # then it learns that it does not hold the node any more
     assert second.next(Error).code == "replaced"

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.flows.notices import vcms
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -112,7 +112,7 @@ def shell(
     """The folder of the example, which runs for the vcluster 'pool' on a real server."""
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site)
-    served = NmpServer(reactor, pool, site, "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0), tls.identity,
+    served = NmpServer(reactor, pool, SiteRef(site), "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0), tls.identity,
                        lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     issued = enrolled(engine, ca)

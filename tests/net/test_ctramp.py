@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from cod.core import transitions
 from cod.flows.boot import script
-from cod.model import Binding, Node, Policy, Site, ipv4
+from cod.model import Binding, Node, Policy, Site, SiteRef, ipv4
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import ConfdServer
 from cod.pool import Pool, in_transaction
@@ -39,7 +39,7 @@ class World:
         self.folder, self.engine, self.pool, self.reactor, self.in_reactor = folder, engine, pool, reactor, in_reactor
         self.site = site
         self.status: list[int] = []
-        self.server = ConfdServer(AgentConnection, reactor, pool, site, "one", ["127.0.0.1"], 0)
+        self.server = ConfdServer(AgentConnection, reactor, pool, SiteRef(site), "one", ["127.0.0.1"], 0)
         in_reactor(self.server.startService)
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
         self.disk = folder / "disk"
@@ -75,7 +75,7 @@ class World:
         self.in_reactor(self.server.stopService)
 
     def restart(self) -> None:
-        self.server = ConfdServer(AgentConnection, self.reactor, self.pool, self.site, "one", ["127.0.0.1"],
+        self.server = ConfdServer(AgentConnection, self.reactor, self.pool, SiteRef(self.site), "one", ["127.0.0.1"],
                                   self.server.port)
         self.in_reactor(self.server.startService)
 

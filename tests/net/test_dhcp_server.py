@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cod.flows.boot import dhcp as flow
-from cod.model import DhcpQuery, Site
+from cod.model import DhcpQuery, Site, SiteRef
 from cod.net.dhcp.server import DhcpServer
 from cod.pool import Pool
 from cod.wire import dhcp as wire
@@ -55,7 +55,7 @@ def stand(reactor: Any, in_reactor: InReactor, pool: Pool, site: Site) -> Iterat
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**21)
     client.bind((HERE, 0))
     client.settimeout(60)
-    server = DhcpServer(reactor, pool, replace(site, subnets=(lab,)), lab, port=port,
+    server = DhcpServer(reactor, pool, SiteRef(replace(site, subnets=(lab,))), lab, port=port,
                         reply_ports={67: client.getsockname()[1]})
     in_reactor(server.startService)
     yield Stand(server, client, port)

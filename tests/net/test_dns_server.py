@@ -14,7 +14,7 @@ import pytest
 from dnslib import RCODE, RR, DNSRecord
 from sqlalchemy import Engine, insert
 
-from cod.model import Node, Site, Vcluster
+from cod.model import Node, Site, SiteRef, Vcluster
 from cod.net.dns.server import ANSWERS, DnsServer
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
@@ -48,7 +48,7 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Sta
     servers: list[DnsServer] = []
 
     def start(address: str = "127.0.0.1", **options: Any) -> DnsServer:
-        server = DnsServer(reactor, pool, site, address, port=0, clock=lambda: 1000.0, **options)
+        server = DnsServer(reactor, pool, SiteRef(site), address, port=0, clock=lambda: 1000.0, **options)
         in_reactor(server.startService)
         servers.append(server)
         return server
@@ -205,7 +205,8 @@ def test_names_of_others_are_passed_on_for_the_site_s_own_networks_only(
     outside = start(forward=["127.0.0.1"], forward_port=upstream.port)
     assert dig(outside, "example.com")[0] == "REFUSED"  # 127.0.0.1 is on no network of this site
     here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
-    server = DnsServer(reactor, pool, here, "127.0.0.1", port=0, forward=["127.0.0.1"], forward_port=upstream.port)
+    server = DnsServer(reactor, pool, SiteRef(here), "127.0.0.1", port=0, forward=["127.0.0.1"],
+                       forward_port=upstream.port)
     in_reactor(server.startService)
     try:
         answering = Thread(target=upstream.answer, daemon=True)
@@ -224,7 +225,8 @@ def test_a_reply_that_is_too_long_is_asked_for_again(
     """The client is told that it was cut off, whatever stood in it."""
     upstream = Upstream()
     here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
-    server = DnsServer(reactor, pool, here, "127.0.0.1", port=0, forward=["127.0.0.1"], forward_port=upstream.port)
+    server = DnsServer(reactor, pool, SiteRef(here), "127.0.0.1", port=0, forward=["127.0.0.1"],
+                       forward_port=upstream.port)
     in_reactor(server.startService)
 
     def rubbish() -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from twisted.internet.task import Clock
 
 from cod.flows.pruning import BATCH
-from cod.model import Energy, Policy, Site
+from cod.model import Energy, Policy, Site, SiteRef
 from cod.pool import Pool
 from cod.store import tables as t
 from cod.store import watermarks
@@ -38,11 +38,11 @@ class Hour:
         self.clock.advance(20_000 * DAY)
 
     def accountant(self, site: Site) -> energy.Accountant:
-        return energy.Accountant(self.clock, self.pool, site, self.clock.seconds)  # type: ignore[arg-type]
+        return energy.Accountant(self.clock, self.pool, SiteRef(site), self.clock.seconds)  # type: ignore[arg-type]
 
     def pruner(self, keep: float, new_time: float = 0.0) -> pruning.Pruner:
         site = Site("test", "cod.test", (), Policy(new_time=new_time))
-        return pruning.Pruner(self.clock, self.pool, site, keep, self.clock.seconds)  # type: ignore[arg-type]
+        return pruning.Pruner(self.clock, self.pool, SiteRef(site), keep, self.clock.seconds)  # type: ignore[arg-type]
 
     def joules(self) -> float:
         return in_tx(self.pool.engine, lambda tx: tx.scalar(select(func.sum(t.energy_use.c.joules)))) or 0.0

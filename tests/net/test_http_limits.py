@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.net.bootfiles import BootFiles
 from cod.net.bootserver.connection import Connection, Limits
 from cod.net.bootserver.sendfile import TURN, SendFile
@@ -49,7 +49,7 @@ class Room:
 
     def __init__(self, site: Site, root: Path) -> None:
         self.reactor = MemoryReactorClock()
-        self.server = HttpServer(self.reactor, None, site, root, root, [], 8069, lambda: 0.0, limits=LIMITS)  # type: ignore[arg-type]
+        self.server = HttpServer(self.reactor, None, SiteRef(site), root, root, [], 8069, lambda: 0.0, limits=LIMITS)  # type: ignore[arg-type]
         self.server.startService()
         factory = self.reactor.tcpServers[0][1]
         self.connection: Connection = factory.buildProtocol(IPv4Address("TCP", "10.0.0.5", 1000))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.model import Binding, ImageRules, Site, ipv4
+from cod.model import Binding, ImageRules, Site, SiteRef, ipv4
 from cod.net.bootserver.connection import Limits
 from cod.net.bootserver.server import HttpServer
 from cod.pool import Pool, in_transaction
@@ -48,7 +48,7 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, tmp_path: Path)
 
     def start(**options: Any) -> HttpServer:
         open_ = replace(site, images=ImageRules(open=True))
-        server = HttpServer(reactor, pool, open_, files, images, ["127.0.0.1"], 0, lambda: 1000.0, **options)
+        server = HttpServer(reactor, pool, SiteRef(open_), files, images, ["127.0.0.1"], 0, lambda: 1000.0, **options)
         in_reactor(server.startService)
         servers.append(server)
         return server

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
 from cod.flows.boot import fetches
-from cod.model import Binding, ImageRules, Site, ipv4
+from cod.model import Binding, ImageRules, Site, SiteRef, ipv4
 from cod.net.bootserver import fetches as edge
 from cod.net.bootserver.server import HttpServer
 from cod.policy.people.names import full
@@ -99,7 +99,8 @@ def lab(
         for name in ("data.zst", "file", "manifest.json"):
             (tmp_path / "images" / digest / name).write_bytes(DATA)
     in_transaction(engine, world)
-    server = HttpServer(reactor, pool, replace(site), tmp_path, tmp_path / "images", ["127.0.0.1"], 0, lambda: NOW)
+    server = HttpServer(reactor, pool, SiteRef(replace(site)), tmp_path, tmp_path / "images", ["127.0.0.1"], 0,
+                        lambda: NOW)
     in_reactor(server.startService)
     lab = Lab(engine, server, {})
     yield lab
@@ -155,7 +156,7 @@ def test_what_it_is_to_run_it_gets_in_every_state(lab: Lab, state: NodeState) ->
 
 
 def test_the_site_may_leave_them_open(lab: Lab) -> None:
-    object.__setattr__(lab.server._site, "images", ImageRules(open=True))
+    object.__setattr__(lab.server._site.current, "images", ImageRules(open=True))
     assert lab.get(STRANGER, MINE) == (200, DATA)
     assert lab.get(STRANGER, "9" * 64)[0] == 404
 

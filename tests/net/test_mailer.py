@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices.notices import Delivery
-from cod.model import Mail, Notice, NoticeRules, Send, Site
+from cod.model import Mail, Notice, NoticeRules, Send, Site, SiteRef
 from cod.net.notify import mailer
 from cod.net.notify.delivery_errors import Unsent
 from cod.net.notify.mailer import Mailer
@@ -67,7 +67,7 @@ def send(
 
     def send(mail: Mail, to: str = "ann@x.org", ca: bool = True, **parts: Any) -> Any:
         used = replace(site, mail=mail, notices=NoticeRules(ca_file=str(authority.ca) if ca else None))
-        sender = Mailer(parts.get("reactor", reactor), used, threads)
+        sender = Mailer(parts.get("reactor", reactor), SiteRef(used), threads)
         row = Send(1, 17, "email", to, 1, NOW, "a", NOW + 60, None, False, "")
         return in_reactor(lambda: Deferred.fromCoroutine(sender.send(Delivery(row, NOTICE, "physics", None))))
 
@@ -243,7 +243,7 @@ def test_who_stalls_is_broken_off(
 
     moved, asked, failed = Moved(), threading.Event(), []
     with speaking(*replies, stall=True, asked=asked) as port:
-        sender = Mailer(moved, replace(site, mail=server(port)), threads)
+        sender = Mailer(moved, SiteRef(replace(site, mail=server(port))), threads)
         row = Send(1, 17, "email", "ann@x.org", 1, NOW, "a", NOW + 60, None, False, "")
 
         def begin() -> None:

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from cod.core import transitions
 from cod.flows.scheduler import plan
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Effect, Refused, Site
+from cod.model import Effect, Refused, Site, SiteRef
 from cod.states import NodeEvent
 from cod.store.nodes import nodes
 from cod.store.scheduler import requests, vclusters
@@ -31,7 +31,7 @@ class House:
         self.clock = clock or Clock()
         self.pool = HandPool(engine)
         self.effects: list[Effect] = []
-        self.manager = Manager(self.clock, self.pool, site, server, self.clock.seconds, self._carry_out)  # type: ignore[arg-type]
+        self.manager = Manager(self.clock, self.pool, SiteRef(site), server, self.clock.seconds, self._carry_out)  # type: ignore[arg-type]
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         self.effects += effects
@@ -313,7 +313,7 @@ def test_what_time_alone_brings_is_done_at_its_time(house: House, engine: Engine
 
 def test_a_clock_that_is_set_ends_no_lease_for_a_while(house: House, engine: Engine, site: Site) -> None:
     ahead = 0.0
-    house.manager = Manager(house.clock, house.pool, site, "a", lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
+    house.manager = Manager(house.clock, house.pool, SiteRef(site), "a", lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
                             lambda effects: None)
     create(engine, site)
     house.manager.startService()

@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 from cod.flows.notices import vcms
 from cod.flows.notices.vcms import Greeted
 from cod.flows.scheduler import vclusters
-from cod.model import Owed, Refused, Site
+from cod.model import Owed, Refused, Site, SiteRef
 from cod.net.nmp import server as nmp
 from cod.net.nmp import tls
 from cod.net.nmp.connection import GREETING, LINGER
@@ -50,7 +50,7 @@ def server(reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site
     in_transaction(engine, vclusters.create, name="web", size=1, template="debian", group="site", site=site, now=NOW)
     in_transaction(engine, world.run_pass, site, NOW)
     listen = tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(reactor, pool, site, "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
+    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
@@ -187,7 +187,7 @@ def test_a_server_that_was_killed_does_not_hold_on_to_connections(
     for server in ("cod1", "cod2"):
         in_transaction(engine, vcms.greet, vcluster="pool", serial=issued.serial, address="", about="", seen=0,
                        server=server, now=NOW)
-        served = NmpServer(reactor, pool, site, "cod1", tls.listening(reactor, ca, [], 0), tls.identity,
+        served = NmpServer(reactor, pool, SiteRef(site), "cod1", tls.listening(reactor, ca, [], 0), tls.identity,
                            lambda: NOW + 1, lambda effects: None)
         in_reactor(served.startService)
         in_reactor(lambda: pool.run(lambda tx: None))  # behind what the start has queued
@@ -279,7 +279,7 @@ class Reads:
 @pytest.fixture
 def still(site: Site) -> NmpServer:
     """A server with no ports, on a clock that stands still."""
-    served = NmpServer(Clock(), Reads(), site, "cod1", lambda factory: [], tls.identity,  # type: ignore[arg-type]
+    served = NmpServer(Clock(), Reads(), SiteRef(site), "cod1", lambda factory: [], tls.identity,  # type: ignore[arg-type]
                        lambda: NOW, lambda effects: None)
     served.startService()
     return served

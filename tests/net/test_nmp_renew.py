@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine
 
 from cod.flows.notices import vcms
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -45,7 +45,8 @@ def ca(tmp_path: Path) -> Ca:
 def server(reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, ca: Ca) -> Iterator[NmpServer]:
     in_transaction(engine, founded, site)
     listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(reactor, pool, site, "cod1", listen, nmptls.identity, time.time, lambda effects: None, ca)
+    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, nmptls.identity, time.time, lambda effects: None,
+                       ca)
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)

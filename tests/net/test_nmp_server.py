@@ -21,7 +21,7 @@ from cod.core import vcm_outbox
 from cod.flows.notices import vcms
 from cod.flows.people import groups
 from cod.flows.scheduler import requests, vclusters
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.net.nmp import connection, limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -54,7 +54,7 @@ def server(
 ) -> Iterator[NmpServer]:
     """A server at a free port of loopback; its clock stands still."""
     listen = tls.listening(reactor, ca, ["127.0.0.1"], 0)
-    served = NmpServer(reactor, pool, site, "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
+    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)

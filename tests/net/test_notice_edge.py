@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from cod.core import notices as core_notices
 from cod.flows.notices import notices as flows
 from cod.flows.notices.notices import Delivery
-from cod.model import Mail, NoticeRules, Site
+from cod.model import Mail, NoticeRules, Site, SiteRef
 from cod.net.notify.delivery import LEASE, POLL, Notifier, Post
 from cod.net.notify.delivery_errors import Unsent
 from cod.pool import Pool, in_transaction
@@ -249,7 +249,7 @@ def test_with_real_servers(
         listener.status = 500
         used = replace(site, mail=Mail("127.0.0.1", box.port, "none", sender="cod@x.org"),
                        notices=NoticeRules(local_webhooks=True))
-        post = Post(reactor, pool, used, "a", bytes(32), lambda: pools_time[0])
+        post = Post(reactor, pool, SiteRef(used), "a", bytes(32), lambda: pools_time[0])
         in_transaction(engine, groups.add, "g", 0.0, webhook=listener.url(), email="ann@x.org")
         told = in_transaction(engine, flows.test, "g", "test", pools_time[0])
         in_reactor(post.startService)

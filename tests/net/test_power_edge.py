@@ -16,7 +16,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.protocols.basic import LineOnlyReceiver
 
 from cod.flows.nodes import power as flows
-from cod.model import Account, Node, Policy, Site
+from cod.model import Account, Node, Policy, Site, SiteRef
 from cod.policy.nodes.power import ASK_SYSTEM, BUDGET
 from cod.pool import in_transaction
 from cod.power import edge as edges
@@ -111,8 +111,8 @@ class World:
     def __init__(self, engine: Engine, clock: Clock, **rules: Any) -> None:
         self.engine, self.clock, self.bmc = engine, clock, Bmc(clock)
         self.site = Site(name="test", domain="cod.test", subnets=(), policy=Policy(**rules))
-        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, self.site)
-        self.meters = Meters(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, self.site)
+        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site))
+        self.meters = Meters(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site))
 
     def add(self, tx: Tx, name: str, **columns: Any) -> Node:
         return nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{name[1:].zfill(2)}", now=0.0, cause="seen",

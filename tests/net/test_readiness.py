@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from cod.core import transitions
 from cod.flows.nodes import readiness
 from cod.flows.nodes.readiness import Check
-from cod.model import Policy
+from cod.model import Policy, SiteRef
 from cod.states import NodeEvent, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
@@ -141,7 +141,7 @@ def test_the_prober_finds_them_by_itself(
         booting(tx, f'<template name="web">{IMAGE}{ready.format(port=port)}</template>', binding)
         tx.execute(update(t.nodes).values(boot_served_at=4.0))
     made_active: Deferred[None] = Deferred()
-    service = prober.Prober(reactor, pool, site, lambda: 7.0, lambda _effects: made_active.callback(None))
+    service = prober.Prober(reactor, pool, SiteRef(site), lambda: 7.0, lambda _effects: made_active.callback(None))
     in_reactor(lambda: ensureDeferred(service._look()))
     in_reactor(lambda: made_active.addTimeout(30, reactor))
     with engine.begin() as tx:

@@ -24,8 +24,8 @@ from sqlalchemy import text
 
 from cod import init, logs, supervisor
 from cod.client import ApiError, Client, Unreachable, _Unix
-from cod.model import Policy, PowerRule, Site
-from cod.service import Running, take_over
+from cod.model import Site
+from cod.service import Running
 from cod.site import load
 from cod.store.engine import connect
 from cod.web.metrics import Mirror
@@ -256,14 +256,6 @@ def test_a_mirror_carries_over_what_was_added() -> None:
     found = {sample.labels["what"]: sample.value for sample in counter.collect()[0].samples
              if sample.name.endswith("_total")}
     assert found == {"opened": 5.0, "lost": 1.0}
-
-
-def test_what_can_change_while_running_changes_for_everybody_at_once(site: Site) -> None:
-    new = Site(name="other", domain="other.test", subnets=(), policy=Policy(heartbeat=1.0),
-               power=(PowerRule("*", "lab", ""),))
-    take_over(site, new)
-    assert (site.policy.heartbeat, site.power[0].driver) == (1.0, "lab")
-    assert (site.name, len(site.subnets)) == ("test", 1)
 
 
 @pytest.mark.parametrize("control", ["\x1b[31m", "\x07", "\b\b", "\x9b2J", "\x00", "\u2028", "\u202e", "\t", "\x7f"])

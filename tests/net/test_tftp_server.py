@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.model import Binding, Site, ipv4
+from cod.model import Binding, Site, SiteRef, ipv4
 from cod.net.tftp.server import TftpServer, TransferLimits
 from cod.pool import Pool, in_transaction
 from cod.store.nodes import bindings, nodes, secrets
@@ -53,7 +53,7 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, root: Path) -> 
     def start(**options: Any) -> TftpServer:
         subnet = replace(site.subnets[0], server="127.0.0.1")
         options["limits"] = replace(options.get("limits", Limits()), amplified=options.pop("amplified", math.inf))
-        server = TftpServer(reactor, pool, site, subnet, root, clock=lambda: 1000.0, port=0, **options)
+        server = TftpServer(reactor, pool, SiteRef(site), subnet, root, clock=lambda: 1000.0, port=0, **options)
         in_reactor(server.startService)
         servers.append(server)
         return server

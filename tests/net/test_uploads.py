@@ -602,7 +602,8 @@ def test_an_upload_whose_last_step_is_missing_is_completed(served: Served, in_re
         send(served, upload, DATA[:1000], 0)
         with (served.folder / "incoming" / upload).open("ab") as file:
             file.write(DATA[1000:])
-        served.tx(uploads.grown, upload_id=upload, offset=len(DATA), rules=served.server.intake.site.images, now=NOW)
+        served.tx(uploads.grown, upload_id=upload, offset=len(DATA), rules=served.server.intake.site.current.images,
+                  now=NOW)
         finish(upload)
         assert served.local.get(f"/images/{name}")["sha256"] == SHA
 
@@ -627,7 +628,7 @@ def test_uploads_that_nothing_more_comes_of_are_swept_up(served: Served, in_reac
 
 def test_a_qcow2_file_that_is_larger_than_the_site_wants_is_given_up_at_once(served: Served, tmp_path: Path) -> None:
     """By its header, before the rest of it is sent."""
-    object.__setattr__(served.server.intake.site, "images", ImageRules(largest=1 << 20))
+    object.__setattr__(served.server.intake.site.current, "images", ImageRules(largest=1 << 20))
     header = bytearray(8192)
     header[:32] = struct.pack(">4sIQIIQ", b"QFI\xfb", 3, 0, 0, 16, 2 << 20)
     (tmp_path / "large").write_bytes(bytes(header) + bytes(100_000))

@@ -12,7 +12,7 @@ from sqlalchemy import insert
 from twisted.internet.task import Clock
 
 from cod.client import ApiError
-from cod.model import Role, Site
+from cod.model import Role, Site, SiteRef
 from cod.pool import Pool
 from cod.store import tables as t
 from cod.store.people import groups
@@ -90,7 +90,7 @@ def test_energy_as_a_table(served: Served) -> None:
 def test_the_accountant_counts_once_a_minute(pool: Pool, served: Served, site: Site, in_reactor: Any) -> None:
     add_node(served, "n1", 1)
     clock, time = Clock(), [float(START)]
-    accountant = Accountant(clock, pool, site, lambda: time[0])
+    accountant = Accountant(clock, pool, SiteRef(site), lambda: time[0])
     in_reactor(accountant.startService)
     until(lambda: served.local.get("/pool/history")["counted_until"] == START, "the first count")
     time[0] += 60

@@ -25,7 +25,7 @@ from sqlalchemy import Engine, update
 
 from cod.flows.agents import orders
 from cod.flows.notices import vcms
-from cod.model import Inviter, Site, ipv4
+from cod.model import Inviter, Site, SiteRef, ipv4
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -67,7 +67,8 @@ def ca(tmp_path: Path) -> Ca:
 @pytest.fixture
 def server(reactor: Any, in_reactor: Any, pool: Pool, site: Site, ca: Ca) -> Iterator[NmpServer]:
     listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(reactor, pool, site, "cod1", listen, nmptls.identity, time.time, lambda effects: None, ca)
+    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, nmptls.identity, time.time, lambda effects: None,
+                       ca)
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, select
 
 from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -127,7 +127,7 @@ def farm(
 ) -> Iterator[Farm]:
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site, "farm", nodes=5)
-    served = NmpServer(reactor, pool, site, "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port()),
+    served = NmpServer(reactor, pool, SiteRef(site), "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port()),
                        tls.identity, lambda: NOW, lambda effects: None)
     in_reactor(served.startService)
     issued = enrolled(engine, ca, "farm", datetime.now(UTC))

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 
 from cod.flows.notices import vcms
-from cod.model import Refused, Site, VcmView
+from cod.model import Refused, Site, SiteRef, VcmView
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import Session
 from cod.net.nmp.tls import Shown
@@ -69,7 +69,7 @@ class RenewingLab(Lab):
     def start_cod(self, kill_at: int | str = 0) -> None:
         self.cod = Life(self.clock, kill_at)
         self.server = NmpServer(
-            self.cod, Databases(self.engine, self.cod), self.site, "cod1", lambda factory: (),  # type: ignore[arg-type]
+            self.cod, Databases(self.engine, self.cod), SiteRef(self.site), "cod1", lambda factory: (),  # type: ignore[arg-type]
             lambda transport: transport.shown, self.now, self._effects, self.ca)
         with_death(self.server.startService)
 

@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices.notices import Delivery
-from cod.model import Notice, NoticeRules, Send, Site
+from cod.model import Notice, NoticeRules, Send, Site, SiteRef
 from cod.net.notify import webhooks
 from cod.net.notify.delivery_errors import Unsent
 from cod.net.notify.webhooks import Webhooks
@@ -83,7 +83,7 @@ def post(reactor: Any, in_reactor: Callable[..., Any], threads: ThreadPool) -> C
     """post(site, url, resolve=…): sends NOTICE there, in the reactor's thread."""
 
     def post(site: Site, url: str, **more: Any) -> Any:
-        sender = Webhooks(reactor, site, KEY, threads, lambda: NOW + 5, **more)
+        sender = Webhooks(reactor, SiteRef(site), KEY, threads, lambda: NOW + 5, **more)
         send = Send(1, 17, "webhook", url, 1, NOW, "a", NOW + 60, None, False, "")
         return in_reactor(lambda: Deferred.fromCoroutine(sender.send(Delivery(send, NOTICE, "physics", None))))
 
@@ -246,7 +246,7 @@ def test_who_says_nothing_is_given_ten_seconds(
     failed: list[Any] = []
     asked = threading.Event()
     with speaking(asked=asked) as port:
-        sender = Webhooks(moved, local, KEY, threads, lambda: NOW)
+        sender = Webhooks(moved, SiteRef(local), KEY, threads, lambda: NOW)
         send = Send(1, 17, "webhook", f"http://127.0.0.1:{port}/", 1, NOW, "a", NOW + 60, None, False, "")
 
         def begin() -> None:

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from cod.flows.notices import vcms
 from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
-from cod.model import Site
+from cod.model import Site, SiteRef
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import Session
 from cod.net.nmp.tls import Shown
@@ -278,7 +278,7 @@ class Lab:
     def start_cod(self, kill_at: int | str = 0) -> None:
         self.cod = Life(self.clock, kill_at)
         self.server = NmpServer(
-            self.cod, Databases(self.engine, self.cod), self.site, "cod1", lambda factory: (),  # type: ignore[arg-type]
+            self.cod, Databases(self.engine, self.cod), SiteRef(self.site), "cod1", lambda factory: (),  # type: ignore[arg-type]
             lambda transport: Shown("7", "pool", True), self.now, self._effects)
         with_death(self.server.startService)
 

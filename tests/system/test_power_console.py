@@ -16,7 +16,7 @@ from twisted.internet.process import reapAllProcesses
 from twisted.internet.task import LoopingCall
 
 from cod.client import Client
-from cod.model import Account, ConsoleRules, Site
+from cod.model import Account, ConsoleRules, Site, SiteRef
 from cod.pool import Pool
 from cod.power import recorder
 from cod.power.driver import PowerError, SignIn, Target
@@ -165,7 +165,7 @@ def recording(
     site = replace(site, consoles=ConsoleRules(record=True), accounts=(Account("rack", "admin", str(password)),))
     pool = Pool(engine, reactor)
     with serving(pool, reactor, in_reactor, site, consoles=folder / "consoles") as served:
-        service = Recorder(reactor, pool, consoles(reactor), "here", served.clock, site, folder / "consoles")
+        service = Recorder(reactor, pool, consoles(reactor), "here", served.clock, SiteRef(site), folder / "consoles")
         add_node(served, "n1", 1, state=NodeState.INACTIVE, power_driver="ipmi",
                  power_address=(folder / "address").read_text(), power_account="rack")
         in_reactor(service.startService)

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from cod import consolefiles
 from cod.flows.nodes.consoles import Followed
-from cod.model import Account, ConsoleRules, Site
+from cod.model import Account, ConsoleRules, Site, SiteRef
 from cod.power import recorder as r
 from cod.power.console import Heard, Opened
 from cod.power.driver import PowerError, Target
@@ -75,7 +75,7 @@ class Bench:
         self.clock, self.pool, self.consoles, self.folder = Clock(), FakePool(), FakeConsoles(), folder
         self.site = replace(site, consoles=ConsoleRules(record=True))
         self.recorder = Recorder(self.clock, self.pool, {"ipmi": self.consoles}, "here",
-                                 lambda: 1e6 + self.clock.seconds(), self.site, folder, maybeDeferred)
+                                 lambda: 1e6 + self.clock.seconds(), SiteRef(self.site), folder, maybeDeferred)
 
     @property
     def lines(self) -> list[FakeLine]:

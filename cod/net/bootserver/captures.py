@@ -31,7 +31,7 @@ from twisted.internet.threads import deferToThreadPool
 from cod.flows.nodes import captures
 from cod.images import deposit
 from cod.images.deposit import Busy, Deposit
-from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, Site, field_error
+from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, SiteRef, field_error
 from cod.net.bootserver.connection import BodyLost, Connection
 from cod.pool import NODES, Pool
 from cod.states import CaptureState
@@ -81,7 +81,7 @@ class Captures(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, root: Path, clock: Callable[[], float],
+        self, reactor: Any, pool: Pool, site: SiteRef, root: Path, clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
     ) -> None:
         self._reactor, self._pool, self._site, self._root, self._clock = reactor, pool, site, root, clock
@@ -135,7 +135,8 @@ class Captures(Service):
     @inlineCallbacks
     def _find_room(self, said: dict[str, str]) -> Generator[Deferred[Any], Any, None]:
         if said["order"] not in self._room:
-            self._room[said["order"]] = yield self._pool.run_at(NODES, captures.room, **said, rules=self._site.images)
+            self._room[said["order"]] = yield self._pool.run_at(
+                NODES, captures.room, **said, rules=self._site.current.images)
 
     @inlineCallbacks
     def _finish(self, said: dict[str, str], row: Capture, word: LastWord) -> Generator[Deferred[Any], Any, None]:
@@ -145,7 +146,7 @@ class Captures(Service):
         yield self._pool.run_at(NODES, captures.note_digest, **said, digest=made.digest)
         yield self._alone(order, partial(self._publish, order, made.digest))
         result = yield self._pool.run_at(NODES, captures.keep, **said, ingested=made, partitions=parts,
-                                         rules=self._site.images, now=self._clock())
+                                         rules=self._site.current.images, now=self._clock())
         self._effects(result.effects)
         log.info("%s is the image %s: %d bytes, %d in use, %d stored", order, row.image, made.size, made.used,
                  made.stored)

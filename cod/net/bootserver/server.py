@@ -32,7 +32,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
-from cod.model import Refused, Site
+from cod.model import Refused, SiteRef
 from cod.net.bootdocs import BootDocs, disk_loader, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
 from cod.net.bootserver.captures import Captures
@@ -63,7 +63,7 @@ class HttpServer(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, files_root: Path, images_root: Path, addresses: Sequence[str],
+        self, reactor: Any, pool: Pool, site: SiteRef, files_root: Path, images_root: Path, addresses: Sequence[str],
         port: int, clock: Callable[[], float] = time.time, *, limits: Limits = DEFAULTS,
         captures: Captures | None = None,
     ) -> None:
@@ -186,7 +186,7 @@ class HttpServer(Service):
 
     def _image(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
         """A file of an image, for those who may have it; for others it is not there."""
-        known = self._site.images.open or self._fetches.known(connection.peer, digest)
+        known = self._site.current.images.open or self._fetches.known(connection.peer, digest)
         if known is None:
             ensureDeferred(self._asked(connection, file, digest, name))
         elif known:

@@ -172,7 +172,7 @@ class AgentConnection(Protocol):
         server, new = self.server, proved.verifier
         session = BootSecret(proved.session, proved.mac, "session", self.address, new.salt, new.stored_key,
                              new.server_key, 0.0)
-        result = yield self._run(sessions.open, proved.id, session, server.server, server.site, server.clock())
+        result = yield self._run(sessions.open, proved.id, session, server.server, server.site.current, server.clock())
         opened: sessions.Opened = result.value
         self._stop_timer()
         self.peer, self.name = opened.peer, opened.name
@@ -183,7 +183,7 @@ class AgentConnection(Protocol):
             return
         server.adopt(self, opened.peer)
         self._log.info("%s: connected from %s", self.name, self.address)
-        events = self._side.welcome(opened.name, server.site.policy.heartbeat)
+        events = self._side.welcome(opened.name, server.site.current.policy.heartbeat)
         self.transport.write(self._side.to_send())
         self._take(events)
         server.done(result)
@@ -191,7 +191,7 @@ class AgentConnection(Protocol):
     @inlineCallbacks
     def _report(self, message: Report) -> Generator[Deferred[Any], Any, None]:
         server = self.server
-        result = yield self._run(report.report, self.peer, message.document, server.site, server.clock())
+        result = yield self._run(report.report, self.peer, message.document, server.site.current, server.clock())
         if isinstance(result.value, str):
             server.counts["refused"] += 1
             self._log.warning("%s: its report is refused: %s", self.name, result.value)
@@ -213,13 +213,14 @@ class AgentConnection(Protocol):
     def _progress(self, message: Progress) -> Generator[Deferred[Any], Any, None]:
         server = self.server
         yield self._run(progress.progress, self.peer, message.order, message.phase, message.done, message.total,
-                        message.rate, server.site, server.clock())
+                        message.rate, server.site.current, server.clock())
 
     @inlineCallbacks
     def _done(self, message: Done) -> Generator[Deferred[Any], Any, None]:
         server = self.server
         self._log.info("%s: order %s done", self.name, message.order)
-        result = yield self._run(progress.done, self.peer, message.order, message.figures, server.site, server.clock())
+        result = yield self._run(progress.done, self.peer, message.order, message.figures, server.site.current,
+                                 server.clock())
         self.send(Ack(message.order))
         server.done(result)
 
@@ -227,7 +228,8 @@ class AgentConnection(Protocol):
     def _failed(self, message: Failed) -> Generator[Deferred[Any], Any, None]:
         server = self.server
         self._log.warning("%s: order %s failed: %s", self.name, message.order, _line(message.reason))
-        result = yield self._run(progress.failed, self.peer, message.order, message.reason, server.site, server.clock())
+        result = yield self._run(progress.failed, self.peer, message.order, message.reason, server.site.current,
+                                 server.clock())
         self.send(Ack(message.order))
         server.done(result)
 

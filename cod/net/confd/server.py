@@ -25,7 +25,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 
 from cod.flows.agents import orders, sessions
-from cod.model import Effect, Inviter, Peer, Result, Site
+from cod.model import Effect, Inviter, Peer, Result, SiteRef
 from cod.orders import Order
 from cod.pool import NODES, Pool
 from cod.wire.confd.messages import Message
@@ -110,7 +110,7 @@ class ConfdServer(Service):
     """
 
     def __init__(
-        self, connect: Callable[[ConfdServer], Any], reactor: Any, pool: Pool, site: Site, server: str,
+        self, connect: Callable[[ConfdServer], Any], reactor: Any, pool: Pool, site: SiteRef, server: str,
         addresses: Iterable[str], port: int,
         clock: Callable[[], float] = time.time, *, effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
         limits: Limits = USUAL, inviter: Inviter | None = None,
@@ -216,13 +216,13 @@ class ConfdServer(Service):
 
     def lose_later(self, peer: Peer) -> None:
         """Count the agent as lost in a while, if it has not come back by then."""
-        self.reactor.callLater(MISSED * self.site.policy.heartbeat, self.lose, peer)
+        self.reactor.callLater(MISSED * self.site.current.policy.heartbeat, self.lose, peer)
 
     def lose(self, peer: Peer) -> None:
         """Unless a newer connection is there by now, the agent is lost."""
         here = self.nodes.get(peer.node_id)
         if self.running and not (here and here.peer and here.peer.epoch != peer.epoch):
-            self.pool.run_at(NODES, sessions.lost, peer, self.site, self.clock()).addCallbacks(
+            self.pool.run_at(NODES, sessions.lost, peer, self.site.current, self.clock()).addCallbacks(
                 self._lost, self._unexpected, callbackArgs=(peer,))
 
     def _lost(self, result: Result[bool], peer: Peer) -> None:
@@ -233,7 +233,7 @@ class ConfdServer(Service):
 
     def _look_for_dead(self) -> None:
         now = self.reactor.seconds()
-        patience = MISSED * self.site.policy.heartbeat
+        patience = MISSED * self.site.current.policy.heartbeat
         for connection in list(self.nodes.values()):
             if now - connection.heard_at > patience:
                 connection.dead = True
@@ -266,7 +266,8 @@ class ConfdServer(Service):
         try:
             if not (yield self.pool.read(orders.any_waiting, self.server)):
                 return
-            result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site, self.clock(), self._inviter)
+            result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site.current, self.clock(),
+                                            self._inviter)
             sent = [(node_id, epoch, order.id) for node_id, epoch, order in result.value
                     if self._send(node_id, epoch, order)]
             self.effects(result.effects)
@@ -315,7 +316,7 @@ class ConfdServer(Service):
         here = {(node_id, connection.peer.epoch) for node_id, connection in self.nodes.items() if connection.peer}
         self._orphans = {pair: self._orphans.get(pair, now) for pair in mine.items() if pair not in here}
         for (node_id, epoch), since in self._orphans.items():
-            if now - since > MISSED * self.site.policy.heartbeat:
+            if now - since > MISSED * self.site.current.policy.heartbeat:
                 self.lose(Peer(node_id, self.server, epoch, ""))
 
     @staticmethod

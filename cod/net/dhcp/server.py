@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from cod.flows.boot import dhcp as flow
-from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet
+from cod.model import DhcpAnswer, DhcpQuery, SiteRef, Subnet
 from cod.net.socketservice import SocketService
 from cod.pool import URGENT, Pool
 from cod.wire import dhcp as wire
@@ -52,7 +52,7 @@ class DhcpServer(SocketService):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, subnet: Subnet, clock: Callable[[], float] = time.time, *,
+        self, reactor: Any, pool: Pool, site: SiteRef, subnet: Subnet, clock: Callable[[], float] = time.time, *,
         port: int = wire.SERVER_PORT, reply_ports: dict[int, int] | None = None,
     ) -> None:
         super().__init__(reactor, f"dhcp {subnet.name}")
@@ -65,7 +65,7 @@ class DhcpServer(SocketService):
         self._port = port
         self._reply_ports = reply_ports or {}
         self._newcomers = flow.Newcomers()
-        self._subnets = {each.name: each for each in site.subnets}
+        self._subnets = {each.name: each for each in site.current.subnets}
 
     def _open(self) -> socket.socket:  # for an interface it needs CAP_NET_RAW and CAP_NET_BIND_SERVICE
         listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -112,7 +112,7 @@ class DhcpServer(SocketService):
 
     def _ask(self, batch: Sequence[Exchange]) -> Deferred[list[DhcpAnswer | None]]:
         queries = [query for _, query in batch]
-        return self._pool.run_at(URGENT, flow.answer, queries, self.site, self._newcomers, self._clock())
+        return self._pool.run_at(URGENT, flow.answer, queries, self.site.current, self._newcomers, self._clock())
 
     def _committed(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
         self._next()  # first: the database thread works on the next batch while this one's replies are sent
@@ -170,7 +170,7 @@ class DhcpServer(SocketService):
                 self._published[key] = count
 
     def _reply(self, packet: wire.Packet, query: DhcpQuery, answer: DhcpAnswer) -> None:
-        reply = wire.reply(packet, query, answer, self._subnets[answer.subnet], self.site)
+        reply = wire.reply(packet, query, answer, self._subnets[answer.subnet], self.site.current)
         host, port = wire.destination(reply)
         if host == wire.BROADCAST and self.subnet.interface is None:
             if query.ciaddr == "0.0.0.0":

@@ -24,7 +24,7 @@ from twisted.protocols.policies import TimeoutMixin
 from twisted.python.failure import Failure
 
 from cod.flows.boot import dns as flow
-from cod.model import DnsAnswer, Site
+from cod.model import DnsAnswer, SiteRef
 from cod.net.socketservice import SocketService
 from cod.pool import Pool
 from cod.wire import dns as wire
@@ -52,14 +52,14 @@ class DnsServer(SocketService):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, address: str, *, port: int = 53, forward: Sequence[str] = (),
+        self, reactor: Any, pool: Pool, site: SiteRef, address: str, *, port: int = 53, forward: Sequence[str] = (),
         forward_port: int = 53, clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(reactor, f"dns {address} port {port}")
         self.port = port
         self._pool, self._site, self._address, self._clock = pool, site, address, clock
         self._forward = [(server, forward_port) for server in forward]
-        self._networks = [ip_network(subnet.network) for subnet in site.subnets]
+        self._networks = [ip_network(subnet.network) for subnet in site.current.subnets]
         self._streams: Any = None
         self.passed_on = 0
 
@@ -131,7 +131,7 @@ class DnsServer(SocketService):
 
     def _look_up(self, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         if batch:
-            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site)
+            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site.current)
             asked.addCallbacks(self._answer, self._fail, callbackArgs=(batch,), errbackArgs=(batch,))
 
     def _answer(self, answers: Sequence[DnsAnswer | None], batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
@@ -147,7 +147,8 @@ class DnsServer(SocketService):
             self._pass_on(query, peer, reply)
             return
         ANSWERS.labels(answer.code).inc()
-        reply(wire.encode(query, answer, domain=self._site.domain, server=self._address, serial=int(self._clock())))
+        reply(wire.encode(query, answer, domain=self._site.current.domain, server=self._address,
+                          serial=int(self._clock())))
 
     def _fail(self, failure: Failure, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         log.error("%d questions could not be looked up: %s", len(batch), failure.getErrorMessage())

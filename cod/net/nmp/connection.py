@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from cod.model import Site
+from cod.model import SiteRef
 from cod.net.nmp.limits import QuietLog, Ration
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
@@ -46,7 +46,7 @@ class Host(Protocol):
     """
 
     reactor: Any
-    site: Site
+    site: SiteRef
     connected: set[Any]
     strangers: Counter[str]
     quiet: QuietLog
@@ -221,6 +221,7 @@ class Line(protocol.Protocol, ABC):
 
     def look_after(self, now: float) -> None:
         """Is it still there?"""
+        keepalive = self._host.site.current.nmp_keepalive
         if self._closing:
             if now >= self._left_at + LINGER:
                 self.transport.abortConnection()
@@ -230,9 +231,9 @@ class Line(protocol.Protocol, ABC):
             self._throttle(now)
         elif now >= self._begun + GREETING and (self._decoder.midway or not (self.is_open or self._working)):
             self.refuse(Fault("malformed", "no whole message has come in time", fatal=True))
-        elif self.is_open and now >= self._last_heard + 3 * self._host.site.nmp_keepalive:
+        elif self.is_open and now >= self._last_heard + 3 * keepalive:
             self._cut("has fallen silent")
-        elif self.is_open and now >= self._last_heard + self._host.site.nmp_keepalive and not self._talk.waiting():
+        elif self.is_open and now >= self._last_heard + keepalive and not self._talk.waiting():
             self.say(b.Ping())
 
     def _cut(self, why: str) -> None:

@@ -19,7 +19,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall, deferLater
 
 from cod.flows.notices import vcms
-from cod.model import Effect, Site
+from cod.model import Effect, SiteRef
 from cod.net.nmp.limits import QuietLog, Rations
 from cod.net.nmp.session import Session, Shown
 from cod.pool import Pool
@@ -43,7 +43,7 @@ class NmpServer(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, server: str, listen: Callable[[Any], Sequence[Any]],
+        self, reactor: Any, pool: Pool, site: SiteRef, server: str, listen: Callable[[Any], Sequence[Any]],
         identity: Callable[[Any], Shown], clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object],
         authority: Ca | None = None,
     ) -> None:

@@ -136,7 +136,7 @@ class Session(Line):
         server.sessions[greeted.vcluster_id] = self
         if older is not None:
             older.leave("a newer connection has taken its place")
-        keepalive = server.site.nmp_keepalive
+        keepalive = server.site.current.nmp_keepalive
         self.answer(b.Welcome(hello.vcluster, server.server, keepalive, greeted.acked), message.id)
         log.info("VCM of %s (%s) is connected", hello.vcluster, hello.vcm)
         server.poll()
@@ -185,7 +185,7 @@ class Session(Line):
         elif isinstance(body, b.Renew):
             await self._renew(message, body, speaker)
         elif not isinstance(body, b.Pong):
-            flow, shape = verbs.flow(body, speaker, server.site, server.clock())
+            flow, shape = verbs.flow(body, speaker, server.site.current, server.clock())
             value = await server.pool.run(vcms.spoken, self.greeted, flow)
             if isinstance(value, Result):
                 server.effects(value.effects)

@@ -18,7 +18,7 @@ from twisted.python.threadpool import ThreadPool
 from cod.flows.notices import notices as flows
 from cod.flows.notices import webhook_feed
 from cod.flows.notices.notices import Delivery, Target
-from cod.model import Site
+from cod.model import SiteRef
 from cod.net.notify.delivery_errors import Unsent
 from cod.net.notify.mailer import Mailer
 from cod.net.notify.webhooks import Webhooks
@@ -124,7 +124,7 @@ class Post(Service):
     """What delivers notices in a running server: both channels, the threads that they need, and the `Notifier`."""
 
     def __init__(
-        self, reactor: Any, pool: Any, site: Site, server_name: str, key: bytes, clock: Callable[[], float]
+        self, reactor: Any, pool: Any, site: SiteRef, server_name: str, key: bytes, clock: Callable[[], float]
     ) -> None:
         self._threads = ThreadPool(0, THREADS, "notices")
         self._notifier = Notifier(reactor, pool, server_name, clock, {

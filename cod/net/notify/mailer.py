@@ -13,7 +13,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from cod import notice_texts
 from cod.flows.notices.notices import Delivery, addresses
-from cod.model import Mail, Site
+from cod.model import Mail, SiteRef
 from cod.net.notify.delivery_errors import Unsent, brief
 from cod.security import secretfile
 from cod.wire import mail as wire
@@ -27,22 +27,23 @@ NO_ADMINS = "nobody is named to tell: see smtp.admins in the site file"
 class Mailer:
     """Sends what is for `email`. `reactor` keeps the time of an attempt, `threads` is a started ThreadPool."""
 
-    def __init__(self, reactor: Any, site: Site, threads: Any) -> None:
+    def __init__(self, reactor: Any, site: SiteRef, threads: Any) -> None:
         self._reactor, self._site, self._threads = reactor, site, threads
 
     async def send(self, delivery: Delivery) -> str:
         """Send it; returns who refused it, as a sentence, where some did. Raises `Unsent`."""
-        mail = self._site.mail  # as it is now: SIGHUP changes it
+        site = self._site.current
+        mail = site.mail
         to = addresses(delivery.send.target) or mail.admins
         if not mail.host or not to:
             raise Unsent(NO_ADMINS if mail.host else NO_SERVER, lasting=True)
-        notice, portal = delivery.notice, self._site.signin.url
+        notice, portal = delivery.notice, site.signin.url
         remedy = ""
         if notice.link:
             where = portal + notice.link if portal else f"in the portal, at {notice.link}"
             remedy = f"{notice_texts.REMEDIES.get(notice.kind, 'More')}: {where}"
-        text = wire.message(self._site.name, self._site.domain, notice, delivery.group, mail.sender, to, remedy)
-        talk = Talk(mail, self._site.notices.ca_file)
+        text = wire.message(site.name, site.domain, notice, delivery.group, mail.sender, to, remedy)
+        talk = Talk(mail, site.notices.ca_file)
         limit = self._reactor.callLater(ATTEMPT, talk.break_off)
         try:
             return str(await deferToThreadPool(self._reactor, self._threads, talk.send, to, text))

@@ -31,7 +31,7 @@ from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
 from cod.flows.notices.notices import Delivery, may_reach
-from cod.model import Site
+from cod.model import SiteRef
 from cod.net.notify.delivery_errors import Unsent, brief
 from cod.wire import webhook as wire
 
@@ -48,7 +48,7 @@ class Webhooks:
     """Posts what is for `webhook`. `key` is the site's, `clock()` the time of day, `threads` a started ThreadPool."""
 
     def __init__(
-        self, reactor: Any, site: Site, key: bytes, threads: Any, clock: Callable[[], float],
+        self, reactor: Any, site: SiteRef, key: bytes, threads: Any, clock: Callable[[], float],
         resolve: Resolve = socket.getaddrinfo,
     ) -> None:
         self._reactor, self._site, self._key, self._clock = reactor, site, key, clock
@@ -56,10 +56,10 @@ class Webhooks:
 
     async def send(self, delivery: Delivery) -> str:
         """Post it. Raises `Unsent`."""
-        notice, target = delivery.notice, delivery.send.target
-        content = wire.body(self._site.name, notice, delivery.group, delivery.vcluster, self._site.signin.url)
+        site, notice, target = self._site.current, delivery.notice, delivery.send.target
+        content = wire.body(site.name, notice, delivery.group, delivery.vcluster, site.signin.url)
         key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)
-        signed = wire.headers(key, self._site.name, notice, self._clock(), content)
+        signed = wire.headers(key, site.name, notice, self._clock(), content)
         try:
             code = await self._post(target, {**signed, "User-Agent": AGENT}, content)
         except Unsent:
@@ -91,7 +91,8 @@ class Webhooks:
                                             socket.SOCK_STREAM)
         except OSError as error:
             raise Unsent(f"{host} cannot be found: {brief(error)}", dead=True) from None
-        rules, own = self._site.notices, [subnet.server for subnet in self._site.subnets]
+        site = self._site.current
+        rules, own = site.notices, [subnet.server for subnet in site.subnets]
         allowed = [(family, where[0]) for family, _, _, _, where in found
                    if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)
                    and (rules.local_webhooks or not _is_ours(family, where[0]))]
@@ -105,7 +106,7 @@ class Webhooks:
 class Way:
     """The way to one URL's host: to addresses that are allowed, with the certificate checked, for one request."""
 
-    def __init__(self, reactor: Any, site: Site, addresses: Callable[[str, int], Any]) -> None:
+    def __init__(self, reactor: Any, site: SiteRef, addresses: Callable[[str, int], Any]) -> None:
         self._reactor, self._site, self._addresses = reactor, site, addresses
         self._uri: Any = None
         self._line: Any = None
@@ -139,7 +140,7 @@ class Way:
 
     def _trust(self, host: str) -> Any:
         """TLS options that check the certificate for `host`."""
-        ca_file = self._site.notices.ca_file
+        ca_file = self._site.current.notices.ca_file
         if ca_file is None:
             return ssl.optionsForClientTLS(host)
         return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(_authorities(ca_file)))

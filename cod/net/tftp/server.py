@@ -18,7 +18,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
-from cod.model import Refused, Site, Subnet
+from cod.model import Refused, SiteRef, Subnet
 from cod.net.bootdocs import BootDocs, disk_loader, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile
 from cod.net.socketservice import SocketService
@@ -57,8 +57,9 @@ class TftpServer(SocketService):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, subnet: Subnet, root: Path, clock: Callable[[], float] = time.time,
-        *, port: int = 69, crowd: TransferLimits = USUAL, limits: tftp.Limits = tftp.DEFAULTS,
+        self, reactor: Any, pool: Pool, site: SiteRef, subnet: Subnet, root: Path,
+        clock: Callable[[], float] = time.time, *, port: int = 69, crowd: TransferLimits = USUAL,
+        limits: tftp.Limits = tftp.DEFAULTS,
     ) -> None:
         super().__init__(reactor, f"tftp {subnet.name}")
         self.port = port

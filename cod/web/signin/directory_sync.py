@@ -14,7 +14,7 @@ from typing import Any
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import directory_sync
-from cod.model import Refused, Site
+from cod.model import Refused, SiteRef
 from cod.periodic import Periodic
 from cod.pool import Pool
 from cod.web.signin import directory
@@ -28,7 +28,7 @@ log = logging.getLogger("cod.ldap")
 class Departures(Periodic):
     """One server's. How often it is asked is `site.signin.ldap.check`, which SIGHUP may change."""
 
-    def __init__(self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float]) -> None:
+    def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "who has left the directory is not known", PERIOD)
         self._reactor, self._site, self._clock = reactor, site, clock
         self._last = float("-inf")  # when the directory was asked
@@ -36,7 +36,7 @@ class Departures(Periodic):
 
     async def look(self) -> None:
         """Ask, if it is time."""
-        rules, now = self._site.signin.ldap, self._clock()
+        rules, now = self._site.current.signin.ldap, self._clock()
         pause = self._pause or rules.check
         if not rules.url or not rules.check or 0 <= now - self._last < pause:  # the clock may have been set back
             return
@@ -52,7 +52,7 @@ class Departures(Periodic):
             return
         subjects = [user.subject for user in asked if user.subject]
         known = await deferToThreadPool(
-            self._reactor, self._reactor.getThreadPool(), directory.known, self._site.signin.ldap, subjects)
+            self._reactor, self._reactor.getThreadPool(), directory.known, self._site.current.signin.ldap, subjects)
         gone, back = await self._pool.run(
             directory_sync.put_down, asked=asked, known=known, since=since, now=self._clock())
         for name in gone:

@@ -15,7 +15,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import invitations, people, signin, tokens
 from cod.flows.people.signin import Attempt, Session, digest
-from cod.model import Identity, Invitation, Refused, Site, User, Who
+from cod.model import Identity, Invitation, Refused, SiteRef, User, Who
 from cod.pool import Pool
 from cod.security import passwords
 from cod.web.signin import directory
@@ -32,7 +32,7 @@ class SignIn:
     Secrets of cookies and links are 256 random bits; the database has their digests only.
     """
 
-    def __init__(self, reactor: Any, pool: Pool, site: Site, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float] = time.time) -> None:
         self._reactor, self._pool, self._site, self._clock = reactor, pool, site, clock
         self._turns, self._away = DeferredSemaphore(AT_ONCE), DeferredSemaphore(ELSEWHERE)
         self._provider: Provider | None = None
@@ -64,10 +64,10 @@ class SignIn:
                           ) -> tuple[str, str]:
         """(the secret of a new session's cookie, where to go on) for one who comes back. Raises `Refused`."""
         identity, back = await self._in_turn(self._away, self._oidc().finish, query, cookie)
-        return await self._known(identity, self._site.signin.oidc.create, address, browser), back
+        return await self._known(identity, self._site.current.signin.oidc.create, address, browser), back
 
     def _oidc(self) -> Provider:
-        rules = self._site.signin
+        rules = self._site.current.signin
         if not rules.oidc.issuer or not rules.url:
             raise Refused("not_found", "this site has no sign-in by OpenID Connect")
         if self._provider is None or self._provider.rules != rules.oidc:  # SIGHUP changes them
@@ -85,14 +85,14 @@ class SignIn:
         """The same for a user whom a directory vouches for."""
         cookie = secrets.token_urlsafe(32)
         await self._pool.run(signin.begin, user_id=user_id, address=address, browser=browser, cookie=digest(cookie),
-                             rules=self._site.signin, now=self._clock())
+                             rules=self._site.current.signin, now=self._clock())
         return cookie
 
     async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> Session | None:
         """Who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong it."""
         now = self._clock()
         found: Session | None = await self._pool.read(
-            signin.session, cookie=digest(cookie), address=address, rules=self._site.signin, now=now)
+            signin.session, cookie=digest(cookie), address=address, rules=self._site.current.signin, now=now)
         if found is not None and found.stale and not by_itself:
             await self._pool.run(signin.seen, found.session.id, now)
         return found
@@ -117,7 +117,7 @@ class SignIn:
         """The user of that name, whose password this is. Raises `Refused`."""
         now, password = self._clock(), signin.tried(password)
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
-        elsewhere = bool(self._site.signin.ldap.url) and (tried.user is None or tried.user.directory == "ldap")
+        elsewhere = bool(self._site.current.signin.ldap.url) and (tried.user is None or tried.user.directory == "ldap")
         user = await (self._there(name, password, address) if elsewhere else self._here(tried, password))
         if user is None:
             await self._pool.run(signin.failed, name=name, address=address, now=now)
@@ -131,7 +131,7 @@ class SignIn:
 
     async def _there(self, name: str, password: str, address: str) -> User | None:
         """Whom the LDAP directory knows by that name and password."""
-        rules = self._site.signin.ldap
+        rules = self._site.current.signin.ldap
         identity = await self._in_turn(self._away, directory.verify, rules, name, password)
         if identity is None:
             return None

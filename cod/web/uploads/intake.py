@@ -24,7 +24,7 @@ from cod.flows.images import uploads
 from cod.flows.people.access import Change, Claim, noted
 from cod.images import formats
 from cod.images.incoming import Busy, Incoming, Sum, boot_id
-from cod.model import Image, Refused, Result, Right, Site, Upload, Who
+from cod.model import Image, Refused, Result, Right, SiteRef, Upload, Who
 from cod.pool import Pool
 from cod.web.uploads.piece import Connection, Piece
 
@@ -65,7 +65,7 @@ class Intake:
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: Site, folder: Path, wake: Callable[[Any], object],
+        self, reactor: Any, pool: Pool, site: SiteRef, folder: Path, wake: Callable[[Any], object],
         clock: Callable[[], float], boot: str | None = None,
     ) -> None:
         self.reactor, self.pool, self.site, self.clock = reactor, pool, site, clock
@@ -130,7 +130,7 @@ class Intake:
         """Have on disk what is written, and put it down. Raises `Refused` where the upload was given up."""
         end = file.end
         await self.in_thread(file.flush)
-        return await self.pool.run(uploads.grown, upload_id=upload.id, offset=end, rules=self.site.images,
+        return await self.pool.run(uploads.grown, upload_id=upload.id, offset=end, rules=self.site.current.images,
                                    now=self.clock())
 
     async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
@@ -139,7 +139,7 @@ class Intake:
         if upload.plain:
             return "plain", upload.size
         try:
-            return formats.look(await self.in_thread(file.head), upload.size, self.site.images.largest)
+            return formats.look(await self.in_thread(file.head), upload.size, self.site.current.images.largest)
         except Refused:
             await self.drop(upload)
             raise
