@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from cod.flows.notices import vcms
 from cod.flows.notices.vcms import Greeted
-from cod.model import Owed, Refused, Site, Vcluster
+from cod.model import Owed, Refused, Site, SiteRef, Vcluster
 from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
 from cod.net.nmp.limits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Rations
@@ -36,7 +36,7 @@ class Host:
     """What a session needs of its server. Flows are answered at once, unless `held` collects them."""
 
     def __init__(self, site: Site) -> None:
-        self.reactor, self.site, self.server = Clock(), site, "cod1"
+        self.reactor, self.site, self.server = Clock(), SiteRef(site), "cod1"
         self.pool = self
         self.sessions: dict[int, Session] = {}
         self.connected: set[Session] = set()

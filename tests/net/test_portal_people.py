@@ -7,7 +7,7 @@ from email import message_from_bytes
 from email.policy import default
 from typing import Any
 
-from cod.model import Mail, Role, Site, Who
+from cod.model import Mail, Role, Site, SiteRef, Who
 from cod.store.people import groups, people
 from tests.net import receivers
 from tests.net.apiserver import NOW, Served
@@ -50,7 +50,8 @@ def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> 
     for named, host, wanted in ((False, "cod.example.org:8443", "https://cod.example.org:8443/"),
                                 (False, "127.0.0.1:8443", "https://inner/"), (False, "localhost", "https://inner/"),
                                 (True, "cod.example.org:8443", "https://inner/")):
-        change(served, site=replace(site, signin=replace(site.signin, url="https://inner", named=named)), **reached)
+        change(served, sites=SiteRef(replace(site, signin=replace(site.signin, url="https://inner", named=named))),
+               **reached)
         browser.host = host
         page = browser.get("/people").send("/people/invite", email="")
         link = page.tree.xpath("//pre")[0].text_content()
@@ -64,7 +65,8 @@ def test_a_letter_leads_to_the_site_whatever_the_host_header_says(served: Served
     browser.host = "203.0.113.9:8443"
     with receivers.serving() as box:
         mail = Mail(host="127.0.0.1", port=box.port, tls="none", sender="cod@example.org")
-        change(served, site=replace(site, mail=mail, signin=replace(site.signin, url="https://inner", named=False)))
+        signin = replace(site.signin, url="https://inner", named=False)
+        change(served, sites=SiteRef(replace(site, mail=mail, signin=signin)))
         page = browser.get("/groups/physics").send("/groups/physics/invite", email="bob@example.org", mail="true")
     assert page.status == 200, page.words
     link = page.tree.xpath("//pre")[0].text_content()
