@@ -24,7 +24,7 @@ from sqlalchemy import text
 
 from cod import init, logs, supervisor
 from cod.client import ApiError, Client, Unreachable, _Unix
-from cod.model import Site
+from cod.model import SiteRef
 from cod.service import Running
 from cod.site import load
 from cod.store.engine import connect
@@ -189,19 +189,21 @@ def test_a_contradictory_policy_changes_nothing_on_reread(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, line: str, why: str) -> None:
     init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0)
     site, settings = load.load(tmp_path / "site.toml")
-    running = Running("manager", Rereading(site, settings), [])  # type: ignore[arg-type]
+    sites = SiteRef(site)
+    running = Running("manager", Rereading(sites, settings), [])  # type: ignore[arg-type]
     good = settings.path.read_text()
     before = site.policy, site.energy
     settings.path.write_text(good.replace(f"\n[{table}]", f"\n[{table}]\nmanage = true\n{line}" if table == "energy"
                                           else f"\n[{table}]\nheartbeat = 1.0\n{line}"))
     running.reread()
-    assert (site.policy, site.energy) == before
+    assert sites.current is site
     assert "the old settings stay" in caplog.text
     assert why in caplog.text
     settings.path.write_text(good.replace("\n[energy]", "\n[energy]\nmanage = true").replace(
         "\n[policy]", "\n[policy]\nheartbeat = 1.0"))
     running.reread()
-    assert (site.policy, site.energy) == (replace(before[0], heartbeat=1.0), replace(before[1], manage=True))
+    assert (sites.current.policy, sites.current.energy) == (
+        replace(before[0], heartbeat=1.0), replace(before[1], manage=True))
 
 
 @pytest.mark.slow
