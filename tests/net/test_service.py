@@ -179,7 +179,7 @@ def test_sighup_reads_the_site_file_again_and_a_bad_one_changes_nothing(serving:
 class Rereading:
     """What `Running` needs of its ground to read the site file again."""
 
-    def __init__(self, site: Site, settings: load.Settings) -> None:
+    def __init__(self, site: SiteRef, settings: load.Settings) -> None:
         self.site, self.settings, self.reactor = site, settings, None
 
 
