@@ -48,6 +48,12 @@ def test_flows_say_vcluster() -> None:
     assert not found
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_pages_of_the_manual_begin_with_what_one_can_do(page: Path) -> None:
+    _, first, *_ = page.read_text().split("\n\n")
+    assert re.match(r"(With|After) (reading )?this page (you|a server)", first), first
+
+
 # Names that were private metaphors, or meant several things; the rooms in docs/architecture.md have the present ones.
 OLD_MODULES = {
     "acts", "apibody", "apicondition", "apirequest", "apirun", "apithing", "census", "departures", "draws", "dues",
