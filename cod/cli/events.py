@@ -27,7 +27,7 @@ def events(ctx: click.Context, after: int | None, as_json: bool) -> None:
 
 
 def line(kind: str, value: Any) -> str:
-    """An event as a line for people."""
+    """Return an event as a line for people."""
     if kind == "progress":
         share = 100 * value["done"] // max(value["total"], 1)
         phase = f", {value['phase']}" if value.get("phase") else ""

@@ -24,7 +24,7 @@ def notice() -> None:
 
 
 def notice_table(values: list[Any]) -> Any:
-    """Notices for people."""
+    """Return notices for people."""
     return table(("ID", "AT", "TO", "KIND", "SUBJECT", "DELIVERY"),
                  [(v["id"], when(v["at"]), v["group"] or "(site)", v["kind"], v["subject"], _in_short(v))
                   for v in values])
@@ -35,7 +35,7 @@ def _in_short(value: Any) -> str | None:
 
 
 def delivery_table(value: Any) -> Any:
-    """A notice's deliveries for people."""
+    """Return a notice's deliveries for people."""
     return table(("CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
                  [(d["channel"], d["to"], d["state"], str(d["attempts"]), ago(d["next_at"]), d["error"])
                   for d in value["deliveries"]])

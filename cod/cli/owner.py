@@ -12,7 +12,7 @@ group_option = click.option(
 
 
 def owner(api: Client, group: str | None, site: str = "") -> str:
-    """The group's name; `site` stands for the site. Raises UsageError where somebody works in several groups."""
+    """Return the group's name; `site` stands for the site. Raises UsageError where somebody works in several groups."""
     if group is not None:
         return group
     me = api.get("/me")

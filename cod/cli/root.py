@@ -72,7 +72,7 @@ class Root(click.Group):
     """Loads a noun's module when its command is used, and turns the client's errors into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
+        """Return the commands in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

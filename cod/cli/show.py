@@ -22,7 +22,7 @@ watching = click.option("--watch", is_flag=True, help="Keep the view up to date 
 
 
 def client(ctx: click.Context) -> Client:
-    """A client of the server that the command line names."""
+    """Return a client of the server that the command line names."""
     said = ctx.find_root().obj
     made = Client(said["server"] or find_server(said["named"]), said["token"], ca_file=said["ca_file"],
                   pin=said["pin"] or "")
@@ -62,7 +62,7 @@ def console() -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
-    """A plain table for people; None is shown as '-'."""
+    """Return a plain table for people; None is shown as '-'."""
     from rich.table import Table
     from rich.text import Text
 
@@ -109,7 +109,7 @@ def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, w
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error, if somebody looks: call with what is done, bytes done, bytes in all."""
+    """Provide a bar on standard error, if somebody looks: call with what is done, bytes done, bytes in all."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -135,12 +135,12 @@ def said(value: Any, sentence: str, flag_json: bool) -> None:
 
 
 def when(at: float | None) -> str:
-    """A time, local, to the second."""
+    """Return a time, local, to the second."""
     return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def ago(at: float | None, now: float | None = None) -> str:
-    """How long ago: '12 s', '5 min', '3 h', '2 d'; a time to come begins with 'in'."""
+    """Return how long ago: '12 s', '5 min', '3 h', '2 d'; a time to come begins with 'in'."""
     if at is None:
         return "-"
     seconds = (time.time() if now is None else now) - at
@@ -156,7 +156,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes for people: '1.5 GiB'."""
+    """Return bytes for people: '1.5 GiB'."""
     if count is None:
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -135,7 +135,7 @@ class Bars(Silent):
 
 
 def far(node: Any) -> float:
-    """How far a node is on its way to active, 0 to 1; most of the way is the writing of its disk."""
+    """Return how far a node is on its way to active, 0 to 1; most of the way is the writing of its disk."""
     progress = node["progress"]
     start = WAY.get(node["state"], 0.0)
     if node["state"] == "prime" and progress:

@@ -109,7 +109,7 @@ class Lifecycle:
             self._power_on(machine)
 
     def _report(self, machine: Machine) -> None:
-        """It stands at the crossroads (`policy.nodes.lifecycle.settle`)."""
+        """Decide what a reported machine does next (`policy.nodes.lifecycle.settle`)."""
         if machine.cluster is not None:
             self._assign(machine)
         elif machine.disk is Disk.DIRTY:
@@ -158,7 +158,7 @@ class Lifecycle:
             self._clock.after(machine.random.expovariate(1 / (machine.spec.mtbf * HOUR)), self.fail, machine)
 
     def fail(self, machine: Machine) -> None:
-        """It breaks: it is set aside until it is repaired."""
+        """Break the machine: it is set aside until it is repaired."""
         if machine.state is S.QUARANTINED:  # a machine cannot fail twice; its next failure is drawn when it is back
             self._fail_some_day(machine)
         else:

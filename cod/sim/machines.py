@@ -82,11 +82,11 @@ class MachinePool:
             self.spared += seconds * self._watts[machine.kind.type, NodeState.INACTIVE] - joules
 
     def watts(self, type_id: int, state: NodeState) -> float:
-        """What one machine of the type draws in that state."""
+        """Return what one machine of the type draws in that state."""
         return self._watts[type_id, state]
 
     def power(self) -> float:
-        """Watts that all of them draw now."""
+        """Return watts that all of them draw now."""
         return sum(self._watts[machine.kind.type, machine.state] for machine in self.machines)
 
     def place(self, machine: Machine) -> None:
@@ -121,7 +121,7 @@ class MachinePool:
     # ------------------------------------------------------------ what the manager sees
 
     def lots(self, idle_time: float) -> Iterator[FreeNodes]:
-        """The free nodes."""
+        """Yield the free nodes."""
         long_ago = self._clock.now - idle_time
         for key, bucket in self.free.items():
             idle = sum(machine.since <= long_ago for machine in bucket) if key.readiness == WARM else 0
@@ -133,7 +133,8 @@ class MachinePool:
             yield IncomingNodes(key.kind, count, key.reserved, key.waking)
 
     def pick(self, lot: FreeNodes, count: int, idle_time: float | None = None) -> list[Machine]:
-        """`count` nodes of a lot, by id; with `idle_time`, only such as have idled so long. Raises LookupError."""
+        """Return `count` nodes of a lot, by id; with `idle_time`, only such as have idled so long. Raises
+        LookupError."""
         bucket = self.free.get(FreeKey(lot.kind, lot.readiness, lot.cache, lot.reserved), {})
         fit = [one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time]
         if len(fit) < count:
@@ -153,7 +154,7 @@ def _counted_as(machine: Machine) -> FreeKey | IncomingKey | None:
 
 
 def node_type(number: int, spec: sc.Type) -> NodeType:
-    """The row of `node_types` that a type of the scenario would have."""
+    """Return the row of `node_types` that a type of the scenario would have."""
     return NodeType(
         id=number, name=spec.name, digest=str(number), attributes=spec.canonical, cost=spec.cost, created_at=0.0,
         warm_low=spec.warm_low, warm_high=spec.warm_high, watts_off=spec.watts_off, watts_idle=spec.watts_idle,

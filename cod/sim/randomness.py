@@ -12,22 +12,24 @@ DAY, HOUR = 86400.0, 3600.0
 
 
 def stream(seed: int, *names: object) -> Random:
-    """A stream of its own for each thing that draws: the same for the same seed and names, on any machine."""
+    """Return a stream of its own for each thing that draws: the same for the same seed and names, on any machine."""
     return Random("/".join(map(str, (seed, *names))))
 
 
 def about(random: Random, median: float, spread: float) -> float:
-    """A duration around `median`: log-normal with `spread` as the standard deviation of its logarithm; 0 is exact."""
+    """Return a duration around `median`: log-normal with `spread` as the standard deviation of its logarithm; 0 is
+    exact."""
     return median * math.exp(random.gauss(0.0, spread)) if spread else median
 
 
 def runtime(random: Random, rule: Runtime) -> float:
-    """Seconds that a job runs."""
+    """Return seconds that a job runs."""
     return min(max(about(random, rule.median, rule.spread), rule.least), rule.most)
 
 
 def wave(time: float, day: float, week: float, peak_hour: float) -> float:
-    """The demand's factor at `time` (the run begins on a Monday at midnight): 1 on average over a day without `week`.
+    """Return the demand's factor at `time` (the run begins on a Monday at midnight): 1 on average over a day without
+    `week`.
 
     day   how far it swings over the day, 0 to 1; highest at `peak_hour`
     week  by how much Saturday and Sunday are lower, 0 to 1

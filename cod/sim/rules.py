@@ -14,7 +14,7 @@ from cod.policy.scheduler.snapshot import FreeNodes, Grant, Kind, PendingRequest
 
 
 def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:
-    """A sentence for each promise that `planned` breaks, made for `seen` at `now`; none when all is well."""
+    """Return a sentence for each promise that `planned` breaks, made for `seen` at `now`; none when all is well."""
     return [*_grants(seen, planned), *_takes(seen, planned), *_leases(seen, planned, now), *_reserve(seen, planned)]
 
 
@@ -39,7 +39,7 @@ def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
 
 
 def _whole(grant: Grant, wish: PendingRequest) -> Iterator[str]:
-    """All or nothing."""
+    """Yield what a grant lacks: a request is granted whole or not at all."""
     for position, one in enumerate(wish.tuples):
         got = sum(share.count for share in grant.shares if share.position == position)
         if got != one.count:
@@ -124,7 +124,7 @@ def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Pend
 
 
 def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[Kind]]:
-    """What is being taken for each request when the plan is carried out, by kind."""
+    """Return what is being taken for each request when the plan is carried out, by kind."""
     open_: dict[int, Counter[Kind]] = defaultdict(Counter)
     for take in planned.takes:
         open_[take.request_id][take.kind] += take.count
@@ -136,7 +136,7 @@ def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[Kind]]:
 
 
 def _had(seen: Snapshot) -> Counter[tuple[Kind, int]]:
-    """What is free or on its way, by kind and whom it is reserved for."""
+    """Return what is free or on its way, by kind and whom it is reserved for."""
     had: Counter[tuple[Kind, int]] = Counter()
     for lot in seen.lots:
         had[lot.kind, lot.reserved] += lot.count
@@ -167,7 +167,7 @@ def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
 
 
 def _reserve(seen: Snapshot, planned: Plan) -> Iterator[str]:
-    """What is put to sleep is warm, idle and nobody's; what is woken is asleep."""
+    """Yield changes of power of nodes that are not as they have to be: warm, idle and nobody's, or asleep."""
     for change in planned.power_changes:
         lot = change.lot
         if change.sleep and (lot.readiness != 0 or lot.reserved or change.count > lot.idle):

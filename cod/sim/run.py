@@ -49,7 +49,7 @@ class Simulation:
         self.world.clock.run(min(until, self.end))
 
     def result(self) -> dict[str, Any]:
-        """The figures, up to now."""
+        """Return the figures, up to now."""
         for machine in self.world.pool.machines:
             self.world.pool.count(machine)
         for farm in self._farms:
@@ -69,7 +69,7 @@ class Simulation:
                 yield Job(at, sizes.choice(rule.nodes), runtime(sizes, rule.runtime))
 
     def _fitted(self, rule: Queue, floors: int = 0) -> Queue:
-        """A queue that never asks for more than the site could give it: `floors` are kept by others."""
+        """Return a queue that never asks for more than the site could give it: `floors` are kept by others."""
         pool = self.world.pool
         room = sum(count for type_id, count in pool.site.items()
                    if not satisfies(rule.needs, pool.types[type_id].attributes))
@@ -109,7 +109,7 @@ class Simulation:
 
 
 def _as(cls: Any, rule: Trace, name: str) -> Any:
-    """The rule of a trace as one of a queue or of jobs."""
+    """Return the rule of a trace as one of a queue or of jobs."""
     shared = {one.name for one in fields(cls)} & {one.name for one in fields(rule)} - {"name", "model"}
     return cls(name=name, **{key: getattr(rule, key) for key in shared})
 

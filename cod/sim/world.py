@@ -54,19 +54,19 @@ class World:
         self.look(0.0)
 
     def new_id(self) -> int:
-        """An id that nothing else has."""
+        """Return an id that nothing else has."""
         self._ids += 1
         return self._ids
 
     # ------------------------------------------------------------ what owners do
 
     def group(self, name: str, priority: int, default_lease: float | None, max_lease: float | None) -> Group:
-        """A new group."""
+        """Return a new group."""
         group = self.groups[name] = Group(len(self.groups) + 1, name, priority, default_lease, max_lease, 0.0)
         return group
 
     def template(self, *, cache: bool) -> int:
-        """A new template; returns its id."""
+        """Add a template; return its id."""
         number = len(self.templates) + 1
         keep = ' cache="yes"' if cache else ""
         self.templates[number] = f'<template name="t{number}"{keep}><image target="disk" name="t{number}"/></template>'
@@ -76,7 +76,7 @@ class World:
         self, owner: Owner, group: Group, size: int, template_id: int, *, name: str, needs: str, cache: bool,
         lease: float | None, may_spread: bool, may_wait: bool = True,
     ) -> Cluster:
-        """A new vcluster, pending until its request is granted."""
+        """Return a new vcluster, pending until its request is granted."""
         lease_time = leases.length(lease, group, self.policy)
         cluster = Cluster(self.new_id(), name, group, owner, template_id, needs, cache, size, lease_time, may_spread,
                           creation_size=size)
@@ -278,7 +278,7 @@ class World:
         self.look(self._next())
 
     def _next(self) -> float:
-        """When to look again, if nothing happens."""
+        """Return when to look again, if nothing happens."""
         now = self.clock.now
         times = [now + self._period]
         if self.pending:
@@ -287,7 +287,7 @@ class World:
         return max(min(times), now + DELAY)
 
     def snapshot(self) -> Snapshot:
-        """The site as the manager sees it now."""
+        """Return the site as the manager sees it now."""
         now, alive = self.clock.now, self.clusters.values()
         return Snapshot(
             types=self.pool.types,

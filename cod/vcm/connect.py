@@ -21,7 +21,7 @@ PATIENCE = 15  # seconds for a connection
 def over_tls(
     reactor: Any, servers: Sequence[tuple[str, int]], certificate: bytes, key: bytes, authority: bytes
 ) -> Callable[[Link], Deferred[Any]]:
-    """What connects a link to the next of `servers`, each an (address, port) pair. All else is PEM; without a
+    """Return what connects a link to the next of `servers`, each an (address, port) pair. All else is PEM; without a
     certificate none is shown.
 
     Raises ValueError when one of them is not what it should be.
@@ -35,7 +35,7 @@ def over_tls(
 
 
 def _own(certificate: bytes, key: bytes) -> dict[str, Any]:
-    """Both, as twisted's options. Raises ValueError, also where they do not belong together."""
+    """Return both, as twisted's options. Raises ValueError, also where they do not belong together."""
     shown, secret = load_pem_x509_certificate(certificate), load_pem_private_key(key, None)
     if secret.public_key() != shown.public_key():
         raise ValueError("the key is of another certificate")
@@ -52,7 +52,7 @@ def days_left(certificate: bytes, now: float) -> float:
 
 
 def plainly(reactor: Any, servers: Sequence[tuple[str, int]]) -> Callable[[Link], Deferred[Any]]:
-    """The same without TLS, for closed networks where the site knows VCMs by their addresses."""
+    """Return the same without TLS, for closed networks where the site knows VCMs by their addresses."""
     return _connecting(reactor, servers, lambda endpoint: endpoint)
 
 

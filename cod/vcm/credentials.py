@@ -33,18 +33,18 @@ class Credentials:
     authority: bytes
 
     def life(self) -> tuple[float, float]:
-        """When the certificate begins and ends, in seconds since the epoch. Raises ValueError."""
+        """Return when the certificate begins and ends, in seconds since the epoch. Raises ValueError."""
         shown = _certificate(self.certificate)
         return shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp()
 
 
 def renewed_file(settings: Settings, folder: Path) -> Path:
-    """Where renewed papers are."""
+    """Return where renewed papers are."""
     return folder / (settings.certificate + SUFFIX)
 
 
 def load(settings: Settings, folder: Path) -> Credentials:
-    """Those that count now. Raises OSError, ValueError."""
+    """Return those that count now. Raises OSError, ValueError."""
     renewed = _renewed(renewed_file(settings, folder))
     try:
         given = Credentials(*((folder / name).read_bytes() for name in (
@@ -58,7 +58,7 @@ def load(settings: Settings, folder: Path) -> Credentials:
 
 
 def _renewed(file: Path) -> tuple[Credentials, datetime] | None:
-    """What is in the file, and since when it is valid; None where nothing is in it that can be used."""
+    """Return what is in the file, and since when it is valid; None where nothing is in it that can be used."""
     try:
         content = file.read_bytes()
         certificate, authority = x509.load_pem_x509_certificates(content)
@@ -86,25 +86,25 @@ def keep_renewed(settings: Settings, folder: Path, key: ec.EllipticCurvePrivateK
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Of the curve that COD certifies."""
+    """Return a new key, of the curve that COD certifies."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """As files have it."""
+    """Return the PEM text, as files have it."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 def request(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A request for a certificate (PKCS #10, DER). Its name is empty: whom a certificate names is the authority's to
-    say."""
+    """Return a request for a certificate (PKCS #10, DER). Its name is empty: whom a certificate names is the
+    authority's to say."""
     made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
     return made.public_bytes(serialization.Encoding.DER)
 
 
 def pem(certificate: x509.Certificate) -> bytes:
-    """As files have it."""
+    """Return the PEM text, as files have it."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 

@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Settings)
 
 
 def main(vcm: str, pool: Callable[[S], Pool], kind: type[S], words: Sequence[str] | None = None) -> int:
-    """The command line of a VCM of one's own, ``NAME CONFIG [--dry-run]``; the exit status.
+    """Run the command line of a VCM of one's own, ``NAME CONFIG [--dry-run]``; return the exit status.
 
     vcm   what it is: 'webfarm 1.0'
     pool  makes the pool of the settings in the file, which are of `kind`
@@ -118,7 +118,8 @@ def _options(settings: Settings, folder: Path, vcm: str, dry_run: bool) -> Optio
 
 
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
-    """What connects a link. The files are read each time: a VCM that is enrolled anew need not be started anew."""
+    """Return what connects a link. The files are read each time: a VCM that is enrolled anew need not be started
+    anew."""
     from twisted.internet.defer import ensureDeferred
 
     from cod.vcm import connect as reach
@@ -177,7 +178,7 @@ def _serve_metrics(reactor: Any, settings: Settings, folder: Path, service: VcmS
 
 
 def _expiry(settings: Settings, folder: Path) -> str:
-    """One more line for the page: an alert in time saves an outage."""
+    """Return the expiry as a line for the page: an alert in time saves an outage."""
     from cod.vcm import connect as reach
     from cod.vcm import credentials
 

@@ -31,7 +31,7 @@ class EnrollmentFailed(Exception):
 
 
 def is_invited(settings: Settings, folder: Path) -> bool:
-    """Is there an invitation that was not traded yet?"""
+    """Return whether there is an invitation that was not traded yet."""
     return bool(settings.invitation) and (folder / settings.invitation).exists()
 
 
@@ -63,7 +63,7 @@ async def _ask(reactor: Any, asked: Enroll, connect: Callable[[Link], Deferred[A
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The one in the file; made now if it is not there."""
+    """Return the one in the file; made now if it is not there."""
     if not path.exists():
         put(path, credentials.key_pem(credentials.new_key()))
     key = serialization.load_pem_private_key(path.read_bytes(), None)

@@ -146,7 +146,8 @@ class Link(Protocol):
             self._told(message.sequence, body)
 
     def _not_understood(self, message: Message, fault: Fault) -> None:
-        """It may come from a newer COD. The connection can go on; what is owed is not sent again for ever."""
+        """Answer a message that may come from a newer COD. The connection can go on; what is owed is not sent again for
+        ever."""
         log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
@@ -184,7 +185,7 @@ class Link(Protocol):
         self.ask(Ping()).addErrback(lambda failure: failure.trap(LinkLost, NmpError))
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """It has ended: so have the questions."""
+        """End the questions with the connection."""
         self._ended = True
         if self._silence is not None and self._silence.active():
             self._silence.cancel()

@@ -43,7 +43,7 @@ class Pool(Protocol):
     """A pool that runs on a vcluster's nodes."""
 
     def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
-        """What is wanted? Asked every `interval`.
+        """Return what is wanted? Asked every `interval`.
 
         members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not yet added
         """

@@ -62,7 +62,7 @@ class Reconciler(RetryingSteps):
         self._quiet_until = self._clock() + AFTER_REFUSAL
 
     async def run(self, state: VcmState, connected: bool) -> float:
-        """One round; the seconds until there should be another."""
+        """Return one round; the seconds until there should be another."""
         self._state, self._open = state, connected
         self._next = min(AFTER_TROUBLE, self._options.interval)
         if connected and not state.sure:

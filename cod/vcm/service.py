@@ -84,7 +84,7 @@ class VcmService(Service):
         return DeferredList(left)
 
     def page(self) -> str:
-        """How things are, in Prometheus's text format."""
+        """Return how things are, in Prometheus's text format."""
         nodes = self.state.nodes.values()
         counts = {
             "cod_vcm_connected": int(self._open),

@@ -84,7 +84,7 @@ T = TypeVar("T", bound=Settings)
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """The settings in a file, and in the one that it names as `more`. Raises `Unusable`."""
+    """Return the settings in a file, and in the one that it names as `more`. Raises `Unusable`."""
     values = _values(path)
     more = values.get("more")
     if isinstance(more, str) and more and (path.parent / more).exists():
@@ -105,7 +105,7 @@ def _values(path: Path) -> dict[str, Any]:
 
 
 def reference(table: type[Table]) -> str:
-    """The keys of a table as a Markdown table; those that open a table of their own are left out."""
+    """Return the keys of a table as a Markdown table; those that open a table of their own are left out."""
     lines = ["| Key | Default | Meaning |", "|---|---|---|"]
     for key, field in table.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Table):

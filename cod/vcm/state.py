@@ -60,20 +60,20 @@ class VcmState:
     warned: bool = False
 
     def hosts(self) -> dict[str, OwnNode]:
-        """The nodes by hostname, without those that are lost: another may have got the name of one."""
+        """Return the nodes by hostname, without those that are lost: another may have got the name of one."""
         return {ours.member.hostname: ours for ours in self.nodes.values() if not ours.lost}
 
     def coming(self) -> int:
-        """Nodes asked for, or granted and not yet added."""
+        """Return nodes asked for, or granted and not yet added."""
         on_their_way = sum(not (ours.added or ours.leaving or ours.lost) for ours in self.nodes.values())
         return on_their_way + sum(asked.count for asked in self.requests.values())
 
     def promised(self) -> dict[str, float]:
-        """When each node that was named for a reclaim, and is still here, was promised: by hostname."""
+        """Return when each node that was named for a reclaim, and is still here, was promised: by hostname."""
         return {host: ours.within for host, ours in self.hosts().items() if ours.leaving and ours.within}
 
     def new_key(self) -> str:
-        """A key that no request had before."""
+        """Return a key that no request had before."""
         self.keys += 1
         return f"{self.birth}-{self.keys}"
 
@@ -123,7 +123,7 @@ class VcmState:
         self.nodes[member.node] = OwnNode(member)
 
     def forget(self, ours: OwnNode) -> bool:
-        """It is gone, and struck off; False where that was known."""
+        """Forget a node that is gone; return False where that was known."""
         for name, one in self.nodes.items():
             if one is ours:
                 del self.nodes[name]
@@ -156,7 +156,7 @@ class BadState(Exception):
 
 
 def load(path: Path, vcluster: str) -> VcmState | None:
-    """What is remembered; None when there is nothing. Raises `BadState`."""
+    """Return what is remembered; None when there is nothing. Raises `BadState`."""
     try:
         known = json.loads(path.read_bytes())
         state = _state(known)

@@ -32,7 +32,7 @@ image.add_command(make)
 
 
 def image_table(values: list[Any]) -> Any:
-    """Images for people."""
+    """Return images for people."""
     return table(
         ("IMAGE", "GROUP", "STATE", "FORMAT", "SIZE", "USED", "STORED", "ADDED", "USED BY", "REASON"),
         [(v["name"], v["group"], v["state"], v["format"], size(v["size"]), size(v["used"]), size(v["stored"]),
@@ -126,7 +126,7 @@ def _taken_in(api: Client, name: str, timeout: float) -> Any:
 
 
 def upload_table(values: list[Any]) -> Any:
-    """Uploads for people."""
+    """Return uploads for people."""
     return table(
         ("IMAGE", "GROUP", "THERE", "OF", "BY", "BEGUN", "GIVEN UP", "UPLOAD"),
         [(v["name"], v["group"], size(v["offset"]), size(v["size"]), v["actor"], when(v["created_at"]),

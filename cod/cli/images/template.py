@@ -26,7 +26,7 @@ def template() -> None:
 
 
 def template_table(values: list[Any]) -> Any:
-    """Templates for people."""
+    """Return templates for people."""
     return table(("TEMPLATE", "REVISION", "ADDED", "RETIRED", "DIGEST"),
                  [(v["name"], v["revision"], when(v["created_at"]), when(v["retired_at"]), v["digest"][:16])
                   for v in values])

@@ -21,7 +21,7 @@ def block() -> None:
 
 
 def block_table(values: list[Any]) -> Any:
-    """Blocks for people."""
+    """Return blocks for people."""
     return table(("BLOCK", "NODES", "TYPES"), [
         (v["name"], str(v["nodes"]), ", ".join(f"{count} {name or 'not reported'}"
                                                for name, count in sorted(v["types"].items()))) for v in values])

@@ -77,7 +77,7 @@ def captures(ctx: click.Context, as_json: bool) -> None:
 
 
 def facts(value: Any) -> Any:
-    """A capture for people."""
+    """Return a capture for people."""
     from rich.text import Text
 
     return Text("\n".join(f"{key:<9} {said}" for key, said in (

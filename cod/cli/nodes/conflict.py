@@ -20,7 +20,7 @@ def conflict() -> None:
 
 
 def conflict_table(values: list[Any]) -> Any:
-    """Conflicts for people."""
+    """Return conflicts for people."""
     return table(("AT", "KIND", "SUBNET", "ADDRESS", "MAC", "ABOUT"),
                  [(when(v["at"]), v["kind"], v["subnet"], v["address"], v["mac"], v["about"]) for v in values])
 

@@ -45,12 +45,12 @@ def console(ctx: click.Context, name: str, count: int, follow: bool, as_json: bo
 
 
 def first(api: Client, name: str, count: int) -> Any:
-    """The end of it."""
+    """Return the end of the console's text."""
     return api.get(path("nodes", name, "console"), bytes=count)
 
 
 def pieces(api: Client, name: str, count: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[Any]:
-    """The end of it, and then what comes, or how its recording goes where that changes."""
+    """Yield the end of the console's text, and then what comes, or how its recording goes where that changes."""
     value = first(api, name, count)
     yield value
     while True:

@@ -35,7 +35,7 @@ def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json
 
 
 def picture(report: Mapping[str, Any]) -> Any:
-    """The report as a table with bars: solid what was used, light what was saved."""
+    """Return the report as a table with bars: solid what was used, light what was saved."""
     from rich.console import Group
     from rich.text import Text
 
@@ -50,12 +50,12 @@ def picture(report: Mapping[str, Any]) -> Any:
 
 
 def name(by: str, line: Mapping[str, Any]) -> str:
-    """What a line is about."""
+    """Return what a line is about."""
     return day(line["day"]) if by == "day" else line["name"] or RESERVE
 
 
 def day(at: float) -> str:
-    """The accounts' days are UTC's."""
+    """Return the day in UTC, as the accounts have it."""
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 

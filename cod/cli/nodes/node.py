@@ -68,7 +68,7 @@ def list_(ctx: click.Context, /, as_json: bool, watch: bool, **only: str | None)
 
 
 def node_table(nodes: list[Any]) -> Any:
-    """Nodes for people."""
+    """Return nodes for people."""
     from rich.text import Text
 
     return table(
@@ -80,7 +80,7 @@ def node_table(nodes: list[Any]) -> Any:
 
 
 def immunity(until: float | None, now: float | None = None) -> str | None:
-    """How long a node may not be taken for others yet: '4 min'; None once it may, and where nobody holds it."""
+    """Return how long a node may not be taken for others yet: '4 min'; None once it may, and where nobody holds it."""
     left = (until or 0.0) - (time.time() if now is None else now)
     return duration(left) if left > 0 else None
 

@@ -24,7 +24,7 @@ def type_() -> None:
 
 
 def type_table(values: list[Any]) -> Any:
-    """Types for people."""
+    """Return types for people."""
     return table(
         ("TYPE", "COST", "NODES", "STATES", "WARM", "HARDWARE"),
         [(v["name"], f"{v['cost']:g}", str(v["nodes"]), _counts(v["states"]),
@@ -40,7 +40,7 @@ def _mark(value: float | None) -> str:
 
 
 def _hardware(facts: list[Any]) -> str:
-    """The few facts that tell most: product, memory, CPU, how many disks and NICs."""
+    """Return the few facts that tell most: product, memory, CPU, how many disks and NICs."""
     values = {fact["attribute"]: fact["value"] for fact in facts}
     told = [values.get(key) for key in ("system/product", "memory/mib")]
     told.append(f"{values['cpu/count']} CPUs" if "cpu/count" in values else None)

@@ -22,7 +22,7 @@ def group() -> None:
 
 
 def group_table(values: list[Any]) -> Any:
-    """Groups for people."""
+    """Return groups for people."""
     return table(
         ("GROUP", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "E-MAIL", "WEBHOOK"),
         [(v["name"], str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
@@ -188,7 +188,7 @@ def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_
 
 
 def delivery_table(values: list[Any]) -> Any:
-    """Deliveries for people."""
+    """Return deliveries for people."""
     return table(("ID", "AT", "KIND", "SUBJECT", "CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
                  [(v["id"], when(v["at"]), v["kind"], v["subject"], v["channel"], v["to"], v["state"],
                    str(v["attempts"]), ago(v["next_at"]), v["error"]) for v in values])

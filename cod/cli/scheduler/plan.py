@@ -37,7 +37,7 @@ def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
 
 
 def plan_table(items: Sequence[Mapping[str, Any]]) -> Any:
-    """The actions of a plan for people, in their order."""
+    """Return the actions of a plan for people, in their order."""
     from rich.text import Text
 
     return table(

@@ -24,7 +24,7 @@ def reclaim() -> None:
 
 
 def reclaim_table(values: list[Any]) -> Any:
-    """Reclaims for people."""
+    """Return reclaims for people."""
     return table(
         ("ID", "VCLUSTER", "FOR", "REQUEST", "TYPE", "BLOCK", "NODES", "GIVEN", "STATE", "DEADLINE", "CHOSEN"),
         [(v["id"], v["vcluster"], v["wanted_by"], v["request"], v["type"], v["block"], v["count"], str(v["given"]),
@@ -33,7 +33,7 @@ def reclaim_table(values: list[Any]) -> Any:
 
 
 def _chosen(name: str, promised: float | None) -> str:
-    """A node, and when its VCM gives it back."""
+    """Return a node, and when its VCM gives it back."""
     if promised is None:
         return name
     return f"{name} ({ago(promised) if promised > time.time() else 'any moment'})"

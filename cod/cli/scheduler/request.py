@@ -24,7 +24,7 @@ def request() -> None:
 
 
 def request_table(values: list[Any]) -> Any:
-    """Requests for people."""
+    """Return requests for people."""
     return table(
         ("ID", "VCLUSTER", "KIND", "STATE", "NODES", "TEMPLATE", "PRIORITY", "SUBMITTED", "DECIDED", "REASON"),
         [(v["id"], v["vcluster"], v["kind"], v["state"], sum(t["count"] for t in v["tuples"]),

@@ -41,7 +41,7 @@ def timeline(
 
 
 def columns(chart: Mapping[str, Any]) -> Any:
-    """A line for each span; the largest come first."""
+    """Return a line for each span; the largest come first."""
     names = [one["name"] or "(others)" for one in chart["series"]]
     rows = [(when(start), *(f"{one['nodes'][place]:.1f}" for one in chart["series"]))
             for place, start in enumerate(chart["starts"])]

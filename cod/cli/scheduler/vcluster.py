@@ -42,7 +42,7 @@ def vcluster() -> None:
 
 
 def vcluster_table(values: list[Any]) -> Any:
-    """Vclusters for people."""
+    """Return vclusters for people."""
     return table(
         ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "BLOCK", "EXPIRES"),
         [(v["name"], "draining" if v["drain_until"] and v["state"] == "active" else v["state"], v["group"],
@@ -52,7 +52,7 @@ def vcluster_table(values: list[Any]) -> Any:
 
 
 def in_full(value: Any) -> Any:
-    """A vcluster and its nodes for people."""
+    """Return a vcluster and its nodes for people."""
     from rich.console import Group
 
     parts = [vcluster_table([value])]

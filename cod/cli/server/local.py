@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def database(ctx: click.Context, *, checked: bool = True) -> Iterator[Engine]:
-    """The site's database; its schema is `checked` to be this program's."""
+    """Provide the site's database; its schema is `checked` to be this program's."""
     from sqlalchemy.exc import DBAPIError
 
     from cod.site import load
@@ -55,5 +55,5 @@ def run(ctx: click.Context, flow: Callable[..., Any], *args: Any) -> Any:
 
 
 def local_user() -> str:
-    """Who runs this, as the audit shows those on the server itself."""
+    """Return who runs this, as the audit shows those on the server itself."""
     return f"user:{'root' if os.getuid() == 0 else f'uid{os.getuid()}'}"

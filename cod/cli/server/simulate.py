@@ -119,7 +119,7 @@ def _simulate(
 
 
 def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dict[str, Any]:
-    """A scenario around a trace: nodes of one type in one block."""
+    """Return a scenario around a trace: nodes of one type in one block."""
     from cod.sim.scenario.swf import load
 
     log = load(Path(swf))
@@ -148,7 +148,7 @@ def _change(tables: dict[str, Any], settings: tuple[str, ...], seed: int | None,
 
 
 def _pairs(key: str, value: str) -> list[tuple[str, str]]:
-    """The keys of a sweep with their values: 'a+b' and '3' set both to 3, 'a+b' and '3+4' each to its own."""
+    """Return the keys of a sweep with their values: 'a+b' and '3' set both to 3, 'a+b' and '3+4' each to its own."""
     keys, own = list(filter(None, key.split("+"))), value.split("+")
     if len(own) == 1:
         own *= len(keys)
@@ -158,7 +158,7 @@ def _pairs(key: str, value: str) -> list[tuple[str, str]]:
 
 
 def _rules_of(site_file: str) -> dict[str, Any]:
-    """The tables policy and energy of a site file, in place of the scenario's."""
+    """Return the tables policy and energy of a site file, in place of the scenario's."""
     from cod.site.load import ConfigError, read
 
     try:
@@ -276,7 +276,7 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def _swept(key: str, runs: list[tuple[str, dict[str, Any]]]) -> Any:
-    """A line for each run."""
+    """Return a line for each run."""
     from cod.sim.results.plots import metric
 
     rows = []

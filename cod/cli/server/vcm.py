@@ -94,7 +94,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def vcm_table(values: list[Any]) -> Any:
-    """VCMs for people."""
+    """Return VCMs for people."""
     return table(("VCLUSTER", "VCM", "SERVER", "SINCE", "OWED", "ADDRESS", "CERTIFICATE"),
                  [(v["vcluster"], v["about"], v["server"] or "away", ago(v["since"]), str(v["owed"]),
                    _from(v), _end(v)) for v in values])
@@ -117,7 +117,7 @@ def _warn(values: list[Any]) -> None:
 
 
 def _from(vcm: Any) -> str:
-    """Where it may come from."""
+    """Return where it may come from."""
     if vcm["head"]:
         return str(vcm["head"]) + ("" if vcm["serial"] else " (has no certificate yet)")
     return str(vcm["address"] or "any")

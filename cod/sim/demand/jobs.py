@@ -49,7 +49,7 @@ class JobOwner(BaseOwner):
         self._next()
 
     def refused(self, request: ClusterRequest) -> None:
-        """It does without."""
+        """Drop the job."""
         if request.kind == "create":
             self.world.stats.jobs[self.group.priority, "rejected"] += 1
 

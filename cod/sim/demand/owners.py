@@ -23,14 +23,14 @@ class BaseOwner:
         self.template_id = world.template(cache=rule.cache)
 
     def create(self, size: int, name: str, lease: float | None, *, may_wait: bool = True) -> Cluster:
-        """A vcluster of its own."""
+        """Return a vcluster of its own."""
         rule = self.rule
         return self.world.create(
             self, self.group, size, self.template_id, name=name, needs=rule.needs, cache=rule.cache, lease=lease,
             may_spread=rule.may_spread, may_wait=may_wait)
 
     def granted(self, request: ClusterRequest) -> None:
-        """Its nodes are on their way."""
+        """Note that the nodes are on their way."""
 
     def refused(self, request: ClusterRequest) -> None:
         """The request was rejected."""
@@ -45,7 +45,7 @@ class BaseOwner:
         """The lease ends within `ahead` seconds."""
 
     def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]:
-        """The machines to give up: by the manager's documented order."""
+        """Return the machines to give up: by the manager's documented order."""
         return cast(list[Machine], leases.victims(cast(Any, candidates), reclaim.open))
 
     def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
@@ -69,12 +69,12 @@ class PermanentOwner(BaseOwner):
 
 
 def still_due(machines: list[Machine], reclaim: Reclaim) -> list[Machine]:
-    """Those of them that the reclaim still waits for."""
+    """Return those of them that the reclaim still waits for."""
     return [machine for machine in machines if machine.reclaim == reclaim.id]
 
 
 def parts(count: int) -> list[int]:
-    """`count` nodes as requests of half, half of the rest, and so on: 13 = 7 + 3 + 2 + 1.
+    """Return `count` nodes as requests of half, half of the rest, and so on: 13 = 7 + 3 + 2 + 1.
 
     A request is satisfied whole or not at all, so one large one might wait though most of it could be had.
     """

@@ -136,7 +136,7 @@ class QueueOwner(PermanentOwner):
             self._look_later()
 
     def _short(self, cluster: Cluster) -> tuple[int, int]:
-        """Nodes that it would ask for, had it asked for none; how many of them the head of the queue needs."""
+        """Return nodes that it would ask for, had it asked for none; how many of them the head of the queue needs."""
         if not self._queue:
             return 0, 0
         ready = len(cluster.held) - len(self._busy)  # idle ones and those that start
@@ -167,7 +167,7 @@ class QueueOwner(PermanentOwner):
         self._look_later()
 
     def refused(self, request: ClusterRequest) -> None:
-        """It asks again at its next look."""
+        """Drop the request: the owner asks again at its next look."""
         self._requests.pop(request.id, None)
         self._look_later()
 
@@ -180,13 +180,13 @@ class QueueOwner(PermanentOwner):
         self._look_later()
 
     def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
-        """Its job is queued again."""
+        """Queue the machine's job again."""
         self._idle.pop(machine, None)
         self._interrupt([machine])
         self._start()
 
     def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]:
-        """Nodes that do not run yet, idle ones, then those of the jobs that started last."""
+        """Return nodes that do not run yet, idle ones, then those of the jobs that started last."""
         def order(machine: Machine) -> tuple[float, int]:
             entry = self._busy.get(machine)
             return (-entry.started_at if entry else -1e18, machine.id)
@@ -194,7 +194,7 @@ class QueueOwner(PermanentOwner):
         return sorted(candidates, key=order)[:reclaim.open]
 
     def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
-        """It gives them back after the time that it takes to reschedule; no job starts on them."""
+        """Give the machines back after the time that it takes to reschedule; no job starts on them."""
         for machine in machines:
             self._idle.pop(machine, None)
         self.world.clock.after(self.rule.answer, self._answer, reclaim, machines)

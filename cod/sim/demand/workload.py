@@ -45,7 +45,7 @@ class FarmOwner(PermanentOwner):
             self._shrink(cluster)
 
     def size(self) -> int:
-        """What it wants now."""
+        """Return what it wants now."""
         rule = self.rule
         # The wave swings around 1 by 1; the wanted size between low and high.
         level = wave(self.world.clock.now, 1.0, rule.week_wave, rule.peak_hour) / 2
@@ -95,7 +95,7 @@ class FarmOwner(PermanentOwner):
             self.keep(request.cluster)
 
     def refused(self, request: ClusterRequest) -> None:
-        """It asks again at its next look."""
+        """Drop the request: the owner asks again at its next look."""
         self._requests.pop(request.id, None)
 
     def up(self, machine: Machine) -> None:
@@ -109,7 +109,7 @@ class FarmOwner(PermanentOwner):
         self._up.pop(machine, None)
 
     def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
-        """It gives them back if it answers reclaims."""
+        """Give the machines back if the farm answers reclaims."""
         if self.rule.answer is not None:
             self.world.clock.after(self.rule.answer, self._answer, reclaim, machines)
 
@@ -119,7 +119,7 @@ class FarmOwner(PermanentOwner):
             self._let_go(self._cluster, due)
 
     def over(self, cluster: Cluster) -> None:
-        """It founds another."""
+        """Create another vcluster."""
         self.sum_up()
         self._requests.clear()
         self._up.clear()

@@ -24,7 +24,7 @@ TITLES = {
 
 
 def of_run(simulation: Simulation) -> dict[str, str]:
-    """The charts of one run: nodes by state, power and waiting requests over time, waits by priority."""
+    """Return the charts of one run: nodes by state, power and waiting requests over time, waits by priority."""
     series, name = simulation.series, simulation.scenario.name
     days = Axis("days", from_zero=False)
 
@@ -53,7 +53,7 @@ def _waits(name: str, samples: Mapping[int, Sequence[float]]) -> str:
 
 
 def metric(result: Mapping[str, Any], path: str) -> float:
-    """A figure by its path, such as 'power.kwh'; 'top' is the highest priority there. Raises KeyError."""
+    """Return a figure by its path, such as 'power.kwh'; 'top' is the highest priority there. Raises KeyError."""
     value: Any = result
     for part in path.split("."):
         if part == "top":
@@ -65,14 +65,14 @@ def metric(result: Mapping[str, Any], path: str) -> float:
 
 
 def curve_of(key: str) -> tuple[str, str]:
-    """The two figures that a sweep of `key` is about."""
+    """Return the two figures that a sweep of `key` is about."""
     return CURVES.get(key.partition(".")[0], CURVE)
 
 
 def of_sweep(
     name: str, key: str, runs: Sequence[tuple[str, Mapping[str, Any]]], curve: tuple[str, str]
 ) -> dict[str, str]:
-    """The charts of a sweep: both figures over the swept value (evenly spaced), and one against the other."""
+    """Return the charts of a sweep: both figures over the swept value (evenly spaced), and one against the other."""
     titles = [TITLES.get(path, path) for path in curve]
     values = [[metric(result, path) for _, result in runs] for path in curve]
     texts = [text for text, _ in runs]

@@ -16,7 +16,7 @@ MOVING = (S.TRAMPOLINE, S.WIPE, S.PRIME, S.BOOT)
 
 
 def figures(scenario: Scenario, world: World) -> dict[str, Any]:
-    """Everything that was counted, up to now.
+    """Return everything that was counted, up to now.
 
     Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts, as in JSON.
     """
@@ -64,7 +64,7 @@ def _requests(world: World) -> dict[str, Any]:
 
 
 def _satisfied(world: World) -> dict[str, Any]:
-    """By priority: requests granted, of all that were not withdrawn."""
+    """Return by priority the share of requests granted, of all that were not withdrawn."""
     made = {}
     for one, row in _requests(world).items():
         made[one] = share(row["granted"], row["submitted"] - row["withdrawn"])

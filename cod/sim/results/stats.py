@@ -40,7 +40,7 @@ class Stats:
         self.asked[request.cluster.group.priority] += 1
 
     def decided(self, request: ClusterRequest, now: float) -> None:
-        """It was granted, rejected or withdrawn."""
+        """Count a request that was granted, rejected or withdrawn."""
         priority = request.cluster.group.priority
         self.outcomes[priority, request.state.value] += 1
         if request.state is RequestState.GRANTED:
@@ -62,7 +62,8 @@ class Stats:
 
 
 def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
-    """How many, mean, median, 95th percentile (nearest rank) and largest of samples; None where there is none."""
+    """Return how many, mean, median, 95th percentile (nearest rank) and largest of samples; None where there is
+    none."""
     if not samples:
         return {"count": 0, "mean": None, "median": None, "p95": None, "max": None}
     order = sorted(samples)
@@ -75,16 +76,16 @@ def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
 
 
 def by_priority(samples: dict[int, list[float]]) -> dict[str, Any]:
-    """`spread` of each priority's samples, and of 'all'; highest priority first."""
+    """Return `spread` of each priority's samples, and of 'all'; highest priority first."""
     made = {str(priority): spread(samples[priority]) for priority in sorted(samples, reverse=True)}
     return made | {"all": spread([one for many in samples.values() for one in many])}
 
 
 def share(part: float, whole: float) -> float | None:
-    """A quotient to six digits; None where the whole is nothing."""
+    """Return a quotient to six digits; None where the whole is nothing."""
     return round(part / whole, 6) if whole else None
 
 
 def priorities(*counted: Iterable[int]) -> list[int]:
-    """All priorities that occur, highest first."""
+    """Return all priorities that occur, highest first."""
     return sorted({one for many in counted for one in many}, reverse=True)

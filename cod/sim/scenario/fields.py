@@ -30,7 +30,7 @@ def key(
     about: str, default: Any = dataclasses.MISSING, *, low: float = 0, high: float = LARGEST,
     words: tuple[str, ...] = (),
 ) -> Any:
-    """A field of a record: what it means, its default, its limits (of numbers), its only values (of texts)."""
+    """Return a field of a record: what it means, its default, its limits (of numbers), its only values (of texts)."""
     metadata = {"about": about, "low": low, "high": high, "words": words}
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
@@ -38,7 +38,8 @@ def key(
 
 
 def record(cls: type[Record], table: Any, where: str) -> Record:
-    """`table` as a record; `where` is its place in the file, for messages. Raises `Bad` with all problems."""
+    """Return `table` as a record; `where` is its place in the file, for messages. Raises `BadScenario` with all
+    problems."""
     if not isinstance(table, Mapping):
         raise BadScenario([f"{where}: should be a table"])
     problems: list[str] = []
@@ -93,7 +94,7 @@ def _near_miss(name: str, known: list[str]) -> str:
 
 
 def _value(hint: Any, value: Any, where: str, limits: Mapping[str, Any]) -> Any:
-    """`value` as the annotation `hint` says. Raises `Bad`."""
+    """Return `value` as the annotation `hint` says. Raises `BadScenario`."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _value(next(one for one in inner if one is not type(None)), value, where, limits)

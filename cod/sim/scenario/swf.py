@@ -53,7 +53,7 @@ class Log:
     passed_over: int = 0
 
     def number(self, label: str) -> int | None:
-        """A whole number of the header, such as 'MaxNodes'."""
+        """Return a whole number of the header, such as 'MaxNodes'."""
         match = re.match(r"\d+", self.header.get(label.lower(), ""))
         return int(match[0]) if match else None
 
@@ -105,7 +105,7 @@ def _lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _job(line: str) -> Entry | None:
-    """The job of a line; None if it is none that ran. Raises ValueError with a sentence."""
+    """Return the job of a line; None if it is none that ran. Raises ValueError with a sentence."""
     words = line.split()
     if len(words) != FIELDS:
         raise ValueError(f"a job has {FIELDS} fields, this line has {len(words)}")

@@ -38,7 +38,8 @@ def keys() -> Iterator[tuple[str, str, str]]:
 
 
 def load(name: str) -> dict[str, Any]:
-    """The tables of the file `name`, or of the scenario of that name that ships with COD. Raises `Bad`."""
+    """Return the tables of the file `name`, or of the scenario of that name that ships with COD. Raises
+    `BadScenario`."""
     path = Path(name)
     if not path.is_file() and (SHIPPED / f"{name}.toml").is_file():
         path = SHIPPED / f"{name}.toml"
@@ -55,7 +56,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def change(tables: dict[str, Any], path: str, value: str) -> None:
-    """Set one key of a scenario's tables: 'policy.inertia', 'type.thin.cost', 'demand.web.high'. Raises `Bad`.
+    """Set one key of a scenario's tables: 'policy.inertia', 'type.thin.cost', 'demand.web.high'. Raises `BadScenario`.
 
     The value is written as in TOML; a text needs no quotes.
     """
@@ -78,7 +79,7 @@ def change(tables: dict[str, Any], path: str, value: str) -> None:
 
 
 def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
-    """A scenario out of its file's tables. Raises `Bad` with all that is wrong."""
+    """Return a scenario out of its file's tables. Raises `BadScenario` with all that is wrong."""
     problems: list[str] = []
 
     def made(cls: type[Any], table: Any, where: str) -> Any:
@@ -122,7 +123,7 @@ def _name(table: Any, number: int) -> str:
 
 
 def _contradictions(energy: Energy, types: list[Type], groups: list[Owner], demands: list[Demand]) -> list[str]:
-    """What no single key can say."""
+    """Return what no single key can say."""
     problems = []
     for one in types:
         low = energy.warm_low if one.warm_low is None else one.warm_low

@@ -36,34 +36,34 @@ class GridEngine:
     # ------------------------------------------------------------ looking
 
     def view(self) -> View:
-        """The pool now. Raises `NotUnderstood`, or `CommandFailed` when the master does not answer."""
+        """Return the pool now. Raises `NotUnderstood`, or `CommandFailed` when the master does not answer."""
         return read(self._output("qstat", "-f", "-r", "-u", "*", "-xml"), self.queue)
 
     def execution_hosts(self) -> set[str]:
-        """Short names of all hosts that the master knows as execution hosts."""
+        """Return the short names of all hosts that the master knows as execution hosts."""
         return self._hosts("-sel")
 
     def administrative_hosts(self) -> set[str]:
-        """Short names of all administrative hosts."""
+        """Return the short names of all administrative hosts."""
         return self._hosts("-sh")
 
     def members(self) -> set[str]:
-        """Short names of the hosts in the host group."""
+        """Return the short names of the hosts in the host group."""
         listed = self._output("qconf", "-shgrp_resolved", self.hostgroup).decode(errors="replace")
         return {name.split(".")[0] for name in listed.split()}
 
     def offered(self, members: Collection[str]) -> dict[str, str]:
-        """What -l can ask for of those hosts, and of the queue. Raises as `view` does."""
+        """Return what -l can ask for of those hosts, and of the queue. Raises as `view` does."""
         return offered(self._output("qstat", "-F", "-xml"), self.queue, members)
 
     def relops(self) -> dict[str, str]:
-        """How each complex value is compared with what is wanted of it."""
+        """Return how each complex value is compared with what is wanted of it."""
         listed = self._output("qconf", "-sc").decode(errors="replace")
         rows = [line.split() for line in listed.splitlines() if line and not line.startswith("#")]
         return {row[0]: row[3] for row in rows if len(row) > 3}
 
     def master(self) -> str:
-        """Short name of the host on which the master runs."""
+        """Return the short name of the host on which the master runs."""
         return self._output("qconf", "-sss").decode(errors="replace").strip().split(".")[0]
 
     def whole_environments(self) -> frozenset[str]:

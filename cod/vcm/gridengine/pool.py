@@ -105,7 +105,8 @@ class GridEnginePool:
     # ------------------------------------------------------------ what is wanted
 
     def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
-        """By `resize.resize`, from what qstat says; nodes that are not heard of any more go first of all."""
+        """Return what the pool wants by `resize.resize`, from what qstat says; nodes that are not heard of any more go
+        first of all."""
         view = self._view()
         ours = [name for name in members if name not in self._table.keep]
         self._watch(view, ours, now)
@@ -121,7 +122,7 @@ class GridEnginePool:
         return Demand(change.grow, change.leave, change.excess, change.why)
 
     def _view(self) -> View:
-        """The pool; with a placeholder in it."""
+        """Return the pool; with a placeholder in it."""
         view = self._cell.view()
         if not self._prepare or (self._prepared and self._placeholder in view.hosts):
             return view

@@ -83,7 +83,7 @@ def resize(
     view: View, members: Collection[str], coming: int, idle_since: Mapping[str, float], grown_at: float,
     offer: NodeOffer, rules: ResizeRules, now: float,
 ) -> PoolChange:
-    """What the pool should do now.
+    """Return what the pool should do now.
 
     members     hosts that COD gave and that have joined
     coming      nodes asked for, or granted and not yet joined
@@ -111,7 +111,7 @@ def resize(
 
 
 def wanted_nodes(waiting: Iterable[Waiting], offer: NodeOffer, rules: ResizeRules) -> int:
-    """How many nodes the waiting jobs are worth."""
+    """Return how many nodes the waiting jobs are worth."""
     single, parallel = 0, 0
     for job in waiting:
         if job.parallel:
@@ -122,7 +122,7 @@ def wanted_nodes(waiting: Iterable[Waiting], offer: NodeOffer, rules: ResizeRule
 
 
 def victims(view: View, members: Iterable[str], idle_since: Mapping[str, float], count: int) -> list[str]:
-    """The `count` members that cost least to give up, cheapest first; fewer if there are fewer."""
+    """Return the `count` members that cost least to give up, cheapest first; fewer if there are fewer."""
 
     def cost(name: str) -> tuple[bool, float, str]:
         host = view.hosts.get(name)
@@ -134,7 +134,7 @@ def victims(view: View, members: Iterable[str], idle_since: Mapping[str, float],
 
 
 def is_idle(host: Host | None) -> bool:
-    """Does the host take jobs, and has none?"""
+    """Return whether the host takes jobs, and has none."""
     return host is not None and host.usable and not host.used and not host.running
 
 
@@ -142,7 +142,7 @@ def is_idle(host: Host | None) -> bool:
 
 
 def _sorted_out(waiting: Iterable[Waiting], offer: NodeOffer) -> tuple[list[Waiting], tuple[str, ...]]:
-    """The jobs that a node more could start, and for the others why not."""
+    """Return the jobs that a node more could start, and for the others why not."""
     can, never = [], []
     for job in waiting:
         if not job.ready:
@@ -156,7 +156,7 @@ def _sorted_out(waiting: Iterable[Waiting], offer: NodeOffer) -> tuple[list[Wait
 
 
 def lacking(job: Waiting, offer: NodeOffer) -> str:
-    """Why no node of this pool could run the job; '' if one could."""
+    """Return why no node of this pool could run the job; '' if one could."""
     if job.parallel in offer.whole and job.slots > offer.slots:
         return f"wants {job.slots} slots on one host, a node has {offer.slots}"
     if job.queues and not any(_names(one, offer) for one in job.queues):
@@ -168,7 +168,7 @@ def lacking(job: Waiting, offer: NodeOffer) -> str:
 
 
 def _names(queue: str, offer: NodeOffer) -> bool:
-    """May a new node be in what -q names: QUEUE, QUEUE@HOST, QUEUE@@GROUP, each perhaps a pattern?"""
+    """Return whether a new node may be in what -q names: QUEUE, QUEUE@HOST, QUEUE@@GROUP, each perhaps a pattern."""
     name, _, host = queue.partition("@")
     return fnmatchcase(offer.queue, name or "*") and (host in ("", "*") or host == offer.hostgroup)
 

@@ -88,15 +88,15 @@ class View:
 
 
 def read(output: bytes, queue: str) -> View:
-    """The state of the pool's `queue`. Raises `NotUnderstood`."""
+    """Return the state of the pool's `queue`. Raises `NotUnderstood`."""
     root = _root(output)
     hosts = {host.name: host for host in _hosts(root, queue)}
     return View(hosts, tuple(_waiting(job) for job in root.findall("job_info/job_list")))
 
 
 def offered(output: bytes, queue: str, members: Collection[str]) -> dict[str, str]:
-    """What -l can ask for of the pool's hosts, by name, read from ``qstat -F -xml``: the most that any of `members`
-    offers, and what the queue itself allows, which also an instance shows that was never heard of. Raises
+    """Return what -l can ask for of the pool's hosts, by name, read from ``qstat -F -xml``: the most that any of
+    `members` offers, and what the queue itself allows, which also an instance shows that was never heard of. Raises
     `NotUnderstood`.
     """
     best: dict[str, str] = {}
@@ -118,7 +118,7 @@ _FACTORS = {"": 1.0, "k": 1e3, "K": 2.0**10, "m": 1e6, "M": 2.0**20, "g": 1e9, "
 
 
 def amount(text: str) -> float | None:
-    """The amount of memory or time, or the number, that the text is (complex(5)); None where it is none."""
+    """Return the amount of memory or time, or the number, that the text is (complex(5)); None where it is none."""
     if text.lower() == "infinity":
         return float("inf")
     if found := _TIME.fullmatch(text):
@@ -128,7 +128,7 @@ def amount(text: str) -> float | None:
 
 
 def more(one: str, other: str) -> bool:
-    """Are both amounts, and is the first the larger one?"""
+    """Return whether both are amounts, and the first is the larger one."""
     first, second = amount(one), amount(other)
     return first is not None and second is not None and first > second
 
@@ -185,7 +185,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
 
 def tasks(text: str) -> int:
-    """How many tasks a list such as '1-9:2,20' names. Raises `NotUnderstood`."""
+    """Return how many tasks a list such as '1-9:2,20' names. Raises `NotUnderstood`."""
     total = 0
     for part in text.split(","):
         found = _RANGE.fullmatch(part.strip())
