@@ -17,6 +17,7 @@ from cod.flows import views
 from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
 from cod.model import Right, Who
+from cod.pool import Tx
 from cod.web import calls, routes
 from cod.web.calls import NONE
 from cod.web.conditions import Conditions
@@ -26,7 +27,7 @@ from cod.web.portal import links, nav, sessions
 from cod.web.portal.answers import Answer, PageRequest, check_host, packed, redirect, same_origin
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
-from cod.web.portal.page import Action, Loading, Page, SessionAction
+from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
 from cod.web.routes import Call, Names, Route, named
 
@@ -114,7 +115,7 @@ class Portal:
         query = None if page.query is None else calls.checked(page.query, pairs if asked.method == "GET" else {})
         ask = self._ask(asked, named(page.path, names), query=query)
         value = await self.context.pool.read(
-            partial(guarded, flow=_dated(page.load(ask)), who=ask.who, claims=page.claims(ask)))
+            partial(guarded, flow=partial(_dated, page, ask), who=ask.who, claims=page.claims(ask)))
         values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         # Nothing is shown at the address that a form was sent to: live parts are fetched from the page's own.
         own = links.changed(asked.path, asked.query) if asked.method == "GET" else links.fill(page.path, names)
@@ -265,10 +266,10 @@ class Portal:
         return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
 
 
-def _dated(load: Loading) -> Loading:
+def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
     """What a page loads, and the last event that it knows of: its stream tells of those that come while it is on its
     way."""
-    return lambda tx: {"last_event": views.last_event(tx)} | dict(load(tx))
+    return {"last_event": views.last_event(tx)} | dict(page.load(tx, ask))
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:

@@ -13,13 +13,10 @@ from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.forms import Fields
 from cod.web.portal.links import fill
 from cod.web.resources import ROUTES
-from cod.web.routes import ANYBODY, Call, Claims, Flow, N, Q, Route
+from cod.web.routes import ANYBODY, Call, Claims, N, Q, Route
 
 PageCall = Call[N, BaseModel, Q]
 """A question for a page: what its path names and its query string."""
-
-Loading = Flow[dict[str, Any]]
-"""What loads a page: its value are the template's variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class Page(Generic[N, Q]):
 
     path      with {names} in braces, as in the API's table
     template  below web/templates
-    load      the flow (a function of tx) for a question
+    load      the flow: what it returns of a question are the template's variables
     claims    the rights that a question wants
     query     the model of the query string; `part` is not in it
     nav       which entry of the navigation it belongs to: an entry's path in `web.portal.nav`
@@ -37,7 +34,7 @@ class Page(Generic[N, Q]):
 
     path: str
     template: str
-    load: Callable[[PageCall[N, Q]], Loading]
+    load: Callable[[Tx, PageCall[N, Q]], Mapping[str, Any]]
     claims: Claims[N, BaseModel, Q] = ANYBODY
     query: type[Q] | None = None
     nav: str = ""
@@ -101,20 +98,6 @@ def api(method: str, path: str) -> Route:
         if (each.method, each.path) == (method, path):
             return each
     raise LookupError(f"the API has no {method} {path}")
-
-
-def together(**flows: Flow) -> Loading:
-    """A flow that runs several in the same transaction and returns their values by name."""
-
-    def every(tx: Tx) -> dict[str, Any]:
-        return {name: flow(tx) for name, flow in flows.items()}
-
-    return every
-
-
-def nothing(ask: Call) -> Loading:
-    """For a page that loads nothing."""
-    return lambda tx: {}
 
 
 def to(path: str) -> Callable[[Call, Any], str]:

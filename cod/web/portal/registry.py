@@ -7,13 +7,13 @@ How to add a page
 
        Page("/vclusters/{name}", "vcluster.html", _vcluster, see("vcluster"), nav="/vclusters")
 
-       def _vcluster(ask: PageCall[Named]) -> Loading:
-           return together(found=partial(views.vcluster, name=ask.names.name, policy=ask.site.policy))
+       def _vcluster(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+           return {"found": views.vcluster(tx, name=ask.names.name, policy=ask.site.policy)}
 
-   `load(ask)` returns a flow (a function of tx) whose value is a mapping: the template's variables. `together` composes
-   existing flows in one read transaction. `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by
-   the page's model, a `web.models.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
-   Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by the flow.
+   `load(tx, ask)` returns the template's variables: it calls flows, all in one read transaction. `ask` has `who`,
+   `site`, `now`, `names` (of the path) and `query` (checked by the page's model, a `web.models.Query`). Claims are
+   those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`. Lists get `groups=ask.who.groups`. Sorting,
+   filtering and paging are query parameters, done by the flow.
 2. Put the module into the table below. An entry of the navigation shows as soon as its page is there.
 3. A template `web/templates/vcluster.html`:
 

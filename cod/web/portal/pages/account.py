@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from cod.flows.people import people, signin, sshkeys, tokens
+from cod.pool import Tx
 from cod.web.portal.formatting import count
 from cod.web.portal.forms import seconds
-from cod.web.portal.page import Action, Loading, Page, api, to, together
+from cod.web.portal.page import Action, Page, api, to
 from cod.web.routes import Call
 
 PATH = "/account"
 
 
-def _account(ask: Call) -> Loading:
-    return together(
-        myself=partial(people.me, who=ask.who), keys=partial(sshkeys.mine, who=ask.who),
-        sessions=partial(signin.every, who=ask.who, rules=ask.site.signin, now=ask.now),
-        tokens=partial(tokens.mine, who=ask.who))
+def _account(tx: Tx, ask: Call) -> dict[str, Any]:
+    return {"myself": people.me(tx, ask.who), "keys": sshkeys.mine(tx, ask.who), "tokens": tokens.mine(tx, ask.who),
+            "sessions": signin.every(tx, who=ask.who, rules=ask.site.signin, now=ask.now)}
 
 
 def _ended(ask: Call, reply: Any) -> str:

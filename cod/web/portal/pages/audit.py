@@ -8,17 +8,14 @@ from typing import Any
 from cod.flows.people import audit
 from cod.pool import Tx
 from cod.web.portal.formatting import said
-from cod.web.portal.page import Loading, Page, PageCall
+from cod.web.portal.page import Page, PageCall
 from cod.web.resources.account import AuditQuery, AuditReply
 from cod.web.routes import Names
 
 
-def _audit(ask: PageCall[Names, AuditQuery]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        rows = audit.every(tx, page=ask.query.page, groups=ask.who.owns, **ask.query.filters)
-        return {"rows": rows.each(lambda row: (found := AuditReply.of(row), differences(found)))}
-
-    return load
+def _audit(tx: Tx, ask: PageCall[Names, AuditQuery]) -> dict[str, Any]:
+    rows = audit.every(tx, page=ask.query.page, groups=ask.who.owns, **ask.query.filters)
+    return {"rows": rows.each(lambda row: (found := AuditReply.of(row), differences(found)))}
 
 
 def differences(row: AuditReply) -> list[tuple[str, str, str]]:

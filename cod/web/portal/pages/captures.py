@@ -11,7 +11,7 @@ from cod.model import CaptureView, Refused, Right
 from cod.pool import Tx
 from cod.states import CaptureState, NodeState
 from cod.web.portal.forms import Fields, body_of
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.resources.captures import CAPTURES, CaptureQuery, CaptureWish
 from cod.web.routes import ANYBODY, Call, Named, Names, see
@@ -22,23 +22,19 @@ _OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _CAN = (NodeState.ACTIVE, NodeState.INACTIVE, NodeState.OFF)
 
 
-def _list(ask: PageCall[Names, CaptureQuery]) -> Loading:
-    whole = CAPTURES[0].call(ask)
-    return lambda tx: {"found": whole(tx)}
+def _list(tx: Tx, ask: PageCall[Names, CaptureQuery]) -> dict[str, Any]:
+    return {"found": CAPTURES[0].call(ask)(tx)}
 
 
-def _one(ask: PageCall[Named]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        name = ask.names.name
-        view = views.node(tx, name, ask.site.policy)
-        last = _last(tx, name, ask)
-        holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
-        may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)
-        return {"view": view, "node": view.node, "last": last, "holder": holder, "may": may,
-                "under_way": last is not None and last.state in _OPEN, "can_be": view.node.state in _CAN,
-                "owner": holder.group if holder else "", "owners": owners(tx, ask.who)}
-
-    return load
+def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    name = ask.names.name
+    view = views.node(tx, name, ask.site.policy)
+    last = _last(tx, name, ask)
+    holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
+    may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)
+    return {"view": view, "node": view.node, "last": last, "holder": holder, "may": may,
+            "under_way": last is not None and last.state in _OPEN, "can_be": view.node.state in _CAN,
+            "owner": holder.group if holder else "", "owners": owners(tx, ask.who)}
 
 
 def _last(tx: Tx, name: str, ask: Call) -> CaptureView | None:

@@ -17,7 +17,7 @@ from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.resources.energy import EnergyReport
 from cod.web.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
 from cod.web.resources.notices import DeliveryQuery, DeliveryReply
@@ -31,51 +31,40 @@ ROLES = {"owner": "works with everything, says who may, and how it is told thing
 _BYTES = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
-def _list(ask: PageCall[Names, GroupQuery]) -> Loading:
-    whole = GROUPS[0].call(ask)
-
-    def load(tx: Tx) -> dict[str, Any]:
-        found = whole(tx)
-        held: Counter[str] = Counter()
-        for view in views.vcluster_list(tx, groups=ask.who.groups):
-            held[view.group] += sum(view.states.values())
-        return {"found": found, "held": held, "roles": ask.who.roles, "default_lease": ask.site.policy.default_lease}
-
-    return load
+def _list(tx: Tx, ask: PageCall[Names, GroupQuery]) -> dict[str, Any]:
+    found = GROUPS[0].call(ask)(tx)
+    held: Counter[str] = Counter()
+    for view in views.vcluster_list(tx, groups=ask.who.groups):
+        held[view.group] += sum(view.states.values())
+    return {"found": found, "held": held, "roles": ask.who.roles, "default_lease": ask.site.policy.default_lease}
 
 
-def _one(ask: PageCall[Named]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        group = groups.one(tx, ask.names.name)
-        only = frozenset({group.id})
-        owns = offered(ask.who, Right.MANAGE, group.id)
-        vclusters = views.vcluster_list(tx, groups=only)
-        taken, quota = images.room(tx, group_id=group.id, rules=ask.site.images)
-        used = energy.report(tx, since=None, until=None, by="day", group=group.name, now=ask.now)
-        return {
-            "g": group, "owns": owns, "vclusters": vclusters, "taken": taken, "quota": quota,
-            "states": sum((Counter(view.states) for view in vclusters), Counter()),
-            "energy": EnergyReport.of(used), "members": people.members(tx, group.name), "roles": ROLES,
-            "keys": sshkeys.of_group(tx, group.name), "events": EVENTS,
-            "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
-            "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
-            "default_lease": ask.site.policy.default_lease, "myself": ask.who.name.partition(":")[2],
-        }
-
-    return load
+def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    group = groups.one(tx, ask.names.name)
+    only = frozenset({group.id})
+    owns = offered(ask.who, Right.MANAGE, group.id)
+    vclusters = views.vcluster_list(tx, groups=only)
+    taken, quota = images.room(tx, group_id=group.id, rules=ask.site.images)
+    used = energy.report(tx, since=None, until=None, by="day", group=group.name, now=ask.now)
+    return {
+        "g": group, "owns": owns, "vclusters": vclusters, "taken": taken, "quota": quota,
+        "states": sum((Counter(view.states) for view in vclusters), Counter()),
+        "energy": EnergyReport.of(used), "members": people.members(tx, group.name), "roles": ROLES,
+        "keys": sshkeys.of_group(tx, group.name), "events": EVENTS,
+        "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
+        "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
+        "default_lease": ask.site.policy.default_lease, "myself": ask.who.name.partition(":")[2],
+    }
 
 
 def _deliveries(tx: Tx, group: str, page: Part, **filters: Any) -> Any:
     return notices.deliveries(tx, group=group, page=page, **filters).each(DeliveryReply.of_pair)
 
 
-def _log(ask: PageCall[Named, DeliveryQuery]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        group = groups.one(tx, ask.names.name)
-        return {"g": group, "owns": offered(ask.who, Right.MANAGE, group.id),
-                "found": _deliveries(tx, group.name, ask.query.page, **ask.query.filters)}
-
-    return load
+def _log(tx: Tx, ask: PageCall[Named, DeliveryQuery]) -> dict[str, Any]:
+    group = groups.one(tx, ask.names.name)
+    return {"g": group, "owns": offered(ask.who, Right.MANAGE, group.id),
+            "found": _deliveries(tx, group.name, ask.query.page, **ask.query.filters)}
 
 
 PAGES = (

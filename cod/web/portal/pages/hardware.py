@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from cod.flows.nodes import blocks, types
 from cod.pool import Tx
 from cod.web.portal import attributes
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to, together
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.routes import ADMINS, Call, Named
 
 
-def _types(ask: Call) -> Loading:
-    return together(types=types.every, spoken=lambda tx: attributes.spoken)
+def _types(tx: Tx, ask: Call) -> dict[str, Any]:
+    return {"types": types.every(tx), "spoken": attributes.spoken}
 
 
-def _type(ask: PageCall[Named]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        view, members = types.show(tx, name=ask.names.name, site=ask.site, groups=ask.who.groups)
-        return {"view": view, "type": view.type, "members": members, "energy": ask.site.energy}
-
-    return load
+def _type(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    view, members = types.show(tx, name=ask.names.name, site=ask.site, groups=ask.who.groups)
+    return {"view": view, "type": view.type, "members": members, "energy": ask.site.energy}
 
 
-def _blocks(ask: Call) -> Loading:
-    return together(blocks=blocks.every, proposal=blocks.proposal)
+def _blocks(tx: Tx, ask: Call) -> dict[str, Any]:
+    return {"blocks": blocks.every(tx), "proposal": blocks.proposal(tx)}
 
 
-def _block(ask: PageCall[Named]) -> Loading:
-    return together(block=partial(blocks.show, name=ask.names.name))
+def _block(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    return {"block": blocks.show(tx, name=ask.names.name)}
 
 
 _TYPE, _BLOCK = "/types/{name}", "/blocks/{name}"

@@ -7,7 +7,7 @@ from typing import Any
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
 from cod.pool import Tx
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.routes import ANYBODY, Call, Named, Names, see
@@ -15,14 +15,9 @@ from cod.web.routes import ANYBODY, Call, Named, Names, see
 SHOWN, NEW = "/images/{name}", "/images/new"
 
 
-def _list(ask: PageCall[Names, ImageQuery]) -> Loading:
-    whole = IMAGES[0].call(ask)
-
-    def load(tx: Tx) -> dict[str, Any]:
-        return {"found": whole(tx), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
-                "served": images.is_served(tx, ask.now)}
-
-    return load
+def _list(tx: Tx, ask: PageCall[Names, ImageQuery]) -> dict[str, Any]:
+    return {"found": IMAGES[0].call(ask)(tx), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+            "served": images.is_served(tx, ask.now)}
 
 
 def _rooms(tx: Tx, ask: Call) -> list[tuple[str, int, int | None]]:
@@ -31,20 +26,14 @@ def _rooms(tx: Tx, ask: Call) -> list[tuple[str, int, int | None]]:
     return [(one.name, *images.room(tx, group_id=one.id, rules=ask.site.images)) for one in own]
 
 
-def _one(ask: PageCall[Named]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        found = images.show(tx, name=ask.names.name, groups=ask.who.groups)
-        return {"image": found, "owner": found.group if found.group_id is not None else "the site"}
-
-    return load
+def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    found = images.show(tx, name=ask.names.name, groups=ask.who.groups)
+    return {"image": found, "owner": found.group if found.group_id is not None else "the site"}
 
 
-def _new(ask: Call) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        return {"owners": owners(tx, ask.who), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
-                "served": images.is_served(tx, ask.now)}
-
-    return load
+def _new(tx: Tx, ask: Call) -> dict[str, Any]:
+    return {"owners": owners(tx, ask.who), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
+            "served": images.is_served(tx, ask.now)}
 
 
 PAGES = (

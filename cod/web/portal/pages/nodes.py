@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from cod import states
@@ -14,43 +13,38 @@ from cod.model import Right
 from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to, together
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import life
 from cod.web.resources.consoles import ConsoleReply, console_reply
 from cod.web.resources.nodes import NodeQuery
-from cod.web.routes import Flow, Named, Names, see
+from cod.web.routes import Named, Names, see
 
 STATES = [str(state) for state in states.NodeState]
 
 
-def _list(ask: PageCall[Names, NodeQuery]) -> Loading:
-    names: dict[str, Flow] = {}
+def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
+    names: dict[str, Any] = {}
     if ask.who.admin:
-        unfit = partial(views.conflict_list, page=ListPage(limit=UNFIT), kind="architecture")
-        names = {"types": types.names_of, "blocks": blocks.names_of, "unfit": unfit}
-    return together(
-        nodes=partial(views.node_list, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups,
-                      **ask.query.filters),
-        states=lambda tx: STATES, **names)
+        unfit = views.conflict_list(tx, page=ListPage(limit=UNFIT), kind="architecture")
+        names = {"types": types.names_of(tx), "blocks": blocks.names_of(tx), "unfit": unfit}
+    nodes = views.node_list(tx, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups, **ask.query.filters)
+    return {"nodes": nodes, "states": STATES, **names}
 
 
-def _one(ask: PageCall[Named]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names.name))
-        view, bindings, history, conflicts = views.node_in_full(
-            tx, ask.names.name, ask.site.policy, ask.who.groups)
-        holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
-        return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
-                "conflicts": conflicts,
-                "facts": nodes.hardware(view.node), "kept": nodes.kept(view.node),
-                "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
-                "offered": _offered(view.node.state) if ask.who.admin else (),
-                "switches": view.node.power_driver != "none" and works,
-                "console": _console(tx, ask) if works else None, "whole_console": SHOWN_WHOLE,
-                "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
-                "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
-
-    return load
+def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names.name))
+    view, bindings, history, conflicts = views.node_in_full(
+        tx, ask.names.name, ask.site.policy, ask.who.groups)
+    holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
+    return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
+            "conflicts": conflicts,
+            "facts": nodes.hardware(view.node), "kept": nodes.kept(view.node),
+            "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
+            "offered": _offered(view.node.state) if ask.who.admin else (),
+            "switches": view.node.power_driver != "none" and works,
+            "console": _console(tx, ask) if works else None, "whole_console": SHOWN_WHOLE,
+            "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
+            "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
 
 
 def _console(tx: Tx, ask: PageCall[Named]) -> ConsoleReply:

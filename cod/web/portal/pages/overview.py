@@ -4,31 +4,29 @@ site stands."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from cod.flows import views
 from cod.flows.notices import notices
 from cod.flows.scheduler import overview
 from cod.model import Page as Part
+from cod.pool import Tx
 from cod.states import NodeState
 from cod.web.portal.formatting import by_word
-from cod.web.portal.page import Action, Loading, Page, together
+from cod.web.portal.page import Action, Page
 from cod.web.routes import Call
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)
 
 
-def _overview(ask: Call) -> Loading:
+def _overview(tx: Tx, ask: Call) -> dict[str, Any]:
     groups = ask.who.groups
-    mine = together(
-        vclusters=partial(views.vcluster_list, page=SOONEST, groups=groups),
-        under_way=partial(overview.under_way, groups=groups),
-        waiting=partial(views.request_list, page=FEW, state="pending", groups=groups),
-        notices=partial(notices.every, page=FEW, groups=groups))
-    return (lambda tx: mine(tx) | {"site_stands": None}) if not ask.who.admin else (
-        lambda tx: mine(tx) | _stands(overview.standing(tx), ask.now))
+    mine = {"vclusters": views.vcluster_list(tx, page=SOONEST, groups=groups),
+            "under_way": overview.under_way(tx, groups=groups),
+            "waiting": views.request_list(tx, page=FEW, state="pending", groups=groups),
+            "notices": notices.every(tx, page=FEW, groups=groups)}
+    return mine | (_stands(overview.standing(tx), ask.now) if ask.who.admin else {"site_stands": None})
 
 
 def _stands(found: overview.Standing, now: float) -> dict[str, Any]:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from cod.flows.people import invitations, people
 from cod.pool import Tx
 from cod.web.portal.forms import seconds
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to, together
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.resources.people import UserQuery
 from cod.web.routes import ADMINS, Named, Names, in_parts
 
 
-def _users(ask: PageCall[Names, UserQuery]) -> Loading:
-    return together(
-        users=in_parts(people.every, ask.query.page, lambda one: (one.name, one.full_name, one.email),
-                       name=attrgetter("name"), created_at=attrgetter("created_at")),
-        links=partial(invitations.every, groups=None, now=ask.now))
+def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:
+    users = in_parts(people.every, ask.query.page, lambda one: (one.name, one.full_name, one.email),
+                     name=attrgetter("name"), created_at=attrgetter("created_at"))
+    return {"users": users(tx), "links": invitations.every(tx, groups=None, now=ask.now)}
 
 
-def _user(ask: PageCall[Named]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        user, roles = people.one(tx, ask.names.name)
-        return {"user": user, "roles": roles}
-
-    return load
+def _user(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    user, roles = people.one(tx, ask.names.name)
+    return {"user": user, "roles": roles}
 
 
 _USER = "/people/{name}"

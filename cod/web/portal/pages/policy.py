@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 from cod.flows.scheduler import plan
-from cod.web.portal.page import Loading, Page, together
+from cod.pool import Tx
+from cod.web.portal.page import Page
 from cod.web.routes import ADMINS, Call
 
 
-def _policy(ask: Call) -> Loading:
-    return together(planned=partial(plan.preview, site=ask.site, now=ask.now), rules=lambda tx: ask.site.policy,
-                    reserve=lambda tx: ask.site.energy, kinds=lambda tx: ask.site.types)
+def _policy(tx: Tx, ask: Call) -> dict[str, Any]:
+    return {"planned": plan.preview(tx, site=ask.site, now=ask.now), "rules": ask.site.policy,
+            "reserve": ask.site.energy, "kinds": ask.site.types}
 
 
 PAGES = (Page("/policy", "policy.html", _policy, ADMINS),)

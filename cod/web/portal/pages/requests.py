@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from cod.flows import views
 from cod.flows.scheduler import explain, plan
 from cod.pool import Tx
 from cod.states import RequestState
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, together
+from cod.web.portal.page import Action, Page, PageCall, api
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.plan import ExplainReply
 from cod.web.resources.vclusters import RequestQuery
@@ -18,22 +17,18 @@ from cod.web.routes import ANYBODY, Names, Numbered, number, see
 SHOWN = "/requests/{id}"
 
 
-def _list(ask: PageCall[Names, RequestQuery]) -> Loading:
-    return together(
-        found=partial(views.request_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
-        groups=partial(own_groups, who=ask.who), states=lambda tx: [str(state) for state in RequestState])
+def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
+    return {"found": views.request_list(tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+            "groups": own_groups(tx, ask.who), "states": [str(state) for state in RequestState]}
 
 
-def _one(ask: PageCall[Numbered]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        seen = plan.look(tx, ask.site, ask.now)
-        found = explain.waits(tx, request_id=number(ask.names.id), scene=seen.scene, snapshot=seen.site,
-                              site=ask.site, groups=ask.who.groups, now=ask.now)
-        view = found.request
-        owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
-        return {"view": view, "r": view.request, "owner": owner, "why": ExplainReply.of(found)}
-
-    return load
+def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
+    seen = plan.look(tx, ask.site, ask.now)
+    found = explain.waits(tx, request_id=number(ask.names.id), scene=seen.scene, snapshot=seen.site,
+                          site=ask.site, groups=ask.who.groups, now=ask.now)
+    view = found.request
+    owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
+    return {"view": view, "r": view.request, "owner": owner, "why": ExplainReply.of(found)}
 
 
 PAGES = (

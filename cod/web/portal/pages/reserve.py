@@ -12,7 +12,7 @@ from cod import svg
 from cod.flows.nodes import energy, types
 from cod.model import TypeView
 from cod.pool import Tx
-from cod.web.portal.page import Loading, Page
+from cod.web.portal.page import Page
 from cod.web.resources.energy import EnergyReport
 from cod.web.routes import ADMINS, Call
 
@@ -20,15 +20,11 @@ TICKS = 8  # dates below the chart, about
 AWAKE, ASLEEP = "inactive", "off"
 
 
-def _reserve(ask: Call) -> Loading:
+def _reserve(tx: Tx, ask: Call) -> dict[str, Any]:
     report = partial(energy.report, since=None, until=None, now=ask.now)
-
-    def load(tx: Tx) -> dict[str, Any]:
-        days, groups = (EnergyReport.of(report(tx, by=by)) for by in ("day", "group"))
-        return {"days": days, "groups": groups, "chart": chart(days), "rules": ask.site.energy,
-                "reserve": [_type(each, ask) for each in types.every(tx)]}
-
-    return load
+    days, groups = (EnergyReport.of(report(tx, by=by)) for by in ("day", "group"))
+    return {"days": days, "groups": groups, "chart": chart(days), "rules": ask.site.energy,
+            "reserve": [_type(each, ask) for each in types.every(tx)]}
 
 
 def _type(view: TypeView, ask: Call) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from cod.model import Refused
+from cod.pool import Tx
 from cod.web.errors import unexpected
 from cod.web.models import Query
 from cod.web.portal import sessions
@@ -14,7 +15,7 @@ from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields
 from cod.web.portal.front import filled
 from cod.web.portal.links import is_local
-from cod.web.portal.page import Action, Loading, Page, PageCall, SessionAction, nothing
+from cod.web.portal.page import Action, Page, PageCall, SessionAction
 from cod.web.routes import Names
 
 SIGNED_OUT = "You are signed out."
@@ -26,8 +27,8 @@ class SignInQuery(Query):
     back: str = Field(default="/", max_length=2000)
 
 
-def _sign_in_page(ask: PageCall[Names, SignInQuery]) -> Loading:
-    return lambda tx: {"back": ask.query.back if is_local(ask.query.back) else "/"}
+def _sign_in_page(tx: Tx, ask: PageCall[Names, SignInQuery]) -> dict[str, Any]:
+    return {"back": ask.query.back if is_local(ask.query.back) else "/"}
 
 
 async def _sign_in(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
@@ -124,7 +125,7 @@ def _without_session(answer: Answer) -> Answer:
 
 PAGES = (
     Page("/sign-in", "sign-in.html", _sign_in_page, query=SignInQuery, public=True),
-    Page("/invitation", "invitation.html", nothing, public=True),
+    Page("/invitation", "invitation.html", lambda tx, ask: {}, public=True),
 )
 ACTIONS: tuple[Action | SessionAction, ...] = (
     SessionAction("/sign-in", "/sign-in", _sign_in, public=True),

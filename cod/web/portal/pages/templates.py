@@ -22,7 +22,7 @@ from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields, Form
-from cod.web.portal.page import Action, Loading, Page, PageCall, SessionAction, api, to
+from cod.web.portal.page import Action, Page, PageCall, SessionAction, api, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.resources.software import TemplateQuery, TemplateReply, listed_templates
 from cod.web.routes import ANYBODY, Call, Named, Names, see
@@ -45,16 +45,11 @@ class OneQuery(Query):
     since: int = Field(default=0, ge=0, le=2**31, description="0: the one before")
 
 
-def _list(ask: PageCall[Names, TemplateQuery]) -> Loading:
+def _list(tx: Tx, ask: PageCall[Names, TemplateQuery]) -> dict[str, Any]:
     """The newest revision of each, as the API's route lists them."""
-    whole = listed_templates(ask)
-
-    def load(tx: Tx) -> dict[str, Any]:
-        found = whole(tx)
-        images = templates.image_names(tx, list(found))
-        return {"found": found.each(lambda one: described(one, images[one.id])), "names": _names(tx)}
-
-    return load
+    found = listed_templates(ask)(tx)
+    images = templates.image_names(tx, list(found))
+    return {"found": found.each(lambda one: described(one, images[one.id])), "names": _names(tx)}
 
 
 def _names(tx: Tx) -> dict[int | None, str]:
@@ -62,19 +57,16 @@ def _names(tx: Tx) -> dict[int | None, str]:
     return {None: "the site", **{one.id: one.name for one in groups.every(tx)}}
 
 
-def _one(ask: PageCall[Named, OneQuery]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        found = templates.resolve(tx, name=ask.names.name)
-        revisions = sorted(templates.every(tx, name=found.name), key=lambda one: -one.revision)
-        before = next((one for one in revisions if one.revision == ask.query.since), None) or next(
-            (one for one in revisions if one.revision < found.revision), None)
-        return {
-            "t": found, "about": described(found, templates.image_names(tx, [found])[found.id]),
-            "revisions": revisions, "before": before,
-            "changes": changes(before, found) if before else [], "owner": _names(tx)[found.group_id],
-            "users": _users(tx, found.name, ask)}
-
-    return load
+def _one(tx: Tx, ask: PageCall[Named, OneQuery]) -> dict[str, Any]:
+    found = templates.resolve(tx, name=ask.names.name)
+    revisions = sorted(templates.every(tx, name=found.name), key=lambda one: -one.revision)
+    before = next((one for one in revisions if one.revision == ask.query.since), None) or next(
+        (one for one in revisions if one.revision < found.revision), None)
+    return {
+        "t": found, "about": described(found, templates.image_names(tx, [found])[found.id]),
+        "revisions": revisions, "before": before,
+        "changes": changes(before, found) if before else [], "owner": _names(tx)[found.group_id],
+        "users": _users(tx, found.name, ask)}
 
 
 def _users(tx: Tx, name: str, ask: Call) -> list[Any]:
@@ -99,30 +91,27 @@ def _begun(ask: PageCall[Names, NewQuery]) -> list[Claim]:
     return [Claim(Right.SEE, "template", ask.query.like)] if ask.query.like else [Claim(Right.ANY)]
 
 
-def _new(ask: PageCall[Names, NewQuery]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        like = templates.resolve(tx, name=ask.query.like) if ask.query.like else None
-        text = like.document if like else ""
-        found = images.every(tx, groups=ask.who.groups)
-        chosen = next((one for one in found if one.name == ask.query.image), None)
-        usable = chosen is not None and chosen.state == "ready"
-        names = said(one.name for one in found)
-        whole = _named(found, "disk", names)
-        offered = owners(tx, ask.who)
-        owner = like.group_id if like else chosen.group_id if chosen else None
-        near = [name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in offered[:1]))]
-        first = names[ask.query.image] if usable else "" if ask.query.image else next(iter(near), "")
-        filled = templateform.fields_of(text) if like else templateform.begun(
-            first, chosen.content if chosen and usable else "disk")
-        return {
-            "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
-            "owners": offered,
-            "owner": _names(tx)[owner] if owner is not None else "",
-            "disks": whole, "partitions": _named(found, "partition", names),
-            "files": _named(found, "file", names),
-            "choices": attributes.choices(types.every(tx)), "form": templateform}
-
-    return load
+def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
+    like = templates.resolve(tx, name=ask.query.like) if ask.query.like else None
+    text = like.document if like else ""
+    found = images.every(tx, groups=ask.who.groups)
+    chosen = next((one for one in found if one.name == ask.query.image), None)
+    usable = chosen is not None and chosen.state == "ready"
+    names = said(one.name for one in found)
+    whole = _named(found, "disk", names)
+    offered = owners(tx, ask.who)
+    owner = like.group_id if like else chosen.group_id if chosen else None
+    near = [name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in offered[:1]))]
+    first = names[ask.query.image] if usable else "" if ask.query.image else next(iter(near), "")
+    filled = templateform.fields_of(text) if like else templateform.begun(
+        first, chosen.content if chosen and usable else "disk")
+    return {
+        "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
+        "owners": offered,
+        "owner": _names(tx)[owner] if owner is not None else "",
+        "disks": whole, "partitions": _named(found, "partition", names),
+        "files": _named(found, "file", names),
+        "choices": attributes.choices(types.every(tx)), "form": templateform}
 
 
 def _named(found: Iterable[ImageView], content: str, names: Mapping[str, str]) -> list[str]:

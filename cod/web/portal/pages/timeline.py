@@ -16,7 +16,7 @@ from cod.flows.scheduler.usage import Chart
 from cod.pool import Tx
 from cod.web.models import Query
 from cod.web.portal import links
-from cod.web.portal.page import Loading, Page, PageCall, api
+from cod.web.portal.page import Page, PageCall, api
 from cod.web.routes import Names
 
 DAY = 86400.0
@@ -39,20 +39,16 @@ class TimelineQuery(Query):
         return {"group": self.group, "vcluster": self.vcluster}
 
 
-def _timeline(ask: PageCall[Names, TimelineQuery]) -> Loading:
+def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
     since = ask.now - WINDOWS[ask.query.window] * DAY
-
-    def load(tx: Tx) -> dict[str, Any]:
-        held = usage.held(tx, since=since, until=ask.now, by=ask.query.by, limit=SHOWN, groups=ask.who.groups,
-                          now=ask.now, **ask.query.whose)
-        states = usage.states(tx, since=since, until=ask.now, now=ask.now)
-        numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
-        return {"held": held, "held_chart": chart(held, "Nodes held"), "states": states,
-                "states_chart": chart(states, "Nodes by state"), "windows": list(WINDOWS), "rest": REST,
-                "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
-                "state_numbers": numbers("pool", "history")}
-
-    return load
+    held = usage.held(tx, since=since, until=ask.now, by=ask.query.by, limit=SHOWN, groups=ask.who.groups,
+                      now=ask.now, **ask.query.whose)
+    states = usage.states(tx, since=since, until=ask.now, now=ask.now)
+    numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
+    return {"held": held, "held_chart": chart(held, "Nodes held"), "states": states,
+            "states_chart": chart(states, "Nodes by state"), "windows": list(WINDOWS), "rest": REST,
+            "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
+            "state_numbers": numbers("pool", "history")}
 
 
 def chart(shown: Chart, about: str) -> Markup | None:

@@ -16,7 +16,7 @@ from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.web.portal import documents, formatting, forms
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to, together
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.resources.nodes import HistoryQuery
 from cod.web.resources.vclusters import Release, Resize, VclusterInFull, VclusterQuery
 from cod.web.routes import ANYBODY, Call, Named, Names, see
@@ -25,10 +25,9 @@ FEW = Part(limit=10)
 SHOWN = "/vclusters/{name}"
 
 
-def _list(ask: PageCall[Names, VclusterQuery]) -> Loading:
-    return together(
-        found=partial(views.vcluster_list, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
-        groups=partial(group_names, ask.who))
+def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
+    return {"found": views.vcluster_list(tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+            "groups": group_names(ask.who, tx)}
 
 
 def group_names(who: Who, tx: Tx, right: Right = Right.SEE) -> list[str]:
@@ -36,27 +35,22 @@ def group_names(who: Who, tx: Tx, right: Right = Right.SEE) -> list[str]:
     return [one.name for one in groups.every(tx, who.groups) if right is Right.SEE or offered(who, right, one.id)]
 
 
-def _one(ask: PageCall[Named]) -> Loading:
+def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     name, seen = ask.names.name, ask.who.groups
-    others = together(
-        requests=partial(views.request_list, vcluster=name, page=FEW, groups=seen),
-        reclaims=partial(reclaims.every, vcluster=name, page=FEW, groups=seen),
-        notices=partial(notices.every, vcluster=name, page=FEW, groups=seen),
-        history=partial(views.vcluster_history, name=name, page=FEW, groups=seen),
-        vcm=partial(vcms.find, vcluster=name))
-
-    def load(tx: Tx) -> dict[str, Any]:
-        view, nodes = views.vcluster(tx, name, ask.site.policy)
-        rest: dict[str, Any] = others(tx)
-        keys = sshkeys.of_group(tx, view.group)
-        run = {name: documents.described(templates.resolve(tx, name=name))
-               for name in {view.template, *(one.template for one in nodes if one.template)}}
-        return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
-                       "keys": keys, "group": groups.one(tx, view.group), "seeded": run[view.template].seeded,
-                       "locked": locked(nodes, keys, run),
-                       "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
-
-    return load
+    view, nodes = views.vcluster(tx, name, ask.site.policy)
+    rest: dict[str, Any] = {
+        "requests": views.request_list(tx, vcluster=name, page=FEW, groups=seen),
+        "reclaims": reclaims.every(tx, vcluster=name, page=FEW, groups=seen),
+        "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),
+        "history": views.vcluster_history(tx, name=name, page=FEW, groups=seen),
+        "vcm": vcms.find(tx, vcluster=name)}
+    keys = sshkeys.of_group(tx, view.group)
+    run = {name: documents.described(templates.resolve(tx, name=name))
+           for name in {view.template, *(one.template for one in nodes if one.template)}}
+    return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
+                   "keys": keys, "group": groups.one(tx, view.group), "seeded": run[view.template].seeded,
+                   "locked": locked(nodes, keys, run),
+                   "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
 
 
 def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
@@ -83,9 +77,8 @@ def locked(
     return found
 
 
-def _history(ask: PageCall[Named, HistoryQuery]) -> Loading:
-    return together(found=partial(views.vcluster_history, name=ask.names.name, page=ask.query.page,
-                                  groups=ask.who.groups))
+def _history(tx: Tx, ask: PageCall[Named, HistoryQuery]) -> dict[str, Any]:
+    return {"found": views.vcluster_history(tx, name=ask.names.name, page=ask.query.page, groups=ask.who.groups)}
 
 
 def ssh(node: NodeView, site: Site) -> str:

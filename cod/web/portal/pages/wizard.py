@@ -19,7 +19,7 @@ from cod.web.models import REVISION, Query
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Loading, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.resources.plan import MatchAsk
 from cod.web.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
 from cod.web.routes import Call, Named, Names, use
@@ -85,31 +85,25 @@ def _before(tx: Tx, changed: Changed) -> dict[str, str]:
     return found
 
 
-def _new(ask: PageCall[Names, NewQuery]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        was = _before(tx, ask.query)
-        if was:
-            request = views.request(tx, ask.query.request)
-            made = views.vcluster_alone(tx, f"{request.vcluster}@{request.request.vcluster_id}")
-            was |= {"name": made.vcluster.name, "group": made.group,
-                    "lease": formatting.exact(made.vcluster.lease_time)}
-            was |= {name: was[f"tuples.0.{old}"] for name, old in (
-                ("size", "count"), ("template", "template"), ("xml", "xml"))}
-        return _choices(tx, ask) | {
-            "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was}
-
-    return load
+def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
+    was = _before(tx, ask.query)
+    if was:
+        request = views.request(tx, ask.query.request)
+        made = views.vcluster_alone(tx, f"{request.vcluster}@{request.request.vcluster_id}")
+        was |= {"name": made.vcluster.name, "group": made.group,
+                "lease": formatting.exact(made.vcluster.lease_time)}
+        was |= {name: was[f"tuples.0.{old}"] for name, old in (
+            ("size", "count"), ("template", "template"), ("xml", "xml"))}
+    return _choices(tx, ask) | {
+        "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was}
 
 
-def _more(ask: PageCall[Named, MoreQuery]) -> Loading:
-    def load(tx: Tx) -> dict[str, Any]:
-        view, was = views.vcluster_alone(tx, ask.names.name), _before(tx, ask.query)
-        if view.vcluster.ended_at is not None:
-            raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
-        kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
-        return _choices(tx, ask) | {"view": view, "v": view.vcluster, "most": MOST_KINDS, "was": was, "kinds": kinds}
-
-    return load
+def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
+    view, was = views.vcluster_alone(tx, ask.names.name), _before(tx, ask.query)
+    if view.vcluster.ended_at is not None:
+        raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
+    kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
+    return _choices(tx, ask) | {"view": view, "v": view.vcluster, "most": MOST_KINDS, "was": was, "kinds": kinds}
 
 
 def _seen(ask: PageCall[Names, Changed]) -> list[Claim]:
