@@ -27,7 +27,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.notice_texts": ({"cod.model"}, set()),
     "cod.wire": ({"cod.wire", "cod.data", "cod.model", "cod.orders"}, {"lxml", "tftpy", "dnslib"}),
     "cod.policy": ({"cod.policy", "cod.orders", *LEAVES}, set()),
-    "cod.sim": ({"cod.sim", "cod.policy", "cod.svg", *LEAVES}, set()),
+    "cod.sim": ({"cod.sim", "cod.policy", "cod.site.tables", "cod.svg", *LEAVES}, {"pydantic"}),
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
     "cod.core": ({"cod.core", "cod.policy", "cod.store", "cod.notice_texts", *LEAVES}, set()),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),

@@ -263,7 +263,7 @@ def test_wrong_usage(small: str, words: tuple[str, ...], sentence: str) -> None:
     (("nothing",), "scenarios that ship with COD: bursts, campus, web"),
     (("{small}", "--set", "policy.inerta=1"), "policy.inerta: no such key; did you mean 'inertia'?"),
     (("{small}", "--set", "type.fat.cost=1"), "type.fat: there is no such table"),
-    (("{small}", "--sweep", "policy.inertia=0,-1", "--days", "0.1"), "policy.inertia: should be between 0"),
+    (("{small}", "--sweep", "policy.inertia=0,-1", "--days", "0.1"), "policy.inertia: should be at least 0"),
 ])
 def test_a_scenario_that_cannot_be_used(small: str, words: tuple[str, ...], sentence: str) -> None:
     assert sentence in run(*(word.format(small=small) for word in words), code=1).output

@@ -63,8 +63,8 @@ def simulate(*, keys: bool, **options: Any) -> None:
       cod simulate --swf ~/traces/log.swf.gz --nodes 128 --by queue
     """
     from cod.sim.scenario import tables
-    from cod.sim.scenario.fields import BadScenario
     from cod.sim.scenario.swf import Malformed
+    from cod.sim.scenario.tables import BadScenario
 
     if keys:
         print_table(("KEY", "DEFAULT", "MEANS"), tables.keys())

@@ -6,16 +6,34 @@ Lengths of time are seconds unless a key says otherwise. The tables `policy` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StrictBool
+from pydantic.dataclasses import dataclass
 
 from cod.model import Energy, Policy
 from cod.policy.hardware import match
-from cod.sim.scenario.fields import key
+
+LARGEST = 4e9  # as in the site file: seconds in 32 bits
+KEYS = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True, slots=True)
+def key(about: str, default: Any = ..., *, low: float = 0, high: float = LARGEST) -> Any:
+    """Return a number's field: what it means, its default, its limits. Strict: true is not one second."""
+    return Field(default, description=about, ge=low, le=high, allow_inf_nan=False, strict=True)
+
+
+def word(about: str, default: Any = ...) -> Any:
+    """Return the field of what is no number, or a list of them."""
+    return Field(default, description=about)
+
+
+Size = Annotated[int, key("nodes", low=1)]
+
+
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Times:
     """How long a type's machines take: medians of log-normal distributions.
 
@@ -31,14 +49,15 @@ class Times:
     spread: float = key("standard deviation of the logarithm; 0: always the median", 0.15, high=3)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Type:
     """A type of machines. `warm_*` and `watts_*`: None for the site's, from `[energy]`."""
 
-    name: str = key("its name")
-    blocks: tuple[int, ...] = key("how many machines there are in each block", low=1, high=1_000_000)
+    name: str = word("its name")
+    blocks: tuple[Annotated[int, key("", low=1, high=1_000_000)], ...] = word(
+        "how many machines there are in each block")
     cost: float = key("what the administrator says it costs: cheaper types are given first", 1.0)
-    attributes: str = key("its hardware, as a report (XML); empty: memory of `memory_mib`", "")
+    attributes: str = word("its hardware, as a report (XML); empty: memory of `memory_mib`", "")
     memory_mib: int = key("memory, where there are no `attributes`", 65536, low=1)
     warm_low: int | None = key("its low mark", None)
     warm_high: int | None = key("its high mark", None)
@@ -48,7 +67,7 @@ class Type:
     mtbf: float = key("mean hours between failures of one machine; 0: never", 0.0)
     repair: float = key("hours until a machine that failed is back", 24.0)
     wake_fails: float = key("share of wakes that come to nothing", 0.0, high=1)
-    times: Times = field(default_factory=Times, metadata={"about": "how long it takes"})
+    times: Times = Field(default_factory=Times)
 
     @property
     def canonical(self) -> str:
@@ -56,17 +75,17 @@ class Type:
         return match.canonical(self.attributes or f'<node><memory mib="{self.memory_mib}"/></node>')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Owner:
     """A group."""
 
-    name: str = key("its name")
+    name: str = word("its name")
     priority: int = key("higher goes first", 0, low=-1_000_000)
     default_lease: float | None = key("lease where none is asked for; left out: policy's", None)
     max_lease: float | None = key("longest lease, with all extensions; left out: any", None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Arrivals:
     """When jobs come."""
 
@@ -77,7 +96,7 @@ class Arrivals:
     peak_hour: float = key("hour of the day with most", 14.0, high=24)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Runtime:
     """How long jobs run: log-normal, cut at both ends."""
 
@@ -87,25 +106,25 @@ class Runtime:
     most: float = key("no job is longer", 86400.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Jobs:
     """Each job is a virtual cluster: it asks for its nodes, runs when all are up, and gives them back."""
 
-    name: str = key("its name")
-    group: str = key("who asks")
-    model: str = key("jobs", "jobs")
-    needs: str = key("what the nodes must have (a requirements document, XML)", "")
-    cache: bool = key("the template lets disks be kept for the group's next use", False)
-    may_spread: bool = key("nodes may come from several blocks", False)
-    may_wait: bool = key("false: rejected when it cannot be had at once", True)
-    nodes: tuple[int, ...] = key("sizes of jobs, each as likely as the others", (1,), low=1)
-    arrivals: Arrivals = field(default_factory=Arrivals, metadata={"about": "when they come"})
-    runtime: Runtime = field(default_factory=Runtime, metadata={"about": "how long they run"})
+    name: str = word("its name")
+    group: str = word("who asks")
+    model: Literal["jobs"] = word("jobs", "jobs")
+    needs: str = word("what the nodes must have (a requirements document, XML)", "")
+    cache: StrictBool = word("the template lets disks be kept for the group's next use", False)
+    may_spread: StrictBool = word("nodes may come from several blocks", False)
+    may_wait: StrictBool = word("false: rejected when it cannot be had at once", True)
+    nodes: tuple[Size, ...] = word("sizes of jobs, each as likely as the others", (1,))
+    arrivals: Arrivals = Field(default_factory=Arrivals)
+    runtime: Runtime = Field(default_factory=Runtime)
     estimate: float = key("the lease asked for, as a multiple of the run time", 2.0, low=0.01)
-    extends: bool = key("extends a lease that would end before the job", True)
+    extends: StrictBool = word("extends a lease that would end before the job", True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Queue:
     """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the paper's SGE VCM).
 
@@ -114,15 +133,15 @@ class Queue:
     job that started last, which is queued again.
     """
 
-    name: str = key("its name")
-    group: str = key("who asks")
-    model: str = key("queue", "queue")
-    needs: str = key("what the nodes must have (a requirements document, XML)", "")
-    cache: bool = key("the template lets disks be kept for the group's next use", False)
-    may_spread: bool = key("nodes of one request may come from several blocks", True)
-    nodes: tuple[int, ...] = key("sizes of jobs, each as likely as the others", (1,), low=1)
-    arrivals: Arrivals = field(default_factory=Arrivals, metadata={"about": "when they come"})
-    runtime: Runtime = field(default_factory=Runtime, metadata={"about": "how long they run"})
+    name: str = word("its name")
+    group: str = word("who asks")
+    model: Literal["queue"] = word("queue", "queue")
+    needs: str = word("what the nodes must have (a requirements document, XML)", "")
+    cache: StrictBool = word("the template lets disks be kept for the group's next use", False)
+    may_spread: StrictBool = word("nodes of one request may come from several blocks", True)
+    nodes: tuple[Size, ...] = word("sizes of jobs, each as likely as the others", (1,))
+    arrivals: Arrivals = Field(default_factory=Arrivals)
+    runtime: Runtime = Field(default_factory=Runtime)
     least: int = key("size of the virtual cluster when nothing is queued: its creation size", 1, low=1)
     most: int = key("it never asks for more", 1_000_000, low=1)
     jobs_per_node: float = key("it asks for one node for so many nodes' worth of queued jobs", 1.0, low=0.01)
@@ -131,16 +150,16 @@ class Queue:
     answer: float = key("seconds in which it gives back what a reclaim names", 10.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Farm:
     """A farm of servers: one virtual cluster whose wanted size follows the day."""
 
-    name: str = key("its name")
-    group: str = key("who asks")
-    model: str = key("farm", "farm")
-    needs: str = key("what the nodes must have (a requirements document, XML)", "")
-    cache: bool = key("the template lets disks be kept for the group's next use", False)
-    may_spread: bool = key("nodes of one request may come from several blocks", True)
+    name: str = word("its name")
+    group: str = word("who asks")
+    model: Literal["farm"] = word("farm", "farm")
+    needs: str = word("what the nodes must have (a requirements document, XML)", "")
+    cache: StrictBool = word("the template lets disks be kept for the group's next use", False)
+    may_spread: StrictBool = word("nodes of one request may come from several blocks", True)
     low: int = key("wanted size at the quietest hour: its creation size", 2, low=1)
     high: int = key("wanted size at the busiest hour", 10, low=1)
     week_wave: float = key("by how much the weekend is lower, 0 to 1", 0.0, high=1)
@@ -151,19 +170,19 @@ class Farm:
                                "seized", None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Trace:
     """Jobs from a file in Standard Workload Format, as single virtual clusters or as batch queues (`by`)."""
 
-    file: str = key("the file, plain or gzip; below the scenario's folder")
-    group: str = key("who asks; with `by` other than job, each queue, user or group of the trace adds its number")
-    name: str = key("its name", "trace")
-    model: str = key("trace", "trace")
-    by: str = key("job, queue, user or group", "queue", words=("job", "queue", "user", "group"))
+    file: str = word("the file, plain or gzip; below the scenario's folder")
+    group: str = word("who asks; with `by` other than job, each queue, user or group of the trace adds its number")
+    name: str = word("its name", "trace")
+    model: Literal["trace"] = word("trace", "trace")
+    by: Literal["job", "queue", "user", "group"] = word("job, queue, user or group", "queue")
     cores: int = key("processors of one node", 1, low=1)
-    needs: str = key("what the nodes must have (a requirements document, XML)", "")
-    cache: bool = key("the template lets disks be kept for the group's next use", False)
-    may_spread: bool = key("nodes may come from several blocks", True)
+    needs: str = word("what the nodes must have (a requirements document, XML)", "")
+    cache: StrictBool = word("the template lets disks be kept for the group's next use", False)
+    may_spread: StrictBool = word("nodes may come from several blocks", True)
     least: int = key("see queue", 1, low=1)
     jobs_per_node: float = key("see queue", 1.0, low=0.01)
     interval: float = key("see queue", 60.0, low=1)
@@ -172,10 +191,9 @@ class Trace:
 
 
 Demand = Jobs | Queue | Farm | Trace
-MODELS: dict[str, type[Any]] = {"jobs": Jobs, "queue": Queue, "farm": Farm, "trace": Trace}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
     """A site and its demand. `folder`: where traces are looked for."""
 
@@ -183,8 +201,8 @@ class Scenario:
     types: tuple[Type, ...]
     groups: tuple[Owner, ...]
     demands: tuple[Demand, ...]
-    policy: Policy = field(default_factory=Policy)
-    energy: Energy = field(default_factory=Energy)
+    policy: Policy = dataclasses.field(default_factory=Policy)
+    energy: Energy = dataclasses.field(default_factory=Energy)
     about: str = ""
     days: float = 30.0
     seed: int = 1

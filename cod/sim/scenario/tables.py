@@ -2,39 +2,87 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from cod.model import Energy, Policy, Refused
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from cod.model import Energy, Policy, Refused, field_error
 from cod.policy.hardware import match
-from cod.sim.scenario.fields import BadScenario, described, key, record
-from cod.sim.scenario.records import MODELS, Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type
+from cod.sim.scenario.records import Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type, key, word
+from cod.site.tables import EnergyTable, PolicyTable
 
+KINDS = {"dataclass_type": "should be a table", "dict_type": "should be a table", "tuple_type": "should be a list",
+         "model_type": "should be a table"}
 SHIPPED = Path(__file__).parent / "shipped"
 
 
-@dataclass(frozen=True, slots=True)
-class Top:
-    """The keys outside of the file's tables."""
+class BadScenario(Exception):
+    """The scenario cannot be used. `problems` are sentences, each beginning with the key it is about."""
 
-    name: str = key("its name", "scenario")
-    about: str = key("what it shows", "")
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class ScenarioFile(BaseModel):
+    """A scenario's file. `policy` and `energy` are the site file's own tables."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = word("its name", "scenario")
+    about: str = word("what it shows", "")
     days: float = key("how long it runs", 30.0, low=0.001, high=100_000)
     seed: int = key("of all random numbers", 1)
     period: float = key("a pass of the manager at least so often", 300.0, low=1)
+    policy: PolicyTable = PolicyTable.model_validate({})
+    energy: EnergyTable = EnergyTable.model_validate({})
+    type: list[Type] = Field(min_length=1)
+    group: list[Owner] = Field(min_length=1)
+    demand: list[Annotated[Demand, Field(discriminator="model")]] = Field(min_length=1)
 
 
 def keys() -> Iterator[tuple[str, str, str]]:
-    """(key, default, what it means) of all that a scenario file may say, except the site file's own tables."""
-    yield from described(Top)
-    yield from described(Type, "type.NAME")
-    yield from described(Owner, "group.NAME")
-    for model in (Jobs, Queue, Farm, Trace):
-        for name, default, about in described(model, "demand.NAME"):
-            yield f"{name} ({model.__name__.lower()})", default, about
+    """Yield (key, default, what it means) of all that a scenario file may say, except the site file's own tables."""
+    yield from _described(ScenarioFile.model_fields, "")
+    yield from _described(_fields(Type), "type.NAME.")
+    yield from _described(_fields(Owner), "group.NAME.")
+    for model in MODELS:
+        for name, default, about in _described(TABLES[model], "demand.NAME."):
+            yield f"{name} ({model})", default, about
+
+
+def _fields(record: Any) -> dict[str, FieldInfo]:
+    found: dict[str, FieldInfo] = record.__pydantic_fields__
+    return found
+
+
+MODELS = ("jobs", "queue", "farm", "trace")
+TABLES = {"policy": PolicyTable.model_fields, "energy": EnergyTable.model_fields, "type": _fields(Type),
+          "group": _fields(Owner), "jobs": _fields(Jobs), "queue": _fields(Queue), "farm": _fields(Farm),
+          "trace": _fields(Trace)}
+
+
+def _described(fields: Mapping[str, FieldInfo], where: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in fields.items():
+        if field.default_factory is not None:
+            yield from _described(_fields(field.default_factory), f"{where}{name}.")
+        elif field.description is not None:
+            yield f"{where}{name}", "" if field.is_required() else _toml(field.default), field.description
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "left out"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}"
 
 
 def load(name: str) -> dict[str, Any]:
@@ -80,58 +128,64 @@ def change(tables: dict[str, Any], path: str, value: str) -> None:
 
 def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
     """Return a scenario out of its file's tables. Raises `BadScenario` with all that is wrong."""
-    problems: list[str] = []
-
-    def made(cls: type[Any], table: Any, where: str) -> Any:
-        try:
-            return record(cls, table, where)
-        except BadScenario as bad:
-            problems.extend(bad.problems)
-            return None
-
-    parts = {"policy", "energy", "type", "group", "demand"}
-    top = made(Top, {name: value for name, value in tables.items() if name not in parts}, "")
-    policy, energy = made(Policy, tables.get("policy", {}), "policy"), made(Energy, tables.get("energy", {}), "energy")
-    types = [made(Type, one, f"type.{_name(one, n)}") for n, one in enumerate(_list(tables, "type", problems))]
-    groups = [made(Owner, one, f"group.{_name(one, n)}") for n, one in enumerate(_list(tables, "group", problems))]
-    demands = []
-    for number, one in enumerate(_list(tables, "demand", problems)):
-        where = f"demand.{_name(one, number)}"
-        model = one.get("model") if isinstance(one, dict) else None
-        if model in MODELS:
-            demands.append(made(MODELS[model], one, where))
-        else:
-            problems.append(f"{where}.model: should be one of {', '.join(MODELS)}, not {model!r}")
-    if not problems:
-        problems += _contradictions(energy, types, groups, demands)
-    if problems:
+    try:
+        file = ScenarioFile.model_validate(tables)
+    except ValidationError as error:
+        raise BadScenario([_sentence(tables, each) for each in error.errors(include_url=False)]) from None
+    if problems := _contradictions(file):
         raise BadScenario(problems)
-    return Scenario(top.name, tuple(types), tuple(groups), tuple(demands), policy, energy, top.about, top.days,
-                    top.seed, top.period, folder)
+    return Scenario(
+        file.name, tuple(file.type), tuple(file.group), tuple(file.demand), Policy(**file.policy.model_dump()),
+        Energy(**file.energy.model_dump()), file.about, file.days, file.seed, file.period, folder)
 
 
-def _list(tables: Mapping[str, Any], name: str, problems: list[str]) -> list[Any]:
-    found = tables.get(name, [])
-    if not isinstance(found, list) or not found:
-        problems.append(f"{name}: at least one [[{name}]] is needed")
-        return []
-    return found
+def _sentence(tables: Any, error: Any) -> str:
+    """Return the sentence for an error of pydantic's, with the names of tables in place of their numbers."""
+    place: list[str] = []
+    value: Any = tables
+    loc = list(error["loc"])
+    if len(loc) == 1 and loc[0] in ("type", "group", "demand"):
+        return f"{loc[0]}: at least one [[{loc[0]}]] is needed"
+    if loc[0] == "demand" and len(loc) > 2:
+        del loc[2]  # the model, by which pydantic tells the kinds of demand apart
+    for part in loc:
+        value = value[part] if isinstance(value, list) or (isinstance(value, dict) and part in value) else None
+        place.append(str(value.get("name", part) if len(place) == 1 and isinstance(value, dict) else part))
+    if error["type"].startswith("union_tag"):
+        return f"{'.'.join(place)}.model: should be one of {', '.join(MODELS)}, not {error['input'].get('model')!r}"
+    if place[-1] == "[key]":
+        return f"{'.'.join(place[:-2])}: its keys should be whole numbers, as in {{ 10 = 3600 }}"
+    if error["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
+        told = KINDS.get(error["type"]) or field_error(error)
+        value = "" if isinstance(error["input"], dict) else f", not {error['input']!r}"
+        return f"{'.'.join(place)}: {told}{value}"
+    known = _known([part for part in error["loc"][:-1] if isinstance(part, str)])
+    near = difflib.get_close_matches(place[-1], known, 1)
+    return f"{'.'.join(place)}: no such key" + (
+        f"; did you mean {near[0]!r}?" if near else f"; this table has {', '.join(known)}")
 
 
-def _name(table: Any, number: int) -> str:
-    return str(table.get("name", number)) if isinstance(table, dict) else str(number)
+def _known(names: list[str]) -> list[str]:
+    """Return the keys of the table at that place."""
+    if not names:
+        return list(ScenarioFile.model_fields)
+    table, *inner = names[1:] if names[0] == "demand" else names
+    fields = TABLES[table]
+    for name in inner:
+        fields = _fields(fields[name].default_factory)
+    return list(fields)
 
 
-def _contradictions(energy: Energy, types: list[Type], groups: list[Owner], demands: list[Demand]) -> list[str]:
+def _contradictions(file: ScenarioFile) -> list[str]:
     """Return what no single key can say."""
     problems = []
-    for one in types:
-        low = energy.warm_low if one.warm_low is None else one.warm_low
-        high = energy.warm_high if one.warm_high is None else one.warm_high
+    for one in file.type:
+        low = file.energy.warm_low if one.warm_low is None else one.warm_low
+        high = file.energy.warm_high if one.warm_high is None else one.warm_high
         if low > high:
             problems.append(f"type.{one.name}: warm_low {low} should not be above warm_high {high}")
-    names = {one.name for one in groups}
-    for demand in demands:
+    names = {one.name for one in file.group}
+    for demand in file.demand:
         if demand.group not in names:
             problems.append(f"demand.{demand.name}.group: there is no group {demand.group!r}")
         if isinstance(demand, Farm) and demand.low > demand.high:
@@ -140,7 +194,7 @@ def _contradictions(energy: Energy, types: list[Type], groups: list[Owner], dema
             match.check(demand.needs)
         except Refused as refused:
             problems.append(f"demand.{demand.name}.needs: {refused.sentence}")
-    for what, listed in (("type", types), ("group", groups), ("demand", demands)):
+    for what, listed in (("type", file.type), ("group", file.group), ("demand", file.demand)):
         seen = [one.name for one in listed]
         problems += [f"{what}: {name!r} is used twice" for name in sorted(set(seen)) if seen.count(name) > 1]
     return problems
