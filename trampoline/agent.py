@@ -176,7 +176,16 @@ class Agent:
             self._progress_at = now + PROGRESS_EVERY
             if (progress := self._job.take_progress()) and not self._job.result:
                 self._say(progress)
-        self._say_result(now)
+        job = self._job
+        if not job or not job.result or self._next:
+            return
+        if self._said is not job.result and not job.acknowledged:
+            self._log(_sentence(job.order, job.result))
+            self._say(job.result)
+            self._said = job.result
+            self._leave_at = now + PATIENCE if job.order.action in LEAVING else 0.0
+        if self._leave_at and now >= self._leave_at:  # unacknowledged, but the order stands
+            self.leave = job.order.action
 
     def due(self) -> float:
         """When `tick` is wanted next, if nothing else happens."""
@@ -233,18 +242,6 @@ class Agent:
         if not self._job and not self._report_at and self._scan() != self._reported:
             self._log("the machine has changed: reporting again")
             self._report_at = now
-
-    def _say_result(self, now: float) -> None:
-        job = self._job
-        if not job or not job.result or self._next:
-            return
-        if self._said is not job.result and not job.acknowledged:
-            self._log(_sentence(job.order, job.result))
-            self._say(job.result)
-            self._said = job.result
-            self._leave_at = now + PATIENCE if job.order.action in LEAVING else 0.0
-        if self._leave_at and now >= self._leave_at:  # unacknowledged, but the order stands
-            self.leave = job.order.action
 
 
 def _no_work(order: Order, tell: Tell) -> Mapping[str, float]:

@@ -186,28 +186,24 @@ class Shell:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.agent.connected(time.monotonic())
                 while not self.agent.leave:
-                    self._exchange(connection)
+                    connection.sendall(self.agent.to_send())
+                    timeout = max(self.agent.due() - time.monotonic(), 0.0)
+                    ready, _, _ = select.select([connection, self._woken], [], [], timeout)
+                    if self._woken in ready:
+                        self._woken.recv(4096)
+                    if connection not in ready:
+                        self.agent.tick(time.monotonic())
+                        continue
+                    data = connection.recv(65536)
+                    if not data:
+                        raise Disconnect("the server closed the connection")
+                    self.agent.receive(data, time.monotonic())
+                    self.was_welcomed = self.was_welcomed or self.agent.welcomed
             return ""
         except (OSError, Disconnect, protocol.ProtocolError) as error:
             return f"{host}:{port}: {error}"
         finally:
             self.agent.lost()
-
-    def _exchange(self, connection: socket.socket) -> None:
-        """Send what there is to send; wait until something happens or is due; tell the agent."""
-        connection.sendall(self.agent.to_send())
-        timeout = max(self.agent.due() - time.monotonic(), 0.0)
-        ready, _, _ = select.select([connection, self._woken], [], [], timeout)
-        if self._woken in ready:
-            self._woken.recv(4096)
-        if connection not in ready:
-            self.agent.tick(time.monotonic())
-            return
-        data = connection.recv(65536)
-        if not data:
-            raise Disconnect("the server closed the connection")
-        self.agent.receive(data, time.monotonic())
-        self.was_welcomed = self.was_welcomed or self.agent.welcomed
 
     def wait(self, seconds: float) -> None:
         """Between two connections."""

@@ -68,7 +68,30 @@ class Switches:
         """Switch on; nothing happens if it is on."""
         async with self._locks[name]:
             if name not in self._running:
-                await self._start(name)
+                spec = self._record.spec
+                position = next(n for n, node in enumerate(spec.nodes) if node.name == name)
+                argv = machine.command(spec.nodes[position], position, self._folder, self._record.accel)
+                machine.qmp_path(self._folder, name).unlink(missing_ok=True)
+                log_path = self._folder / "log" / f"{name}.log"
+                with open(log_path, "ab") as log:
+                    process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=log,
+                                                                   stderr=log)
+                self._running[name] = process
+                identity = identify(process.pid)
+                if identity:
+                    self._record.nodes[name] = identity
+                    self._record.save()
+                watcher = asyncio.create_task(self._watch(name, process))
+                self._watchers.add(watcher)
+                watcher.add_done_callback(self._watchers.discard)
+                try:
+                    await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
+                except (TimeoutError, ConnectionError):
+                    with suppress(ProcessLookupError):
+                        process.kill()
+                    await process.wait()
+                    self._ended(name, process)
+                    raise Refused("conflict", f"{name} does not start: {_last_line(log_path)}", "node") from None
 
     async def off(self, name: str) -> None:
         """Switch off and wait until the machine is gone; nothing happens if it is off."""
@@ -90,32 +113,6 @@ class Switches:
             "power": "on" if process else "off", "pid": process.pid if process else None,
             **machine.describe(node, self._folder),
         }
-
-    async def _start(self, name: str) -> None:
-        spec = self._record.spec
-        position = next(n for n, node in enumerate(spec.nodes) if node.name == name)
-        argv = machine.command(spec.nodes[position], position, self._folder, self._record.accel)
-        machine.qmp_path(self._folder, name).unlink(missing_ok=True)
-        log_path = self._folder / "log" / f"{name}.log"
-        with open(log_path, "ab") as log:
-            process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=log,
-                                                           stderr=log)
-        self._running[name] = process
-        identity = identify(process.pid)
-        if identity:
-            self._record.nodes[name] = identity
-            self._record.save()
-        watcher = asyncio.create_task(self._watch(name, process))
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
-        try:
-            await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
-        except (TimeoutError, ConnectionError):
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            self._ended(name, process)
-            raise Refused("conflict", f"{name} does not start: {_last_line(log_path)}", "node") from None
 
     async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
         await process.wait()

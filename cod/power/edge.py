@@ -117,7 +117,9 @@ class PowerEdge(Service):
                 self._paces[task.driver].took(1)
                 self._running[task.driver] += 1
                 self._keep(self._carry_out(task))
-            await self._tidy(now)
+            # One batch of what is too old; the next look goes on, until there is none.
+            if now >= self._tidied + TIDY and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH:
+                self._tidied = now
         except Exception:
             log.exception("looking for power wishes")
         finally:
@@ -126,11 +128,6 @@ class PowerEdge(Service):
                 pause = 0.0 if self._woken else POLL
                 self._woken = False
                 self._timer = self._reactor.callLater(pause, self._look)
-
-    async def _tidy(self, now: float) -> None:
-        """One batch of what is too old; the next look goes on, until there is none."""
-        if now >= self._tidied + TIDY and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH:
-            self._tidied = now
 
     def _room(self, driver: str, now: float) -> int:
         rules = self._site.current.policy  # as it is now: SIGHUP changes it
@@ -187,7 +184,12 @@ class PowerEdge(Service):
         command = flows.command(task, await driver.status(target))
         wanted = "off" if task.action.desired in ("off", "soft") else "on"
         if command in ("off", "soft", "cycle") and not driver.switches_off:
-            return await self._without_switch(driver, task, target, command)
+            # What the driver cannot do the node's agent does, if one was told to; else it is an operator's.
+            if task.agent and command != "cycle":
+                return "unknown"
+            if command == "cycle":
+                await driver.on(target)  # in case that it is off: nobody can tell
+            raise PowerError(NEEDS_OPERATOR.format(task.driver), lasting=True)
         if command in ("on", "cycle"):
             await self._to_network(driver, task, target)
         if command == "on":
@@ -196,7 +198,12 @@ class PowerEdge(Service):
             await driver.cycle(target)
         elif command == "off" or (command == "soft" and not await self._asked(driver, target) and not task.agent):
             await driver.off(target)
-        return await self._verified(driver, target, wanted)
+        until = self._reactor.seconds() + VERIFY
+        while (seen := await driver.status(target)) not in (wanted, "unknown"):
+            if self._reactor.seconds() >= until:
+                raise PowerError(f"asked to be {wanted}, it is still {seen} after {VERIFY:.0f} s", ignored=True)
+            await deferLater(self._reactor, VERIFY_EVERY, lambda: None)
+        return seen
 
     async def _asked(self, driver: PowerDriver, target: Target) -> bool:
         """Was its system asked to shut down? A refusal counts as a command that did nothing: the plug comes next."""
@@ -205,14 +212,6 @@ class PowerEdge(Service):
         except PowerError as error:
             raise PowerError(error.sentence, ignored=True) from None
 
-    async def _without_switch(self, driver: PowerDriver, task: PowerTask, target: Target, command: str) -> str:
-        """What the driver cannot do the node's agent does, if one was told to; else it is an operator's."""
-        if task.agent and command != "cycle":
-            return "unknown"
-        if command == "cycle":
-            await driver.on(target)  # in case that it is off: nobody can tell
-        raise PowerError(NEEDS_OPERATOR.format(task.driver), lasting=True)
-
     async def _to_network(self, driver: PowerDriver, task: PowerTask, target: Target) -> None:
         """A BMC that refuses leaves the machine to its own boot order, which begins at the network anyway."""
         try:
@@ -220,11 +219,3 @@ class PowerEdge(Service):
         except PowerError as error:
             log.warning("%s: not told to boot from the network: %s", task.node, error.sentence,
                         extra={"node": task.node})
-
-    async def _verified(self, driver: PowerDriver, target: Target, wanted: str) -> str:
-        until = self._reactor.seconds() + VERIFY
-        while (seen := await driver.status(target)) not in (wanted, "unknown"):
-            if self._reactor.seconds() >= until:
-                raise PowerError(f"asked to be {wanted}, it is still {seen} after {VERIFY:.0f} s", ignored=True)
-            await deferLater(self._reactor, VERIFY_EVERY, lambda: None)
-        return seen

@@ -57,12 +57,7 @@ class LabDriver(Plain):
         path, separator, node = address.rpartition("#")
         if not (separator and path and node):
             raise PowerError(f"{address!r} is not of the form SOCKET#NODE", lasting=True)
-        answer = await self._exchange(path, {"op": op, "node": node})
-        if answer.get("ok") is not True:
-            raise PowerError(f"the lab says: {answer.get('error', 'nothing')}")
-        return answer
-
-    async def _exchange(self, path: str, request: dict[str, str]) -> dict[str, Any]:
+        request = {"op": op, "node": node}
         endpoint = UNIXClientEndpoint(self._reactor, path, timeout=CONNECT_SECONDS)
         try:
             connection = await connectProtocol(endpoint, _Exchange(json.dumps(request).encode()))
@@ -74,7 +69,10 @@ class LabDriver(Plain):
             raise PowerError(f"whoever listens on {path} is no lab") from None
         finally:
             connection.transport.abortConnection()
-        return answer if isinstance(answer, dict) else {}
+        answer = answer if isinstance(answer, dict) else {}
+        if answer.get("ok") is not True:
+            raise PowerError(f"the lab says: {answer.get('error', 'nothing')}")
+        return answer
 
 
 class _Exchange(LineOnlyReceiver):

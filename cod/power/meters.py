@@ -74,13 +74,11 @@ class Meters(Service):
                 until = max(until, round_began + ROUND)
                 round_began = until
             if self.running:
-                await self._rest(until - self._reactor.seconds())
-
-    async def _rest(self, seconds: float) -> None:
-        self._pause = deferLater(self._reactor, max(seconds, 0.1), lambda: None)
-        self._pause.addErrback(lambda _cancelled: None)
-        await self._pause
-        self._pause = None
+                seconds = until - self._reactor.seconds()
+                self._pause = deferLater(self._reactor, max(seconds, 0.1), lambda: None)
+                self._pause.addErrback(lambda _cancelled: None)
+                await self._pause
+                self._pause = None
 
     async def _part(self) -> None:
         """Measure the next machines; after the last the list begins anew."""

@@ -133,13 +133,11 @@ class Recorder(Service):
                 self._agree({each.node_id: each for each in found})
             if not 0 <= now - self._swept < SWEEP:  # the clock may have been set back
                 self._swept = now
-                await self._sweep(now - rules.keep if rules.keep else None)
+                before = now - rules.keep if rules.keep else None
+                if before is not None and (gone := await self._in_thread(consolefiles.sweep, self._folder, before)):
+                    log.info("deleted %d old files of consoles", gone)
         except Exception as error:
             log.error("looking which consoles to follow: %s", error, exc_info=not self._pool.is_away(error))
-
-    async def _sweep(self, before: float | None) -> None:
-        if before is not None and (gone := await self._in_thread(consolefiles.sweep, self._folder, before)):
-            log.info("deleted %d old files of consoles", gone)
 
     def _agree(self, wanted: Mapping[int, Followed]) -> None:
         """Follow these and no others."""

@@ -114,7 +114,15 @@ class RedfishDriver(Plain):
         systems = _part(found, "Links").get("ComputerSystems")
         if isinstance(systems, list) and len(systems) > 1:
             return None
-        return await _reading(talk, found)
+        # From EnvironmentMetrics, where it has them, else from Power, the older resource.
+        if "EnvironmentMetrics" in found:
+            metrics = await talk.get(_link(_part(found, "EnvironmentMetrics"), "@odata.id"))
+            return _number(_part(metrics, "PowerWatts").get("Reading"))
+        if "Power" in found:
+            controls = (await talk.get(_link(_part(found, "Power"), "@odata.id"))).get("PowerControl")
+            first = controls[0] if isinstance(controls, list) and controls else {}
+            return _number(first.get("PowerConsumedWatts")) if isinstance(first, dict) else None
+        return None
 
     def _talk(self, target: Target) -> _Talk:
         where = address.parse(target.address, FORM, {"https": 443, "http": 80}, ("ca", "fingerprint", "insecure"))
@@ -191,18 +199,6 @@ async def _do_reset(talk: _Talk, system: dict[str, Any], types: tuple[str, ...],
                          lasting=True)
     action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
     await talk.post(_link(action, "target"), {"ResetType": chosen})
-
-
-async def _reading(talk: _Talk, chassis: dict[str, Any]) -> float | None:
-    """From EnvironmentMetrics, where it has them, else from Power, the older resource."""
-    if "EnvironmentMetrics" in chassis:
-        metrics = await talk.get(_link(_part(chassis, "EnvironmentMetrics"), "@odata.id"))
-        return _number(_part(metrics, "PowerWatts").get("Reading"))
-    if "Power" in chassis:
-        controls = (await talk.get(_link(_part(chassis, "Power"), "@odata.id"))).get("PowerControl")
-        first = controls[0] if isinstance(controls, list) and controls else {}
-        return _number(first.get("PowerConsumedWatts")) if isinstance(first, dict) else None
-    return None
 
 
 def _part(value: Any, key: str) -> dict[str, Any]:

@@ -104,7 +104,19 @@ class DhcpServer(SocketService):
             except OSError as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
                 log.warning("%s: %s", self._name, error)
                 break
-            self._take(data, batch)
+            try:
+                packet = wire.decode(data)
+                query = wire.query(packet, self.subnet.name if self.subnet.interface else None)
+            except wire.DecodeError as error:
+                self.counts["dropped", "malformed"] += 1
+                log.debug("dropped: %s", error)
+                continue
+            except Exception:  # a bug; left to the reactor it would close the socket
+                self.counts["dropped", "failed"] += 1
+                log.exception("dropped: %s", data.hex())
+                continue
+            self.counts["in", query.kind] += 1
+            batch.append((packet, query))
         if not batch:
             self._reactor.addReader(self)
             return
@@ -135,21 +147,6 @@ class DhcpServer(SocketService):
     def _give_up(self, failure: Failure, batch: Sequence[Exchange]) -> None:
         self.counts["dropped", "failed"] += len(batch)
         log.error("no answer to %s: %s", [query for _, query in batch], failure.getTraceback())
-
-    def _take(self, data: bytes, batch: list[Exchange]) -> None:
-        try:
-            packet = wire.decode(data)
-            query = wire.query(packet, self.subnet.name if self.subnet.interface else None)
-        except wire.DecodeError as error:
-            self.counts["dropped", "malformed"] += 1
-            log.debug("dropped: %s", error)
-            return
-        except Exception:  # a bug; left to the reactor it would close the socket
-            self.counts["dropped", "failed"] += 1
-            log.exception("dropped: %s", data.hex())
-            return
-        self.counts["in", query.kind] += 1
-        batch.append((packet, query))
 
     # ------------------------------------------------------------ replies
 

@@ -127,24 +127,21 @@ class Line(protocol.Protocol, ABC):
         try:
             for message in self._decoder.feed(data):
                 self._begun = now
-                self._take(message, now)
+                if self._closing:
+                    continue
+                MESSAGES.labels("in", message.verb if message.verb in xml.RECORDS else "unknown").inc()
+                try:
+                    self._talk.hears(message)
+                    self._ration.may_say(message.verb, now)
+                except Fault as fault:
+                    fault.about = message.id
+                    self.refuse(fault)
+                    continue
+                self._heard.append(message)
+                self._go_on()
         except Fault as fault:
             self.refuse(fault)
         self._throttle(now)
-
-    def _take(self, message: Message, now: float) -> None:
-        if self._closing:
-            return
-        MESSAGES.labels("in", message.verb if message.verb in xml.RECORDS else "unknown").inc()
-        try:
-            self._talk.hears(message)
-            self._ration.may_say(message.verb, now)
-        except Fault as fault:
-            fault.about = message.id
-            self.refuse(fault)
-            return
-        self._heard.append(message)
-        self._go_on()
 
     def _throttle(self, now: float) -> None:
         """Listen to it, or not."""
