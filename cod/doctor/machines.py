@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
-from twisted.internet.defer import DeferredList, DeferredSemaphore, TimeoutError
+from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore, TimeoutError
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Node, Site
@@ -81,12 +81,14 @@ def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:
     known, turns = drivers(reactor), DeferredSemaphore(AT_ONCE)
     answers: list[str | Exception] = []
 
-    def one(driver: str, address: str, account: str | None, firmware: str | None) -> Any:
-        target = Target(address, sign_in(site, account), firmware)
-        return known[driver].status(target).addTimeout(PATIENCE, reactor)
+    async def ask(driver: str, address: str, account: str | None, firmware: str | None) -> str:
+        return await known[driver].status(Target(address, sign_in(site, account), firmware))
+
+    def one(machine: Any) -> Deferred[str]:
+        return Deferred.fromCoroutine(ask(*machine[1:])).addTimeout(PATIENCE, reactor)
 
     def all_of_them() -> None:
-        waiting = [turns.run(one, *machine[1:]) for machine in asked]
+        waiting = [turns.run(one, machine) for machine in asked]
         DeferredList(waiting, consumeErrors=True).addCallback(done)
 
     def done(results: Any) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 
 
@@ -44,9 +44,9 @@ class Target:
 
 
 class PowerDriver(Protocol):
-    """Each method returns a Deferred that fails with `PowerError`, and may be cancelled.
+    """Each method is awaited, raises `PowerError`, and may be cancelled.
 
-    Commands may be repeated: on while on, off while off do nothing. They fire when the command was accepted; the edge
+    Commands may be repeated: on while on, off while off do nothing. They return when the command was accepted; the edge
     asks for the status until it is as wished. No sentence holds a password.
 
     switches_off  False: whatever runs cannot be switched off by this driver (Wake-on-LAN)
@@ -56,31 +56,31 @@ class PowerDriver(Protocol):
     switches_off: bool
     measures: bool
 
-    def status(self, target: Target) -> Deferred[str]:
+    def status(self, target: Target) -> Awaitable[str]:
         """'on', 'off', or 'unknown' when the driver cannot tell (Wake-on-LAN)."""
         ...
 
-    def on(self, target: Target) -> Deferred[None]:
+    def on(self, target: Target) -> Awaitable[None]:
         """Switch on."""
         ...
 
-    def off(self, target: Target) -> Deferred[None]:
+    def off(self, target: Target) -> Awaitable[None]:
         """Switch off at once; the operating system is not asked."""
         ...
 
-    def cycle(self, target: Target) -> Deferred[None]:
+    def cycle(self, target: Target) -> Awaitable[None]:
         """Off, then on: of a machine that runs, or that has not come on when it was switched on."""
         ...
 
-    def soft(self, target: Target) -> Deferred[bool]:
+    def soft(self, target: Target) -> Awaitable[bool]:
         """Ask the operating system to shut down. False: this driver cannot ask."""
         ...
 
-    def boot_from_network(self, target: Target) -> Deferred[bool]:
+    def boot_from_network(self, target: Target) -> Awaitable[bool]:
         """Have the next boot, and that alone, begin at the network. False: that is left to the machine's own set-up."""
         ...
 
-    def watts(self, target: Target) -> Deferred[float | None]:
+    def watts(self, target: Target) -> Awaitable[float | None]:
         """What the machine draws now; None when its BMC does not measure."""
         ...
 
@@ -91,17 +91,17 @@ class Plain:
     switches_off = True
     measures = False
 
-    def soft(self, target: Target) -> Deferred[bool]:
+    async def soft(self, target: Target) -> bool:
         """It cannot ask."""
-        return succeed(False)
+        return False
 
-    def boot_from_network(self, target: Target) -> Deferred[bool]:
+    async def boot_from_network(self, target: Target) -> bool:
         """It cannot tell the machine."""
-        return succeed(False)
+        return False
 
-    def watts(self, target: Target) -> Deferred[float | None]:
+    async def watts(self, target: Target) -> float | None:
         """It does not measure."""
-        return succeed(None)
+        return None
 
 
 async def off_then_on(reactor: Any, driver: PowerDriver, target: Target, patience: float, dark: float = 0.0) -> None:

@@ -53,55 +53,44 @@ class IpmiDriver(Plain):
         self._reactor = reactor
         self._program = program
 
-    def status(self, target: Target) -> Deferred[str]:
+    async def status(self, target: Target) -> str:
         """'on' or 'off'."""
-        return Deferred.fromCoroutine(self._status(target))
-
-    def on(self, target: Target) -> Deferred[None]:
-        """Chassis control: power up."""
-        return self._do(target, "chassis", "power", "on")
-
-    def off(self, target: Target) -> Deferred[None]:
-        """Chassis control: power down."""
-        return self._do(target, "chassis", "power", "off")
-
-    def cycle(self, target: Target) -> Deferred[None]:
-        """Chassis control: power cycle, or off and on where that is not offered or the machine is off."""
-        return Deferred.fromCoroutine(self._cycle(target))
-
-    def soft(self, target: Target) -> Deferred[bool]:
-        """An ACPI shutdown."""
-        return self._do(target, "chassis", "power", "soft").addCallback(lambda _: True)
-
-    def boot_from_network(self, target: Target) -> Deferred[bool]:
-        """PXE at the next boot; of UEFI machines by UEFI, else some BMCs switch them to BIOS for that boot."""
-        efi = ["options=efiboot"] if target.firmware == "uefi" else []
-        return self._do(target, "chassis", "bootdev", "pxe", *efi).addCallback(lambda _: True)
-
-    def watts(self, target: Target) -> Deferred[float | None]:
-        """The DCMI power reading; None where there is none."""
-        return Deferred.fromCoroutine(self._watts(target))
-
-    async def _status(self, target: Target) -> str:
-        said = await self._run(target, "chassis", "power", "status")
-        found = re.search(r"Chassis Power is (on|off)", said)
+        found = re.search(r"Chassis Power is (on|off)", await self._run(target, "chassis", "power", "status"))
         return found[1] if found else "unknown"
 
-    async def _cycle(self, target: Target) -> None:
-        if await self._status(target) == "on":
+    async def on(self, target: Target) -> None:
+        """Chassis control: power up."""
+        await self._run(target, "chassis", "power", "on")
+
+    async def off(self, target: Target) -> None:
+        """Chassis control: power down."""
+        await self._run(target, "chassis", "power", "off")
+
+    async def cycle(self, target: Target) -> None:
+        """Chassis control: power cycle, or off and on where that is not offered or the machine is off."""
+        if await self.status(target) == "on":
             with suppress(Refusal):
                 await self._run(target, "chassis", "power", "cycle")
                 return
         await off_then_on(self._reactor, self, target, TO_GO_OFF)
 
-    async def _watts(self, target: Target) -> float | None:
+    async def soft(self, target: Target) -> bool:
+        """An ACPI shutdown."""
+        await self._run(target, "chassis", "power", "soft")
+        return True
+
+    async def boot_from_network(self, target: Target) -> bool:
+        """PXE at the next boot; of UEFI machines by UEFI, else some BMCs switch them to BIOS for that boot."""
+        efi = ["options=efiboot"] if target.firmware == "uefi" else []
+        await self._run(target, "chassis", "bootdev", "pxe", *efi)
+        return True
+
+    async def watts(self, target: Target) -> float | None:
+        """The DCMI power reading; None where there is none."""
         try:
             return reading(await self._run(target, "dcmi", "power", "reading"))
         except Refusal:
             return None
-
-    def _do(self, target: Target, *command: str) -> Deferred[Any]:
-        return Deferred.fromCoroutine(self._run(target, *command))
 
     async def _run(self, target: Target, *command: str) -> str:
         """What ipmitool says. Raises `PowerError`."""

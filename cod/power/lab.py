@@ -25,33 +25,30 @@ class LabDriver(Plain):
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
-    def status(self, target: Target) -> Deferred[str]:
+    async def status(self, target: Target) -> str:
         """'on' or 'off'."""
-        return Deferred.fromCoroutine(self._ask(target.address, "status"))
+        return await self.status_after(target, "status")
 
-    def on(self, target: Target) -> Deferred[None]:
+    async def on(self, target: Target) -> None:
         """Start the machine."""
-        return self.status_after(target, "on")
+        await self.status_after(target, "on")
 
-    def off(self, target: Target) -> Deferred[None]:
+    async def off(self, target: Target) -> None:
         """Kill the machine."""
-        return self.status_after(target, "off")
+        await self.status_after(target, "off")
 
-    def cycle(self, target: Target) -> Deferred[None]:
+    async def cycle(self, target: Target) -> None:
         """Kill the machine and start it."""
-        return self.status_after(target, "reset")
+        await self.status_after(target, "reset")
 
-    def status_after(self, target: Target, op: str) -> Deferred[None]:
+    async def status_after(self, target: Target, op: str) -> str:
         """Carry out `op`; the daemon answers when it is done."""
-        return Deferred.fromCoroutine(self._ask(target.address, op)).addCallback(lambda _power: None)
+        power = (await self._answer(target.address, op)).get("power")
+        return power if power in ("on", "off") else "unknown"
 
     async def console(self, target: Target) -> str:
         """The file that the machine's serial port is written to, there or not. Raises `PowerError`."""
         return str((await self._answer(target.address, "console-path")).get("console"))
-
-    async def _ask(self, address: str, op: str) -> str:
-        power = (await self._answer(address, op)).get("power")
-        return power if power in ("on", "off") else "unknown"
 
     async def _answer(self, address: str, op: str) -> dict[str, Any]:
         path, separator, node = address.rpartition("#")

@@ -51,30 +51,25 @@ class PduDriver(Plain):
         self._reactor = reactor
         self._snmp = Snmp(reactor)
 
-    def status(self, target: Target) -> Deferred[str]:
+    async def status(self, target: Target) -> str:
         """'on', 'off', or 'unknown' for any other value."""
-        return Deferred.fromCoroutine(self._status(target))
-
-    def on(self, target: Target) -> Deferred[None]:
-        """Switch the outlet on."""
-        return Deferred.fromCoroutine(self._set(target, "on"))
-
-    def off(self, target: Target) -> Deferred[None]:
-        """Switch the outlet off."""
-        return Deferred.fromCoroutine(self._set(target, "off"))
-
-    def cycle(self, target: Target) -> Deferred[None]:
-        """Off, dark for a while, on."""
-        return Deferred.fromCoroutine(off_then_on(self._reactor, self, target, TO_GO_OFF, DARK))
-
-    async def _status(self, target: Target) -> str:
         outlet = parse(target.address)
         value = await self._snmp.exchange(outlet, target.sign_in, None)
         return {outlet.on: "on", outlet.off: "off"}.get(value, "unknown")
 
-    async def _set(self, target: Target, wanted: str) -> None:
+    async def on(self, target: Target) -> None:
+        """Switch the outlet on."""
         outlet = parse(target.address)
-        await self._snmp.exchange(outlet, target.sign_in, outlet.on if wanted == "on" else outlet.off)
+        await self._snmp.exchange(outlet, target.sign_in, outlet.on)
+
+    async def off(self, target: Target) -> None:
+        """Switch the outlet off."""
+        outlet = parse(target.address)
+        await self._snmp.exchange(outlet, target.sign_in, outlet.off)
+
+    async def cycle(self, target: Target) -> None:
+        """Off, dark for a while, on."""
+        await off_then_on(self._reactor, self, target, TO_GO_OFF, DARK)
 
 
 def parse(text: str) -> Outlet:

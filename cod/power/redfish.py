@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
-
 from cod.power import address
 from cod.power.bmcweb import Bmcs, Refusal
 from cod.power.driver import Plain, PowerError, Target, off_then_on
@@ -38,45 +36,25 @@ class RedfishDriver(Plain):
         self._reactor = reactor
         self._bmcs = Bmcs(reactor)
 
-    def status(self, target: Target) -> Deferred[str]:
+    async def status(self, target: Target) -> str:
         """'on', 'off', or 'unknown' where the BMC says neither."""
-        return Deferred.fromCoroutine(self._status(target))
-
-    def on(self, target: Target) -> Deferred[None]:
-        """Reset: On."""
-        return Deferred.fromCoroutine(self._reset(target, ON))
-
-    def off(self, target: Target) -> Deferred[None]:
-        """Reset: ForceOff."""
-        return Deferred.fromCoroutine(self._reset(target, OFF))
-
-    def cycle(self, target: Target) -> Deferred[None]:
-        """Reset: PowerCycle, or ForceOff and On where that is not allowed or the machine is off."""
-        return Deferred.fromCoroutine(self._cycle(target))
-
-    def soft(self, target: Target) -> Deferred[bool]:
-        """Reset: GracefulShutdown; False where that is not allowed."""
-        return Deferred.fromCoroutine(self._soft(target))
-
-    def boot_from_network(self, target: Target) -> Deferred[bool]:
-        """Boot source override: once, by PXE."""
-        return Deferred.fromCoroutine(self._boot(target))
-
-    def watts(self, target: Target) -> Deferred[float | None]:
-        """What the chassis draws; None where it is not measured, or holds other systems too."""
-        return Deferred.fromCoroutine(self._watts(target))
-
-    # ------------------------------------------------------------ the system
-
-    async def _status(self, target: Target) -> str:
         return POWER.get(str((await _system(self._talk(target))).get("PowerState")), "unknown")
+
+    async def on(self, target: Target) -> None:
+        """Reset: On."""
+        await self._reset(target, ON)
+
+    async def off(self, target: Target) -> None:
+        """Reset: ForceOff."""
+        await self._reset(target, OFF)
 
     async def _reset(self, target: Target, types: tuple[str, ...]) -> None:
         talk = self._talk(target)
         system = await _system(talk)
         await _do_reset(talk, system, types, await _allowed(talk, system))
 
-    async def _soft(self, target: Target) -> bool:
+    async def soft(self, target: Target) -> bool:
+        """Reset: GracefulShutdown; False where that is not allowed."""
         talk = self._talk(target)
         system = await _system(talk)
         allowed = await _allowed(talk, system)
@@ -85,7 +63,8 @@ class RedfishDriver(Plain):
         await _do_reset(talk, system, SOFT, allowed)
         return True
 
-    async def _cycle(self, target: Target) -> None:
+    async def cycle(self, target: Target) -> None:
+        """Reset: PowerCycle, or ForceOff and On where that is not allowed or the machine is off."""
         talk = self._talk(target)
         system = await _system(talk)
         allowed = await _allowed(talk, system)
@@ -94,7 +73,8 @@ class RedfishDriver(Plain):
         else:
             await off_then_on(self._reactor, self, target, TO_GO_OFF)
 
-    async def _boot(self, target: Target) -> bool:
+    async def boot_from_network(self, target: Target) -> bool:
+        """Boot source override: once, by PXE."""
         talk = self._talk(target)
         system = await _system(talk)
         offered = _part(system, "Boot").get("BootSourceOverrideTarget@Redfish.AllowableValues")
@@ -104,7 +84,8 @@ class RedfishDriver(Plain):
         await talk.patch(_link(system, "@odata.id"), wish)
         return True
 
-    async def _watts(self, target: Target) -> float | None:
+    async def watts(self, target: Target) -> float | None:
+        """What the chassis draws; None where it is not measured, or holds other systems too."""
         talk = self._talk(target)
         system = await _system(talk)
         chassis = _part(system, "Links").get("Chassis")

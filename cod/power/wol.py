@@ -14,7 +14,6 @@ import re
 from ipaddress import IPv4Address
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import deferLater
 
@@ -34,21 +33,13 @@ class WolDriver(Plain):
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
-    def status(self, target: Target) -> Deferred[str]:
+    async def status(self, target: Target) -> str:
         """'unknown'."""
-        return succeed("unknown")
+        return "unknown"
 
-    def on(self, target: Target) -> Deferred[None]:
+    async def on(self, target: Target) -> None:
         """Send the packets."""
-        return Deferred.fromCoroutine(self._send(*parse(target.address)))
-
-    def off(self, target: Target) -> Deferred[None]:
-        """It cannot."""
-        return fail(PowerError("Wake-on-LAN cannot switch off", lasting=True))
-
-    cycle = off
-
-    async def _send(self, mac: str, broadcast: str, port: int) -> None:
+        mac, broadcast, port = parse(target.address)
         sender = self._reactor.listenUDP(0, DatagramProtocol())
         try:
             sender.setBroadcastAllowed(True)
@@ -59,6 +50,12 @@ class WolDriver(Plain):
             raise PowerError(f"no packet can be sent to {broadcast}: {error.strerror}") from None
         finally:
             sender.stopListening()
+
+    async def off(self, target: Target) -> None:
+        """It cannot."""
+        raise PowerError("Wake-on-LAN cannot switch off", lasting=True)
+
+    cycle = off
 
 
 def magic(mac: str) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.process import reapAllProcesses
 from twisted.internet.task import LoopingCall
@@ -103,7 +104,7 @@ def test_nobody_waits_for_a_child_that_was_given_up(
         target = Target(f"127.0.0.1:{silent.getsockname()[1]}?suite=3", ADMIN)
 
         def attempt() -> Any:
-            return driver.status(target).addTimeout(0.5, reactor)
+            return Deferred.fromCoroutine(driver.status(target)).addTimeout(0.5, reactor)
 
         with pytest.raises(TookTooLong):
             in_reactor(attempt)
