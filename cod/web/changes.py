@@ -124,7 +124,8 @@ def change(route: Route, ask: Call) -> Change:
     """What to put down when the route's flow has run."""
     claims = [each for each in route.claims(ask) if each.kind]
     return Change(action(route), " ".join(ask.names.texts().values()), claims[0] if claims else Claim(Right.ANY),
-                  _look(route, ask), _values(ask.body or ask.query), _told(route))
+                  _look(route, ask), _values(ask.body or ask.query),
+                  lambda value: {} if route.shape is None else _values(route.shape(value)))
 
 
 def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
@@ -136,11 +137,6 @@ def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
         return lambda tx: _values(sketch(tx))
     shape, flow = shown.shape, shown.call(asked_to_see(shown, ask))
     return lambda tx: _values(shape(flow(tx)))
-
-
-def _told(route: Route) -> Callable[[Any], Mapping[str, Any]]:
-    shape = route.shape
-    return lambda value: {} if shape is None else _values(shape(value))
 
 
 def _values(model: Any) -> Mapping[str, Any]:

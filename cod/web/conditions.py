@@ -124,7 +124,12 @@ class Conditions:
     def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
         """The route's flow under these conditions. Raises `HttpProblem` (412) where the thing has no tag."""
         if route.changes and self.match is not None and self.match != {"*"}:
-            flow = partial(replies.unchanged, flow=flow, current=_current(route, ask), wanted=self.match, now=ask.now)
+            shown = twin(route)
+            if shown is None or shown.shape is None:
+                raise HttpProblem(412, "changed", "what is changed here has no tag that If-Match could name")
+            look: Flow = shown.call(asked_to_see(shown, ask))
+            flow = partial(replies.unchanged, flow=flow, wanted=self.match, now=ask.now,
+                           current=lambda tx: tag(encoded(shown.shown(look(tx), ask.who))))
         if self.key is not None and keyed(route):
             flow = partial(replies.once, flow=flow, key=self.key, question=self.question, status=route.status,
                            body=partial(_kept, route, ask.who), now=ask.now)
@@ -163,14 +168,6 @@ def asked_to_see(shown: Route, ask: Call, names: Mapping[str, str] | None = None
     query: Any = None if shown.query is None else shown.query()
     nobody: Any = None
     return replace(ask, names=named(shown.path, names or ask.names.texts()), body=nobody, query=query)
-
-
-def _current(route: Route, ask: Call) -> Flow:
-    shown = twin(route)
-    if shown is None or shown.shape is None:
-        raise HttpProblem(412, "changed", "what is changed here has no tag that If-Match could name")
-    flow = shown.call(asked_to_see(shown, ask))
-    return lambda tx: tag(encoded(shown.shown(flow(tx), ask.who)))
 
 
 def _kept(route: Route, who: Who, value: Any) -> str:

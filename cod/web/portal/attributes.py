@@ -50,21 +50,19 @@ def choices(types: Iterable[TypeView]) -> list[Choice]:
     facts = [view.facts for view in types]
     found = []
     for each in _ATTRIBUTES:
-        values = {value for own in facts for path, value in own if _plain(path) == each.path and value}
+        # Like parts have a number ('nic 2/speed'), the attributes that one chooses by have none.
+        values = {value for own in facts for path, value in own if re.sub(r" \d+/", "/", path) == each.path and value}
         if values:
             found.append(Choice(each.name, each.title, tuple(_options(each, values))))
     return found
-
-
-def _plain(path: str) -> str:
-    return re.sub(r" \d+/", "/", path)
 
 
 def _options(attribute: _Attribute, values: Iterable[str]) -> Iterable[tuple[str, str]]:
     if attribute.operator == "equal":
         return [(value, value) for value in sorted(values)]
     numbers = {_number(value): value for value in values}
-    return [(numbers[number], _text(attribute, number, numbers[number])) for number in sorted(numbers)]
+    return [(value, f"{spoken(attribute.path, value) if number else value} or more")
+            for number, value in sorted(numbers.items())]
 
 
 def _number(value: str) -> float:
@@ -74,10 +72,6 @@ def _number(value: str) -> float:
         return float(number) * _UNITS.get(unit, 1)
     except ValueError:
         return 0.0
-
-
-def _text(attribute: _Attribute, number: float, value: str) -> str:
-    return f"{spoken(attribute.path, value) if number else value} or more"
 
 
 def spoken(path: str, value: str) -> str:
@@ -92,23 +86,15 @@ def spoken(path: str, value: str) -> str:
 
 def document(fields: Fields, prefix: str = "") -> str:
     """The requirements that were chosen and typed, as one document; '' for none. `prefix` of the fields' names."""
-    picked = "".join(_element(each, fields.one(prefix + each.name).strip()) for each in _ATTRIBUTES)
+    picked = ""
+    for each in _ATTRIBUTES:
+        if value := fields.one(prefix + each.name).strip():
+            part, name = each.path.split("/")
+            picked += f"<{part}><{name} {each.operator}={quoteattr(value)}/></{part}>"
     typed = fields.one(prefix + "xml")
     if not picked:
         return typed if typed.strip() else ""
-    return _joined(_merged(picked), typed)
-
-
-def _element(attribute: _Attribute, value: str) -> str:
-    if not value:
-        return ""
-    part, name = attribute.path.split("/")
-    return f"<{part}><{name} {attribute.operator}={quoteattr(value)}/></{part}>"
-
-
-def _merged(picked: str) -> str:
-    """Elements of one part as one: clock and count of the same CPU."""
-    return re.sub(r"</(\w+)><\1>", "", picked)
+    return _joined(re.sub(r"</(\w+)><\1>", "", picked), typed)  # clock and count are of one CPU
 
 
 def _joined(picked: str, typed: str) -> str:

@@ -124,15 +124,11 @@ def fields_of(text: str) -> Fields | None:
     except (xmldoc.Refused, ElementTree.ParseError):
         return None
     found = Fields({name: [value] for name, value in _told(root) if value})
-    return found if _same(root, ElementTree.fromstring(document(found))) else None
-
-
-def _same(one: Element, other: Element) -> bool:
-    """Do both say the same? A boot from disk need not be said."""
-    return _shape(one) == _shape(other)
+    return found if _shape(root) == _shape(ElementTree.fromstring(document(found))) else None
 
 
 def _shape(element: Element) -> object:
+    """What an element says, however it says it. A boot from disk need not be said."""
     kept = [child for child in element if (child.tag, child.attrib) not in _UNSAID]
     attributes_ = sorted((name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN)
     return element.tag, attributes_, (element.text or "").strip(), sorted((_shape(child) for child in kept), key=repr)
@@ -151,7 +147,9 @@ def _told(root: Element) -> Iterator[tuple[str, str]]:
     for flag in ("cache", "verify"):
         yield flag, "true" if root.get(flag) == "yes" else ""
     requires, boot, disk = root.find("requires"), root.find("boot"), root.find("disk")
-    yield "xml", "" if requires is None else _written(requires)
+    if requires is not None:
+        requires.tail = None
+        yield "xml", ElementTree.tostring(requires, encoding="unicode")
     yield "mode", "disk" if boot is None else boot.get("mode", "disk")
     yield "which", "" if disk is None else disk.get("select", "")
     yield from _images(root)
@@ -182,8 +180,3 @@ def _images(root: Element) -> Iterator[tuple[str, str]]:
         for name in ("size", "name", "type"):
             yield f"p{row}.{name}", part.get(name, "")
         yield f"p{row}.image", targets.get(part.get("number"), "")
-
-
-def _written(element: Element) -> str:
-    element.tail = None
-    return ElementTree.tostring(element, encoding="unicode")

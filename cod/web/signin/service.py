@@ -8,19 +8,21 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import invitations, people, signin, tokens
-from cod.flows.people.signin import Attempt, Session, digest
+from cod.flows.people.signin import Session, digest
 from cod.model import Identity, Invitation, Refused, SiteRef, User, Who
 from cod.pool import Pool
 from cod.security import passwords
 from cod.web.signin import directory
 from cod.web.signin.oidc import Provider
 
+P = ParamSpec("P")
+T = TypeVar("T")
 AT_ONCE = 2
 ELSEWHERE = 4  # conversations with directories at once
 WAITING = 30
@@ -49,22 +51,21 @@ class SignIn:
         browser here. Raises as `sign_in`."""
         user = await self._verified(name, password, address)
         secret = f"cod_{secrets.token_urlsafe(32)}"
-        made: str = await self._pool.run(tokens.of_password, user_id=user.id, address=address,
-                                         wanted={**wanted, "token": secret}, now=self._clock())
-        return made, secret
+        return await self._pool.run(tokens.of_password, user_id=user.id, address=address,
+                                    wanted={**wanted, "token": secret}, now=self._clock()), secret
 
     # ------------------------------------------------ directories
 
     async def oidc_begin(self, back: str) -> tuple[str, str]:
         """(where to send the browser, the cookie to give it). Raises `Refused`."""
-        begun: tuple[str, str] = await self._in_turn(self._away, self._oidc().begin, back)
-        return begun
+        return await self._in_turn(self._away, self._oidc().begin, back)
 
     async def oidc_finish(self, query: Mapping[str, str], cookie: str, *, address: str, browser: str = ""
                           ) -> tuple[str, str]:
         """(the secret of a new session's cookie, where to go on) for one who comes back. Raises `Refused`."""
         identity, back = await self._in_turn(self._away, self._oidc().finish, query, cookie)
-        return await self._known(identity, self._site.current.signin.oidc.create, address, browser), back
+        user = await self._known(identity, self._site.current.signin.oidc.create, address)
+        return await self.vouched(user.id, address=address, browser=browser), back
 
     def _oidc(self) -> Provider:
         rules = self._site.current.signin
@@ -74,10 +75,9 @@ class SignIn:
             self._provider = Provider(rules.oidc, rules.url, self._clock)
         return self._provider
 
-    async def _known(self, identity: Identity, create: bool, address: str, browser: str) -> str:
-        user = await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
-                                       now=self._clock())
-        return await self.vouched(user.id, address=address, browser=browser)
+    async def _known(self, identity: Identity, create: bool, address: str) -> User:
+        return await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
+                                    now=self._clock())
 
     # ------------------------------------------------ sessions
 
@@ -91,7 +91,7 @@ class SignIn:
     async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> Session | None:
         """Who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong it."""
         now = self._clock()
-        found: Session | None = await self._pool.read(
+        found = await self._pool.read(
             signin.session, cookie=digest(cookie), address=address, rules=self._site.current.signin, now=now)
         if found is not None and found.stale and not by_itself:
             await self._pool.run(signin.seen, found.session.id, now)
@@ -110,15 +110,18 @@ class SignIn:
             raise signin.wrong()
         signin.check_password(new, user.name)
         anew = await self._slowly(passwords.hashed, new)
-        ended: int = await self._pool.run(people.set_password, who=who, password=anew, but=keep, now=self._clock())
-        return ended
+        return await self._pool.run(people.set_password, who=who, password=anew, but=keep, now=self._clock())
 
     async def _verified(self, name: str, password: str, address: str) -> User:
         """The user of that name, whose password this is. Raises `Refused`."""
         now, password = self._clock(), signin.tried(password)
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
-        elsewhere = bool(self._site.current.signin.ldap.url) and (tried.user is None or tried.user.directory == "ldap")
-        user = await (self._there(name, password, address) if elsewhere else self._here(tried, password))
+        ldap = self._site.current.signin.ldap
+        if ldap.url and (tried.user is None or tried.user.directory == "ldap"):
+            identity = await self._in_turn(self._away, directory.verify, ldap, name, password)
+            user = None if identity is None else await self._known(identity, ldap.create, address)
+        else:
+            user = tried.user if await self._slowly(passwords.matches, tried.hash, password) else None
         if user is None:
             await self._pool.run(signin.failed, name=name, address=address, now=now)
             raise signin.wrong()
@@ -126,36 +129,22 @@ class SignIn:
         await self._pool.run(signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now)
         return user
 
-    async def _here(self, tried: Attempt, password: str) -> User | None:
-        return tried.user if await self._slowly(passwords.matches, tried.hash, password) else None
+    async def _slowly(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._in_turn(self._turns, work, *args, **kwargs)
 
-    async def _there(self, name: str, password: str, address: str) -> User | None:
-        """Whom the LDAP directory knows by that name and password."""
-        rules = self._site.current.signin.ldap
-        identity = await self._in_turn(self._away, directory.verify, rules, name, password)
-        if identity is None:
-            return None
-        user: User = await self._pool.run(signin.vouched, identity=identity, create=rules.create, address=address,
-                                          now=self._clock())
-        return user
-
-    async def _slowly(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await self._in_turn(self._turns, work, *args)
-
-    async def _in_turn(self, turns: DeferredSemaphore, work: Callable[..., Any], *args: Any) -> Any:
+    async def _in_turn(
+        self, turns: DeferredSemaphore, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         if len(turns.waiting) >= WAITING:
             raise Refused("busy", "too many people are signing in at this moment; try again")
-        return await turns.run(self._in_thread, work, *args)
-
-    def _in_thread(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
+        threads = self._reactor.getThreadPool()
+        return await turns.run(lambda: deferToThreadPool(self._reactor, threads, work, *args, **kwargs))
 
     # ------------------------------------------------ links
 
     async def invitation(self, secret: str) -> Invitation:
         """What a link is for. Raises `Refused`."""
-        found: Invitation = await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
-        return found
+        return await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
 
     async def accept(self, secret: str, *, address: str, browser: str = "", **told: str) -> str:
         """Do what a link is for, as `accepted`; the secret of a session's cookie. Raises `Refused`."""
@@ -169,10 +158,9 @@ class SignIn:
         link = await self.invitation(secret)
         signin.check_password(password, link.user or name)
         kept = await self._slowly(passwords.hashed, password)
-        user: User = await self._pool.run(
+        return await self._pool.run(
             invitations.accept, digest=digest(secret), name=name, full_name=full_name, email=email, password=kept,
             address=address, now=self._clock())
-        return user
 
     async def join(self, secret: str, who: Who) -> Invitation:
         """Add the one who asks to a link's group. Raises `Refused`."""

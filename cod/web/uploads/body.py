@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -86,30 +87,50 @@ def check_size(request: ApiRequest, body: Any) -> None:
         tus.check_size(body.size, request.context.upload_limit, request.context.intake.check_room)
 
 
-class PieceBody(Body):
-    """A piece of an upload: it goes to disk as it comes, and only once it is known that who asks may send it."""
+class FileBody(Body):
+    """A body with a file, or a piece of one, that goes to disk as it comes.
+
+    piece   where it goes, once it is known that who asks may send it
+    upload  which it belongs to
+    """
 
     swallows = 2**26
 
     def __init__(self, request: ApiRequest) -> None:
         super().__init__(request)
         self.piece: Piece | None = None
-        self._upload: Upload | None = None
-        self._early = bytearray()
-        speak(request)
+        self.upload: Upload | None = None
+        self._early: list[bytes] = []
 
-    def begin(self) -> None:
-        """Take nothing more from the connection before it is known who sends it."""
-        channel, authentic = self.request.channel, self.request.authentic
-        assert authentic is not None
-        channel.pauseProducing()
-        channel.transport.bufferSize = AT_A_TIME
-        authentic.addCallback(lambda _none: ensureDeferred(self._open()))
+    def open(self) -> None:
+        """Take nothing more from the connection until there is a piece, or a refusal; not before it is known who asks.
+        """
+        assert self.request.authentic is not None
+        self.request.channel.pauseProducing()
+        self.request.authentic.addCallback(lambda _none: ensureDeferred(self._open()))
 
-    def take(self, data: bytes) -> None:
-        """Put the next bytes into the upload."""
+    async def _open(self) -> None:
+        request = self.request
+        try:
+            self.piece = await self.begun()
+        except Exception as error:
+            request.refuse(tus.wrong(error))
+        early, self._early = self._early, []
+        if self.piece is not None and request.gone:
+            await self.piece.leave()
+        elif self.piece is not None:
+            self.piece.feed(b"".join(early))
+        if not request.gone:
+            request.channel.resumeProducing()
+
+    @abstractmethod
+    async def begun(self) -> Piece:
+        """Begin the piece. Raises what is in the way."""
+
+    def put(self, data: bytes) -> None:
+        """Put the file's next bytes into the upload."""
         if self.piece is None:
-            self._early += data
+            self._early.append(data)
         elif self.piece.error is None:
             self.piece.feed(data)
         else:
@@ -117,29 +138,37 @@ class PieceBody(Body):
 
     def drop(self) -> int:
         """Forget what came before there was an upload for it."""
-        count = len(self._early)
-        self._early.clear()
-        return count
+        early, self._early = self._early, []
+        return sum(map(len, early))
 
-    async def _open(self) -> None:
-        """Be ready for the piece, or refuse it."""
-        request = self.request
-        try:
-            if wrong := request.refusal or request.stranger:
-                raise wrong
-            self.piece = await self._begun(request.permitted())
-        except Exception as error:
-            request.refuse(tus.wrong(error))
-        if self.piece is not None and request.gone:
-            await self.piece.leave()
-        elif self.piece is not None:
-            self.piece.feed(bytes(self._early))
-            self._early.clear()
-        if not request.gone:
-            request.channel.resumeProducing()
+    def leave(self) -> None:
+        """Whatever became of the request, the upload's file is free for others."""
+        if self.piece is not None:
+            ensureDeferred(self.piece.leave())
 
-    async def _begun(self, who: Who) -> Piece:
+
+class PieceBody(FileBody):
+    """A piece of an upload."""
+
+    def __init__(self, request: ApiRequest) -> None:
+        super().__init__(request)
+        speak(request)
+
+    def begin(self) -> None:
+        """Open it as soon as it is known who sends it."""
+        self.request.channel.transport.bufferSize = AT_A_TIME
+        self.open()
+
+    def take(self, data: bytes) -> None:
+        """Put the next bytes into the upload."""
+        self.put(data)
+
+    async def begun(self) -> Piece:
+        """Begin the piece, if its sender may send it."""
         request, route = self.request, self.request.route
+        if request.stranger is not None:
+            raise request.stranger
+        who = request.permitted()
         if route is None or not route.upload or route.method not in ("POST", "PATCH"):
             raise HttpProblem(415, "unsupported_media_type", "a piece of an upload is sent by PATCH to "
                               "/api/v1/uploads/ID")
@@ -147,8 +176,8 @@ class PieceBody(Body):
         header = request.getHeader
         tus.check_version(header)
         checksum, given = tus.checksum(header), 0 if route.method == "POST" else tus.offset(header)
-        self._upload = await (self._made(route, who) if route.method == "POST" else self._found(route, who))
-        piece = await request.context.intake.begin(self._upload, checksum, Flow(request))
+        self.upload = await (self._made(route, who) if route.method == "POST" else self._found(route, who))
+        piece = await request.context.intake.begin(self.upload, checksum, Flow(request))
         try:
             tus.check_offset(piece.upload, given, request.length)
         except HttpProblem:
@@ -191,12 +220,7 @@ class PieceBody(Body):
             request.headers["Location"] = tus.location(upload.id)
             return request.send(201, encoded(UploadReply.of(upload)))
         except Exception as error:
-            return request.problem(tus.wrong(error, self._upload))
-
-    def leave(self) -> None:
-        """Whatever became of the request, the upload's file is free for others."""
-        if self.piece is not None:
-            ensureDeferred(self.piece.leave())
+            return request.problem(tus.wrong(error, self.upload))
 
 
 class Flow(Connection):

@@ -18,11 +18,11 @@ from cod.web.portal.answers import Answer, PageRequest, check_host, redirect, sa
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
 from cod.web.portal.links import url
-from cod.web.request import ApiRequest, Body
+from cod.web.request import ApiRequest
 from cod.web.resources import ROUTES
 from cod.web.routes import find
 from cod.web.uploads import tus
-from cod.web.uploads.body import Flow, check_size
+from cod.web.uploads.body import FileBody, Flow, check_size
 from cod.web.uploads.piece import Piece
 from cod.wire.multipart import BadForm, FileForm, boundary
 
@@ -32,18 +32,13 @@ _ROUTE = find(ROUTES, "POST", tus.PATH)[0]
 log = logging.getLogger("cod.uploads")
 
 
-class FormBody(Body):
+class FormBody(FileBody):
     """A form with a file, for the portal."""
-
-    swallows = 2**26
 
     def __init__(self, request: ApiRequest, portal: Portal) -> None:
         super().__init__(request)
         self._portal = portal
         self._form: FileForm | None = None
-        self._piece: Piece | None = None
-        self._upload: Upload | None = None
-        self._early: list[bytes] = []
         self._begun = False
 
     def begin(self) -> None:
@@ -58,44 +53,17 @@ class FormBody(Body):
     def take(self, data: bytes) -> None:
         """Read the fields, and put into the upload what is the file's."""
         assert self._form is not None
-        request = self.request
         try:
-            own = self._form.feed(data)
+            self.put(self._form.feed(data))
         except BadForm as error:
-            return request.refuse(_bad(error))
-        if self._piece is not None and self._piece.error is not None:
-            return request.swallow(own)
-        if self._piece is not None:
-            return self._piece.feed(own)
-        self._early.append(own)
+            return self.request.refuse(_bad(error))
         if self._form.size is not None and not self._begun:
             self._begun = True
-            assert request.authentic is not None
-            request.channel.pauseProducing()
-            request.authentic.addCallback(lambda _none: ensureDeferred(self._open()))
+            self.open()
         return None
 
-    def drop(self) -> int:
-        """Forget what came of the file before there was an upload for it."""
-        early, self._early = self._early, []
-        return sum(map(len, early))
-
-    async def _open(self) -> None:
-        """All but the file is there: make the upload, or refuse it."""
-        request = self.request
-        try:
-            self._piece = await self._made()
-        except Exception as error:
-            request.refuse(tus.wrong(error))
-        early, self._early = self._early, []
-        if self._piece is not None and request.gone:
-            await self._piece.leave()
-        elif self._piece is not None:
-            self._piece.feed(b"".join(early))
-        if not request.gone:
-            request.channel.resumeProducing()
-
-    async def _made(self) -> Piece:
+    async def begun(self) -> Piece:
+        """All but the file is there: make the upload."""
         assert self._form is not None
         assert _ROUTE is not None
         assert _ROUTE.body is not None
@@ -109,7 +77,7 @@ class FormBody(Body):
         check_size(request, body)
         made = await carry_out(context, _ROUTE, question(context, _ROUTE, who, {}, body))
         assert isinstance(made, Upload)
-        self._upload = made
+        self.upload = made
         return await context.intake.begin(made, None, Flow(request))
 
     def _sender(self) -> Who:
@@ -134,12 +102,12 @@ class FormBody(Body):
                 raise self.request.refusal
             assert self._form is not None
             self._form.close()
-            assert self._piece is not None
+            assert self.piece is not None
             assert self.request.who is not None
-            upload, _image = await self._piece.finish(self.request.who)
+            upload, _image = await self.piece.finish(self.request.who)
             return redirect(url("images", upload.name), sessions.flash(f"{upload.name} is there, and is taken in."))
         except Exception as error:
-            wrong = _bad(error) if isinstance(error, BadForm) else tus.wrong(error, self._upload)
+            wrong = _bad(error) if isinstance(error, BadForm) else tus.wrong(error, self.upload)
             if _for_good(wrong):
                 await self._give_up()
         if wrong.status in (401, 403) or asked.visit.who is None:
@@ -151,14 +119,14 @@ class FormBody(Body):
 
     def leave(self) -> None:
         """The upload's file is free for others; what was refused for good is given up."""
-        if self._piece is not None and self.request.refusal is not None and _for_good(self.request.refusal):
+        if self.piece is not None and self.request.refusal is not None and _for_good(self.request.refusal):
             ensureDeferred(self._give_up())
-        elif self._piece is not None:
-            ensureDeferred(self._piece.leave())
+        else:
+            super().leave()
 
     async def _give_up(self) -> None:
         """What was refused shall not become an image later, all of it being there, nor be in the way of another try."""
-        piece, self._piece = self._piece, None
+        piece, self.piece = self.piece, None
         if piece is None:
             return
         await piece.leave()

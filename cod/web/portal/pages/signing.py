@@ -13,7 +13,7 @@ from cod.web.models import Query
 from cod.web.portal import sessions
 from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields
-from cod.web.portal.front import filled
+from cod.web.portal.front import Portal, filled
 from cod.web.portal.links import is_local
 from cod.web.portal.page import Action, Page, PageCall, SessionAction
 from cod.web.routes import Names
@@ -31,36 +31,38 @@ def _sign_in_page(tx: Tx, ask: PageCall[Names, SignInQuery]) -> dict[str, Any]:
     return {"back": ask.query.back if is_local(ask.query.back) else "/"}
 
 
-async def _sign_in(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _sign_in(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     cookie = await portal.context.signin.sign_in(
         fields.one("name").strip(), fields.one("password"), address=asked.address, browser=_browser(asked))
     back = fields.one("back", "/")
     return _begun(cookie, back if is_local(back) else "/", "")
 
 
-async def _sign_out(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _sign_out(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     await portal.context.signin.sign_out(asked.visit.cookie, address=asked.address)
-    return _without_session(redirect("/sign-in", sessions.flash(SIGNED_OUT)))
+    answer = redirect("/sign-in", sessions.flash(SIGNED_OUT), sessions.cookie(sessions.SESSION, "", 0))
+    answer.headers["Clear-Site-Data"] = '"cache", "storage"'
+    return answer
 
 
 # ---------------------------------------------------------------- another site's word
 
 
-async def _leave(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _leave(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     """To the provider. What is to be the same when the browser is back is in a cookie that comes along then."""
     back = fields.one("back", "/")
     url, visit = await portal.context.signin.oidc_begin(back if is_local(back) else "/")
     return redirect(url, sessions.cookie(sessions.AWAY, visit, 600, strict=False))
 
 
-async def _return(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     """Back from the provider. The next page is our own page's doing, not the redirect's: else the new cookie, which is
     strict, would stay behind."""
     found = sessions.cookies(asked.header("cookie")).get(sessions.AWAY, "")
     query = {name: values[0] for name, values in fields.values.items()}
     cookie, back = await portal.context.signin.oidc_finish(
         query, found, address=asked.address, browser=_browser(asked))
-    answer = _shown(portal, asked, "signed-in.html", back=back if is_local(back) else "/")
+    answer = portal.rendered(asked, "signed-in.html", back=back if is_local(back) else "/")
     answer.cookies += [sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0),
                        sessions.cookie(sessions.AWAY, "", 0, strict=False)]
     return answer
@@ -69,19 +71,14 @@ async def _return(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
 # ---------------------------------------------------------------- links
 
 
-async def _look(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _look(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     """The code of a link, typed or put in by the script from the address's fragment, which is never sent."""
     code = fields.one("code").strip().rpartition("#")[2]
     link = await portal.context.signin.invitation(code)
-    return _shown(portal, asked, "invited.html", link=link, code=code)
+    return portal.rendered(asked, "invited.html", link=link, code=code)
 
 
-def _shown(portal: Any, asked: PageRequest, template: str, **values: Any) -> Answer:
-    answer: Answer = portal.rendered(asked, template, **values)
-    return answer
-
-
-async def _accept(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _accept(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     """Make the account, or set the new password; what is wrong is shown on the same page, with what was typed."""
     code = fields.one("code")
     link = await portal.context.signin.invitation(code)
@@ -92,12 +89,13 @@ async def _accept(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
             browser=_browser(asked))
     except Refused as refused:
         wrong = unexpected(refused)
-        return _shown(portal, asked, "invited.html", link=link, code=code, status=wrong.status,
+        return portal.rendered(asked, "invited.html", link=link, code=code, status=wrong.status,
                       form=filled(asked, fields, wrong))
     return _begun(cookie, "/", "Your new password is set." if link.user else "Welcome.")
 
 
-async def _join(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _join(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
+    assert asked.visit.who is not None  # or they had been sent to sign in
     link = await portal.context.signin.join(fields.one("code"), asked.visit.who)
     return redirect("/", sessions.flash(f"You are now {link.role} of {link.group}."))
 
@@ -114,12 +112,6 @@ def _begun(cookie: str, path: str, said: str) -> Answer:
     answer = redirect(path, sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0))
     if said:
         answer.cookies.append(sessions.flash(said))
-    return answer
-
-
-def _without_session(answer: Answer) -> Answer:
-    answer.cookies.append(sessions.cookie(sessions.SESSION, "", 0))
-    answer.headers["Clear-Site-Data"] = '"cache", "storage"'
     return answer
 
 

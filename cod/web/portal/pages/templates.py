@@ -22,6 +22,7 @@ from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields, Form
+from cod.web.portal.front import Portal
 from cod.web.portal.page import Action, Page, PageCall, SessionAction, api, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.resources.software import TemplateQuery, TemplateReply, listed_templates
@@ -135,13 +136,13 @@ def _from_xml(fields: Fields) -> dict[str, Any]:
     return {"document": fields.one("document"), "group": fields.one("group")}
 
 
-async def _to_xml(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _to_xml(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     """Show the form's template as XML."""
     typed = {"document": [templateform.document(fields)], "group": [fields.one("group")]}
     return await _viewed(portal, asked, AS_XML, Fields(typed))
 
 
-async def _to_form(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
+async def _to_form(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     """Show the XML's template as a form."""
     found = templateform.fields_of(fields.one("document"))
     if found is None:
@@ -150,10 +151,9 @@ async def _to_form(portal: Any, asked: PageRequest, fields: Fields) -> Answer:
     return await _viewed(portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]}))
 
 
-async def _viewed(portal: Any, asked: PageRequest, path: str, typed: Fields, wrong: str = "") -> Answer:
+async def _viewed(portal: Portal, asked: PageRequest, path: str, typed: Fields, wrong: str = "") -> Answer:
     form = Form(path, asked.visit.csrf(), secrets.token_hex(16), typed, {"": wrong} if wrong else {})
-    answer: Answer = await portal.page_with(asked, NEW, form, 422 if wrong else 200)
-    return answer
+    return await portal.page_with(asked, NEW, form, 422 if wrong else 200)
 
 
 def _saved(ask: Call, reply: TemplateReply) -> str:
